@@ -9,7 +9,8 @@ import click
 from flopcast.cli.options import FILE, check_writable, print_found, print_json, write_output
 from flopcast.cli.progress import OfRuns
 from flopcast.cli.terminal import print_text
-from flopcast.cli.validate_measured import print_offload, print_serving
+from flopcast.cli.validate_machine import machine_of, takes_machine
+from flopcast.cli.validate_measured import print_measured
 from flopcast.cli.validate_options import OPTIONS, Judging, ignored, takes_constants
 from flopcast.errors import Problem, SpecError
 
@@ -43,6 +44,7 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
     "--leave-out", "left_out", metavar="SOURCE", help="Predict one source with constants of the others."
 )
 @takes_constants
+@takes_machine
 @click.option("--decisions", "decides", is_flag=True, help="Report how good the recommended plans are.")
 @click.option(
     "--from-one-run", "calibrates", is_flag=True, help="Report how much one run of a machine helps."
@@ -58,6 +60,9 @@ def command(
     wants_markdown: bool,
     report: Path | None,
     left_out: str | None,
+    device: str | None,
+    precision: str | None,
+    software: str | None,
     **chosen: bool,
 ) -> None:
     """Predict runs that others measured, and report the error of each prediction.
@@ -77,6 +82,10 @@ def command(
     - functional tests of Megatron-LM, with the memory that is allocated after a step
     - measured serving
     - training with the optimizer on the host or on drives
+    - steps of models that are no decoders: timm
+
+    Tables of timm do not say on what they were measured: the name of the file says it, or --device,
+    --precision and --software do.
 
     Predictions of tables use the constants of the catalogue, which were fitted on published runs; the
     --leave-... options fit the constants again without the runs to predict. Suites are predicted without
@@ -94,7 +103,8 @@ def command(
     """
     check_writable("--report", report)
     names: Any = tuple(name for name, given in chosen.items() if given)
-    judging = Judging(left_out=left_out, report=report, chosen=names)
+    measured_on = machine_of(device, precision, software)
+    judging = Judging(left_out=left_out, report=report, chosen=names, measured_on=measured_on)
     if calibrates:
         return print_from_one_run(runs, judging, wants_json, wants_markdown)
     if decides:
@@ -117,8 +127,6 @@ def print_comparison(
         validate_runs,
         watched_suite,
     )
-    from flopcast.lab.offload_runs.tables import is_offload_table
-    from flopcast.lab.serving_runs.tables import is_serving_table
     from flopcast.render.suite_comparison import (
         Tables,
         as_json,
@@ -129,10 +137,8 @@ def print_comparison(
         memory_as_text,
     )
 
-    for is_table, print_table in ((is_serving_table, print_serving), (is_offload_table, print_offload)):
-        if own := [path for path in runs if is_table(Path(path))]:
-            others = [path for path in runs if path not in own]
-            return print_table(own, others, judging, wants_json)
+    if print_measured(runs, judging, wants_json):
+        return
     chosen = () if runs else suites or ALL_SUITES
     of_memory = [path for path in runs if holds_functional_tests(path)]
     published = [path for path in runs if path not in of_memory]

@@ -1,4 +1,7 @@
-"""`flopcast validate --runs` with tables whose columns are measured quantities: serving, and offload."""
+"""`flopcast validate --runs` with tables whose columns are measured quantities.
+
+They hold serving, states outside the devices, or models that are no decoders of tokens.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +15,30 @@ from flopcast.errors import spec_error
 
 if TYPE_CHECKING:
     from flopcast.lab.scores import Scores
+
+
+def print_measured(paths: Sequence[str], judging: Judging, wants_json: bool) -> bool:
+    """Print the tables of one of these kinds beside their predictions; return whether there are any.
+
+    Raises
+    ------
+    SpecError
+        Tables of several kinds are given together, or an option does not apply to theirs.
+    """
+    from flopcast.lab.graph_runs.tables import is_graph_table
+    from flopcast.lab.offload_runs.tables import is_offload_table
+    from flopcast.lab.serving_runs.tables import is_serving_table
+
+    kinds = (
+        (is_serving_table, print_serving),
+        (is_offload_table, print_offload),
+        (is_graph_table, print_graphs),
+    )
+    for is_table, print_table in kinds:
+        if own := [path for path in paths if is_table(Path(path))]:
+            print_table(own, [path for path in paths if path not in own], judging, wants_json)
+            return True
+    return False
 
 
 def print_serving(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
@@ -66,6 +93,30 @@ def print_offload(paths: Sequence[str], others: Sequence[str], judging: Judging,
     runs = [run for path in paths for run in read_offload_runs(Path(path), chosen not in OF_DATA_SHEETS)]
     beside = score_runs(runs, "model") if chosen == "catalogue" else None
     _print(score_runs(runs, chosen), wants_json, beside)
+
+
+def print_graphs(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
+    """Print measured steps of models that are no decoders beside their predictions.
+
+    Raises
+    ------
+    SpecError
+        Other tables are given together with these, or a source is to be left out.
+    """
+    from flopcast.lab.graph_runs.score import Constants, score_runs
+    from flopcast.lab.graph_runs.tables import read_graph_runs
+
+    words: Mapping[str, Constants] = {
+        "catalogue": "catalogue",
+        "models": "family",
+        "generations": "device",
+        "none": "none",
+    }
+    allowed = "--leave-one-model-out, --leave-one-generation-out or --no-constants"
+    because = "efficiencies of kernels are fitted by family and device, and scores are text or JSON"
+    _check(paths, others, judging, ("models that are no decoders", *words), allowed, because)
+    runs = [run for path in paths for run in read_graph_runs(Path(path), judging.measured_on)]
+    _print(score_runs(runs, words[judging.constants]), wants_json)
 
 
 def _check(

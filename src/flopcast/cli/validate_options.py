@@ -11,6 +11,7 @@ from flopcast.cli.options import Command, with_all
 from flopcast.errors import Problem, SpecError, spec_error
 
 if TYPE_CHECKING:
+    from flopcast.lab.graph_runs.timm import TableFacts
     from flopcast.lab.validation.published import Constants
 
 OPTIONS: "Mapping[Constants, tuple[str, str]]" = {  # constants of the predictions → option, help
@@ -34,12 +35,13 @@ class Judging:
     """The constants for predictions of published runs: none, or fitted on other runs.
 
     `left_out` names a source to leave out, `chosen` are the constants whose options were given. At most one
-    may be chosen.
+    may be chosen. `measured_on` says what a table of models that are no decoders does not say itself.
     """
 
     left_out: str | None
     chosen: "tuple[Constants, ...]"
     report: Path | None
+    measured_on: "TableFacts | None" = None
 
     @property
     def ways(self) -> "tuple[Constants, ...]":

@@ -1,0 +1,59 @@
+"""The options of `flopcast validate` that say on what a table of graphs was measured."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from flopcast.cli.options import Command, with_all
+from flopcast.errors import spec_error
+
+if TYPE_CHECKING:
+    from flopcast.lab.graph_runs.timm import TableFacts
+
+SOFTWARE = ("eager", "compiled", "channels-last")
+PRECISIONS = ("amp", "bf16", "fp16", "fp32")
+
+
+def takes_machine(command: Command) -> Command:
+    """Add --device, --precision and --software."""
+    options = [
+        click.option("--device", metavar="NAME", help="Device of a table of timm."),
+        click.option("--precision", type=click.Choice(PRECISIONS), help="Precision of a table of timm."),
+        click.option(
+            "--software",
+            type=click.Choice(SOFTWARE),
+            help="How PyTorch ran a table of timm; default: eager, images plane by plane.",
+        ),
+    ]
+    return with_all(options, command)
+
+
+def machine_of(device: str | None, precision: str | None, software: str | None) -> "TableFacts | None":
+    """Return what the options say of a table; None if none is given.
+
+    Raises
+    ------
+    SpecError
+        --device or --precision is missing, or the catalogue has no such device.
+    """
+    if not (device or precision or software):
+        return None
+    if not device or not precision:
+        raise spec_error(
+            "--precision" if device else "--device",
+            None,
+            "both options, or neither if the name of the file says the same",
+            "the columns of the table say neither",
+            "add --precision amp" if device else "add --device rtx-4090-24gb",
+            fault="is missing",
+        )
+    from flopcast.lab.graph_runs.timm import PRECISIONS as KNOWN
+    from flopcast.lab.graph_runs.timm import TableFacts
+    from flopcast.library.catalog import device as device_of
+
+    return TableFacts(
+        device=device_of(device).name,
+        precision=KNOWN[precision],
+        channels_last=software == "channels-last",
+        compiled=software == "compiled",
+    )

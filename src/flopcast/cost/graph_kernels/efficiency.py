@@ -1,0 +1,167 @@
+"""The seconds of kernels of graphs: a physical bound over a learned efficiency.
+
+Answers: how long does each graph take on a device, and how does that depend on each fitted number?
+Elsewhere: the classes and their tables (kernel_classes.py), the rows (kernel_rows.py).
+
+A product takes as long as its FLOP at the peak rate, or its bytes at the memory's rate, each over its
+efficiency, which is 1 at most; a pass over memory takes the sum of both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from flopcast.cost.graph_kernels.kernel_classes import (
+    GRAPH_KERNELS,
+    IS_VECTOR,
+    GraphKernelClass,
+    coordinate_number,
+)
+from flopcast.cost.graph_kernels.kernel_rows import KernelRows
+from flopcast.dtypes import Counts, Floats, Integers, Logs
+
+LIMIT_SHARPNESS = 8.0  # of the limit of efficiency at 1: a sum of 8th powers, under its 8th root
+SHORTEST_S = 1e-12
+COMPUTE, MEMORY = "compute", "memory"
+UNFITTED = {(COMPUTE, False): 0.7, (MEMORY, False): 0.8, (COMPUTE, True): 0.7, (MEMORY, True): 0.95}
+"""Efficiency of a class without fitted numbers, by bound and by whether it runs on vector units."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Rates:
+    """What bounds the kernels of each graph: arrays of shape (graphs,). `launch_s` is added per call."""
+
+    flop_per_s: Floats
+    vector_flop_per_s: Floats
+    bytes_per_s: Floats
+    launch_s: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Design:
+    """Which fitted numbers make up the log-efficiency of each row: positions, and their weights."""
+
+    row: Integers
+    number: Integers
+    weight: Counts
+
+    def sums(self, numbers: Logs, rows: int) -> Logs:
+        """Return the log-efficiency of each row."""
+        total: Logs = np.zeros(rows)
+        total += np.bincount(self.row, self.weight * numbers[self.number], minlength=rows)
+        return total
+
+
+@lru_cache(maxsize=1)
+def number_names() -> tuple[str, ...]:
+    """Return the names of all fitted numbers of kernel classes.
+
+    >>> number_names()[:2]
+    ('convolution/compute', 'convolution/memory')
+    """
+    found: dict[str, None] = {}
+    for each in GRAPH_KERNELS.values():
+        for bound in (COMPUTE, MEMORY):
+            found[f"{each.name}/{bound}"] = None
+        for bound, tables in ((COMPUTE, each.compute), (MEMORY, each.memory)):
+            for table in tables:
+                for place in range(len(table.nodes)):
+                    found[f"{each.owner}/{bound}/{table.coordinate}/{place}"] = None
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def prior_numbers() -> Logs:
+    """Return the logarithms of all numbers before anything is fitted. Callers must not change them."""
+    found = np.zeros(len(number_names()))
+    for place, name in enumerate(number_names()):
+        kernel, bound, *table = name.split("/")
+        if not table:
+            found[place] = np.log(UNFITTED[bound, GRAPH_KERNELS[kernel].vector])
+    return found
+
+
+@lru_cache(maxsize=1)
+def _positions() -> Mapping[str, int]:
+    return {name: place for place, name in enumerate(number_names())}
+
+
+def design(rows: KernelRows, bound: str) -> Design:
+    """Return which numbers make up the log-efficiency of each row under one bound."""
+    parts: list[tuple[Integers, Integers, Counts]] = []
+    for number, each in enumerate(GRAPH_KERNELS.values()):
+        own = np.flatnonzero(rows.kernel == number)
+        if len(own):
+            parts += _of_class(each, bound, own, rows)
+    if not parts:
+        return Design(row=np.zeros(0, dtype=int), number=np.zeros(0, dtype=int), weight=np.zeros(0))
+    row, place, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Design(row=row, number=place, weight=weight)
+
+
+def _of_class(
+    each: GraphKernelClass, bound: str, own: Integers, rows: KernelRows
+) -> list[tuple[Integers, Integers, Counts]]:
+    positions = _positions()
+    level = np.full(len(own), positions[f"{each.name}/{bound}"])
+    parts = [(own, level, np.ones(len(own)))]
+    for table in each.compute if bound == COMPUTE else each.memory:
+        nodes = np.array(table.nodes)
+        values = np.clip(rows.coordinates[own, coordinate_number(table.coordinate)], nodes[0], nodes[-1])
+        below = np.clip(np.searchsorted(nodes, values, side="right") - 1, 0, len(nodes) - 2)
+        share = (values - nodes[below]) / (nodes[below + 1] - nodes[below])
+        first = positions[f"{each.owner}/{bound}/{table.coordinate}/0"]
+        parts += [(own, first + below, 1.0 - share), (own, first + below + 1, share)]
+    return [(row[weight > 0], place[weight > 0], weight[weight > 0]) for row, place, weight in parts]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class PricedRows:
+    """Seconds of each row, all calls together.
+
+    They are the sum of the seconds that each bound decides. A slope is how many seconds less the row takes
+    for a logarithm of efficiency that is higher by 1.
+    """
+
+    seconds: Floats
+    compute_s: Floats
+    memory_s: Floats
+    compute_slope_s: Floats
+    memory_slope_s: Floats
+
+
+def priced(rows: KernelRows, rates: Rates, compute: Logs, memory: Logs) -> PricedRows:
+    """Return the seconds of rows; `compute` and `memory` are the sums of fitted numbers of each row.
+
+    A sum is the logarithm of an efficiency. Sums near 0 and above it approach an efficiency of 1. Products
+    overlap their two times: the 4th root of their 4th powers, 1.19 of one of them if they are equal. The
+    instructions of vector kernels are what loads and stores wait for, so that their times add up.
+    """
+    slowdown, compute_slope = _limited(compute)
+    is_vector = IS_VECTOR[rows.kernel]
+    rate = np.where(is_vector, rates.vector_flop_per_s[rows.graph], rates.flop_per_s[rows.graph])
+    flop_s = rows.flop / rate * slowdown
+    slowdown, memory_slope = _limited(memory)
+    bytes_s = rows.moved_bytes / rates.bytes_per_s[rows.graph] * slowdown
+    whole_s = np.maximum(flop_s + bytes_s, SHORTEST_S)
+    compute, memory = flop_s / whole_s, bytes_s / whole_s
+    compute = np.where(is_vector, compute, np.square(np.square(compute)))
+    memory = np.where(is_vector, memory, np.square(np.square(memory)))
+    powers = np.maximum(compute + memory, SHORTEST_S)
+    seconds = rows.calls * whole_s * np.where(is_vector, powers, np.sqrt(np.sqrt(powers)))
+    compute_s, memory_s = seconds * compute / powers, seconds * memory / powers
+    return PricedRows(
+        seconds=seconds,
+        compute_s=compute_s,
+        memory_s=memory_s,
+        compute_slope_s=compute_s * compute_slope,
+        memory_slope_s=memory_s * memory_slope,
+    )
+
+
+def _limited(log_efficiency: Logs) -> tuple[Counts, Counts]:
+    """Return one over the efficiency, which is 1 at most, and the slope of its logarithm, without sign."""
+    powers = np.exp(-LIMIT_SHARPNESS * log_efficiency)
+    return np.sqrt(np.sqrt(np.sqrt(1.0 + powers))), powers / (1.0 + powers)

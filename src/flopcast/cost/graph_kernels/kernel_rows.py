@@ -1,0 +1,75 @@
+"""Kernels of graphs as arrays: a row for each distinct kernel of a graph.
+
+Answers: which class, how many FLOP and bytes, which coordinates does each kernel have?
+Elsewhere: the classes (kernel_classes.py), the seconds (efficiency.py).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.cost.graph_kernels.kernel_classes import COORDINATES, NUMBERS, Coordinates, coordinate_number
+from flopcast.dtypes import Counts, Floats, Integers
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class KernelRows:
+    """Kernels of several graphs; all arrays have the shape (rows,), coordinates one column each.
+
+    `graph` is the position of the row's graph, `kernel` that of its class in GRAPH_KERNELS, `calls` how
+    often the graph runs it. FLOP and bytes are those of one call.
+    """
+
+    graph: Integers
+    kernel: Integers
+    calls: Counts
+    flop: Floats
+    moved_bytes: Floats
+    coordinates: Coordinates
+
+
+def kernel_rows(
+    names: str | Iterable[str],
+    graph: Integers,
+    calls: Counts,
+    flop: Floats | float,
+    moved_bytes: Floats,
+    **coordinates: Counts,
+) -> KernelRows:
+    """Return rows of one class, or of one class each; coordinates that are not given are 0 in log2.
+
+    >>> rows = kernel_rows("copy", np.zeros(1, dtype=int), np.ones(1), 0.0, np.array([8e6]))
+    >>> rows.moved_bytes.tolist(), rows.coordinates.shape
+    ([8000000.0], (1, 7))
+    """
+    count = len(graph)
+    kernel = (
+        np.full(count, NUMBERS[names])
+        if isinstance(names, str)
+        else np.array([NUMBERS[name] for name in names], dtype=np.intp)
+    )
+    table = np.zeros((count, len(COORDINATES)))
+    for name, values in coordinates.items():
+        table[:, coordinate_number(name)] = values
+    return KernelRows(
+        graph=graph,
+        kernel=kernel,
+        calls=calls,
+        flop=np.broadcast_to(np.asarray(flop, dtype=float), (count,)),
+        moved_bytes=moved_bytes,
+        coordinates=table,
+    )
+
+
+def joined(parts: Iterable[KernelRows]) -> KernelRows:
+    """Return the rows of all parts."""
+    known = list(parts)
+    return KernelRows(
+        graph=np.concatenate([part.graph for part in known]),
+        kernel=np.concatenate([part.kernel for part in known]),
+        calls=np.concatenate([part.calls for part in known]),
+        flop=np.concatenate([part.flop for part in known]),
+        moved_bytes=np.concatenate([part.moved_bytes for part in known]),
+        coordinates=np.concatenate([part.coordinates for part in known]),
+    )

@@ -1,0 +1,28 @@
+"""The rates that a device sustains while it runs the kernels of graphs.
+
+Answers: at which rates do matrix engines, vector units and the memory of a device work under load?
+Elsewhere: data sheets (catalog/devices), the efficiency of kernels relative to these rates (efficiency.py).
+"""
+
+from flopcast.spec.cluster import Device
+from flopcast.units import Number
+
+USUAL_W_PER_FLOP_PER_S = 2e-12  # 2 W for each TFLOP/s: at this power, data sheets are right
+
+
+def clock_ratio(device: Device) -> Number:
+    """Return the clock that a board's power sustains, over that of a board with 2 W for each TFLOP/s.
+
+    Power rises with the cube of the clock, because voltage rises with the clock. Boards that have many
+    matrix engines for their power therefore lower their clock, and others raise it above the data sheet's.
+    The ratio is 1 if the board's power is not known.
+
+    >>> from flopcast.library.catalog import device
+    >>> [round(clock_ratio(device(name)), 2) for name in ("rtx-3090-24gb", "rtx-pro-6000-max-q-96gb")]
+    [1.35, 0.7]
+    """
+    if device.board_power_w is None:
+        return 1.0
+    per_flop = device.board_power_w / device.peak("fp16")
+    ratio: Number = (per_flop / USUAL_W_PER_FLOP_PER_S) ** (1.0 / 3.0)
+    return ratio

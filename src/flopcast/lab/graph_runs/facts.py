@@ -1,0 +1,93 @@
+"""Facts of models that are no decoders: which kernels a sample needs, counted from their code.
+
+Answers: which operators of which sizes does a model run for one sample?
+Elsewhere: how software runs them (kernels.py), the script that counts them (tests/timm_facts.py).
+
+A file lists distinct operators once, in tables by kind; models refer to them by position, with a count.
+"""
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Integers
+from flopcast.library.catalog import folder
+from flopcast.units import Number
+
+TIMM = "timm.json.gz"
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "convolution": (
+        *("images", "in_channels", "out_channels", "in_height", "in_width", "out_height", "out_width"),
+        *("filter_height", "filter_width", "stride", "groups", "channels_last", "transposed", "of_samples"),
+        "bias",
+    ),
+    "product": ("scales", "batch", "rows", "columns", "depth"),
+    "attention": ("heads", "queries", "keys", "width", "value_width", "masked"),
+    "pass": ("operator", "read", "written", "read_bytes", "written_bytes", "fixed_bytes", "row", "strided"),
+    "fused": ("reduces", "read", "written", "fixed", "row", "operators"),
+}
+"""Columns of each kind. Sizes are those of one sample; `scales` says what the batch multiplies: 0 nothing,
+1 the rows, 2 the batch of products, 3 the columns. A pass is an operator that the memory bounds; its bytes
+are those under automatic mixed precision. What several compiled operators read and write is `fused`."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ModelFacts:
+    """One model at one size of images: its parameters, its tensors of weights, and its operators.
+
+    Positions and counts of operators: one kernel each (eager), or joined by a compiler (fused).
+    """
+
+    parameters: Number
+    weights: int
+    eager: tuple[Integers, Counts]
+    fused: tuple[Integers, Counts]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class GraphFacts:
+    """All facts of a file: tables by kind, the position of each table's first row, models by name."""
+
+    tables: Mapping[str, Counts]
+    first: Mapping[str, int]
+    operators: tuple[str, ...]  # of passes
+    models: Mapping[str, ModelFacts]
+
+    def own(self, kind: str, positions: Integers) -> Integers:
+        """Return which of the positions are of one kind."""
+        first = self.first[kind]
+        return np.flatnonzero((positions >= first) & (positions < first + len(self.tables[kind])))
+
+
+def facts_of(data: Mapping[str, object]) -> GraphFacts:
+    """Return the facts of a file's JSON."""
+    tables: dict[str, Counts] = {}
+    first: dict[str, int] = {}
+    position = 0
+    for kind, columns in KINDS.items():
+        rows = np.array(data[kind], dtype=float).reshape(-1, len(columns))
+        tables[kind], first[kind] = rows, position
+        position += len(rows)
+    listed: Mapping[str, list[list[float]]] = data["models"]  # type: ignore[assignment]
+    models = {
+        name: ModelFacts(
+            parameters=counts[0], weights=int(counts[1]), eager=_pairs(eager), fused=_pairs(fused)
+        )
+        for name, (counts, eager, fused) in listed.items()
+    }
+    operators: list[str] = data["operators"]  # type: ignore[assignment]
+    return GraphFacts(tables=tables, first=first, operators=tuple(operators), models=models)
+
+
+def _pairs(flat: list[float]) -> tuple[Integers, Counts]:
+    return np.array(flat[::2], dtype=np.intp), np.array(flat[1::2], dtype=float)
+
+
+@lru_cache(maxsize=1)
+def timm_facts() -> GraphFacts:
+    """Return the facts of timm's models, by name and size: "resnet50@224"."""
+    return facts_of(json.loads(gzip.decompress((folder("graphs") / TIMM).read_bytes())))

@@ -1,0 +1,186 @@
+"""The efficiency of kernels of graphs, fitted on measured step times.
+
+Answers: which efficiencies of kernel classes, and which levels of devices, explain measured times best?
+Elsewhere: the seconds of kernels (cost/graph_kernels/efficiency.py), the tables (tables.py), scores with
+families and devices left out (score.py).
+
+The logarithm of predicted over measured is brought near to 0 by reweighted Gauss-Newton steps. Each number
+is drawn to its prior: a usual efficiency, equal numbers at neighbouring nodes, and devices that are as fast
+as rates.py expects.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from flopcast.cost.graph_kernels.efficiency import (
+    COMPUTE,
+    MEMORY,
+    Design,
+    PricedRows,
+    Rates,
+    design,
+    number_names,
+    priced,
+    prior_numbers,
+)
+from flopcast.cost.graph_kernels.kernel_rows import KernelRows
+from flopcast.dtypes import Counts, Flags, Floats, Integers, Logs
+
+ROUNDS, ROUNDS_FROM_START = 8, 4
+LEAST_ERROR = 0.05  # smaller errors of a row weigh no more
+LEVEL_PRIOR_SIGMA = 0.25  # of an efficiency's logarithm around its prior
+TABLE_PRIOR_SIGMA = 0.5
+NEIGHBOUR_SIGMA = 0.25  # of the difference of two neighbours
+DEVICE_PRIOR_SIGMA = 0.1
+ROW_SIGMA = 0.1
+LARGEST_STEP, SMALLEST_STEP = 0.5, 0.01
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Observed:
+    """Kernels of measured graphs, and their seconds. `device` is the position of each graph's device."""
+
+    rows: KernelRows
+    rates: Rates
+    device: Integers
+    measured_s: Floats
+
+    @property
+    def graphs(self) -> int:
+        """Return the number of graphs."""
+        return len(self.measured_s)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Fitted:
+    """The logarithm of each number (efficiency.number_names), and the two levels of each device."""
+
+    numbers: Logs
+    levels: Logs  # (devices, 2): compute, memory
+
+    @classmethod
+    def prior(cls, devices: int, numbers: Logs | None = None) -> "Fitted":
+        """Return the priors of all numbers, or `numbers` in their place, with devices as expected."""
+        return cls(numbers=prior_numbers() if numbers is None else numbers, levels=np.zeros((devices, 2)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Prepared:
+    """What does not change while numbers are fitted."""
+
+    observed: Observed
+    compute: Design
+    memory: Design
+
+    def priced(self, fitted: Fitted) -> PricedRows:
+        """Return the seconds of all rows."""
+        rows = self.observed.rows
+        count = len(rows.graph)
+        rates = self.observed.rates
+        scaled = Rates(
+            flop_per_s=rates.flop_per_s * np.exp(fitted.levels[self.observed.device, 0]),
+            vector_flop_per_s=rates.vector_flop_per_s * np.exp(fitted.levels[self.observed.device, 0]),
+            bytes_per_s=rates.bytes_per_s * np.exp(fitted.levels[self.observed.device, 1]),
+            launch_s=rates.launch_s,
+        )
+        return priced(
+            rows, scaled, self.compute.sums(fitted.numbers, count), self.memory.sums(fitted.numbers, count)
+        )
+
+    def seconds(self, fitted: Fitted) -> Floats:
+        """Return the seconds of each graph."""
+        return self.graph_s(self.priced(fitted))
+
+    def graph_s(self, found: PricedRows) -> Floats:
+        """Return the seconds of each graph out of those of its rows, launches included."""
+        observed = self.observed
+        seconds = found.seconds + observed.rows.calls * observed.rates.launch_s[observed.rows.graph]
+        total_s: Floats = np.zeros(observed.graphs)
+        total_s += np.bincount(observed.rows.graph, seconds, minlength=observed.graphs)
+        return total_s
+
+
+def prepared(observed: Observed) -> Prepared:
+    """Return the designs of measured graphs."""
+    return Prepared(
+        observed=observed, compute=design(observed.rows, COMPUTE), memory=design(observed.rows, MEMORY)
+    )
+
+
+def fit(
+    known: Prepared, chosen: Flags | None = None, prior: Logs | None = None, start: Fitted | None = None
+) -> Fitted:
+    """Return the numbers that fit the chosen graphs best; all graphs if none are chosen.
+
+    Parameters
+    ----------
+    prior : the numbers to which all are drawn; those of the classes (efficiency.UNFITTED) by default
+    start : where the steps begin; by default at the prior
+    """
+    observed = known.observed
+    devices = int(observed.device.max()) + 1
+    drawn = Fitted.prior(devices, prior)
+    found = start or drawn
+    kept = np.ones(observed.graphs, dtype=bool) if chosen is None else chosen
+    penalty, neighbours = _penalties(devices)
+    used = _used(known, devices)
+    penalty, neighbours = penalty[used], neighbours[np.ix_(used, used)]
+    for _ in range(ROUNDS_FROM_START if start else ROUNDS):
+        now = known.priced(found)
+        seconds = known.graph_s(now)
+        slopes = _slopes(known, now, seconds, devices)[np.ix_(kept, used)]
+        errors = np.log(observed.measured_s / seconds)[kept]
+        weights = 1.0 / (np.maximum(np.abs(errors), LEAST_ERROR) / LEAST_ERROR) / ROW_SIGMA**2
+        left = slopes * weights[:, None]
+        values = np.concatenate([found.numbers, found.levels.ravel()])
+        away = (values - np.concatenate([drawn.numbers, drawn.levels.ravel()]))[used]
+        matrix = slopes.T @ left + np.diag(penalty) + neighbours
+        wanted = left.T @ errors - penalty * away - neighbours @ away
+        step = np.clip(np.linalg.solve(matrix, wanted), -LARGEST_STEP, LARGEST_STEP)
+        values[used] += step
+        size = len(found.numbers)
+        found = Fitted(numbers=values[:size], levels=values[size:].reshape(devices, 2))
+        if np.abs(step).max() < SMALLEST_STEP:
+            break
+    return found
+
+
+def _used(known: Prepared, devices: int) -> Flags:
+    """Return which numbers and levels any row depends on."""
+    used = np.zeros(len(number_names()) + 2 * devices, dtype=bool)
+    used[known.compute.number] = used[known.memory.number] = True
+    used[len(number_names()) :] = True
+    return used
+
+
+def _slopes(known: Prepared, now: PricedRows, seconds: Floats, devices: int) -> Counts:
+    """Return the slopes of the logarithm of each graph's seconds by each number and level."""
+    observed = known.observed
+    rows = observed.rows
+    size = len(number_names())
+    whole = size + 2 * devices
+    total = np.zeros(observed.graphs * whole)
+    slopes = ((known.compute, now.compute_slope_s), (known.memory, now.memory_slope_s))
+    for each, slope_s in slopes:
+        part = -slope_s[each.row] * each.weight
+        total += np.bincount(rows.graph[each.row] * whole + each.number, part, minlength=len(total))
+    for place, part_s in enumerate((now.compute_s, now.memory_s)):
+        column = rows.graph * whole + size + 2 * observed.device[rows.graph] + place
+        total += np.bincount(column, -part_s, minlength=len(total))
+    return total.reshape(observed.graphs, whole) / seconds[:, None]
+
+
+def _penalties(devices: int) -> tuple[Counts, Counts]:
+    """Return the weights of priors, and the matrix of differences between neighbours."""
+    names = number_names()
+    sigmas = [LEVEL_PRIOR_SIGMA if name.count("/") == 1 else TABLE_PRIOR_SIGMA for name in names]
+    sigmas += [DEVICE_PRIOR_SIGMA] * (2 * devices)
+    matrix = np.zeros((len(sigmas), len(sigmas)))
+    for place, (name, following) in enumerate(pairwise(names)):
+        if name.count("/") == 3 and name.rsplit("/", 1)[0] == following.rsplit("/", 1)[0]:
+            matrix[place : place + 2, place : place + 2] += (
+                np.array([[1.0, -1.0], [-1.0, 1.0]]) / NEIGHBOUR_SIGMA**2
+            )
+    return 1.0 / np.array(sigmas) ** 2, matrix

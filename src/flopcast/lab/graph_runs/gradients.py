@@ -1,0 +1,61 @@
+"""Kernels of a training step of a graph: what runs besides the forward pass.
+
+Answers: which kernels compute gradients, and what does the optimizer move?
+Elsewhere: the forward pass (kernels.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.cost.graph_kernels.kernel_classes import GRAPH_KERNELS, NUMBERS
+from flopcast.cost.graph_kernels.kernel_rows import KernelRows, kernel_rows
+from flopcast.dtypes import Counts
+
+PASSES_OF_GRADIENTS = {  # tensors that gradients move, over those of the forward pass
+    "batch_norm": 2.5,  # x and dy twice, dx
+    "layer_norm": 1.5,
+    "group_norm": 2.5,
+    "softmax": 1.5,
+    "elementwise": 1.5,  # an activation and its gradient, both read; two gradients of a fork, added
+    "cast": 1.0,
+    "weight_cast": 1.0,
+    "copy": 1.0,
+    "concatenate": 1.0,
+    "pool": 2.5,  # positions of eight bytes
+    "reduce": 1.0,
+    "gather": 1.5,
+    "pad": 1.0,
+    "interpolate": 1.5,
+    "bias": 0.5,
+}
+PASSES_OF_TRAINING = {"batch_norm": 1.5}  # statistics need a pass of their own
+OF_PRODUCTS = 2.0  # gradients of both factors
+STATE_BYTES = 20.0  # of a parameter: SGD with momentum reads three fp32 numbers and writes two
+PLAIN = np.array([not name.endswith((".gradients", ".training")) for name in GRAPH_KERNELS])
+
+
+def with_gradients(forward: KernelRows) -> Iterator[KernelRows]:
+    """Yield the kernels of the forward pass in training, and those of the backward pass."""
+    names = np.array(list(GRAPH_KERNELS))[forward.kernel]
+    trained = [f"{name}.training" if name in PASSES_OF_TRAINING else name for name in names]
+    more = np.array([PASSES_OF_TRAINING.get(name, 1.0) for name in names])
+    kernel = np.array([NUMBERS[name] for name in trained], dtype=np.intp)
+    yield replace(forward, kernel=kernel, moved_bytes=forward.moved_bytes * more)
+    kernel = np.array([NUMBERS[_gradients_of(name)] for name in names], dtype=np.intp)
+    times = np.array([PASSES_OF_GRADIENTS.get(name, OF_PRODUCTS) for name in names])
+    yield replace(
+        forward, kernel=kernel, flop=forward.flop * OF_PRODUCTS, moved_bytes=forward.moved_bytes * times
+    )
+
+
+def _gradients_of(name: str) -> str:
+    known = f"{name}.gradients"
+    return known if known in GRAPH_KERNELS else "attention.gradients"
+
+
+def optimizer_rows(parameters: Counts) -> KernelRows:
+    """Return the update of all parameters of each graph."""
+    graph = np.arange(len(parameters))
+    return kernel_rows("optimizer", graph, np.ones(len(parameters)), 0.0, STATE_BYTES * parameters)

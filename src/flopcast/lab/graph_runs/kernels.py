@@ -1,0 +1,276 @@
+"""The kernels that software runs for models of which facts are known.
+
+Answers: which kernels do eager or compiled inference and training of a model run, and how large are they?
+Elsewhere: the facts (facts.py), the seconds (cost/graph_kernels/), kernels of gradients (gradients.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
+from flopcast.dtypes import Counts, Flags, Floats, Integers
+from flopcast.lab.graph_runs.facts import KINDS, GraphFacts
+
+Precision = Literal["amp", "half", "fp32"]
+ELEMENT_BYTES: Mapping[Precision, float] = {"amp": 2.0, "half": 2.0, "fp32": 4.0}
+PASSES = {  # operators of PyTorch → classes; all others are elementwise
+    **dict.fromkeys(("cudnn_batch_norm", "native_batch_norm"), "batch_norm"),
+    **dict.fromkeys(("native_layer_norm", "_fused_rms_norm"), "layer_norm"),
+    "native_group_norm": "group_norm",
+    "_softmax": "softmax",
+    "_to_copy": "cast",
+    **dict.fromkeys(("clone", "copy", "repeat"), "copy"),
+    **dict.fromkeys(("cat", "stack"), "concatenate"),
+    **dict.fromkeys(("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d"), "pool"),
+    **dict.fromkeys(("mean", "sum", "amax", "var_mean", "linalg_vector_norm"), "reduce"),
+    **dict.fromkeys(("index", "roll", "gather", "scatter"), "gather"),
+    **dict.fromkeys(("constant_pad_nd", "reflection_pad2d"), "pad"),
+    **dict.fromkeys(("upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest2d"), "interpolate"),
+}
+PASSES_OF_PLANES = 3.0  # tensor cores read and write pixels: planes are transposed before and after
+USUAL_PASSES = 5.0  # over the results of products between them: a norm, an activation, half a sum
+USUAL_SHAPE = {"depth": 8.0, "width": 7.0, "rows": 8.0, "window": 3.17}  # log2
+FLOP_OF_ELEMENT = 40.0  # instructions of a pass, at the rate of fp32
+ALIGNMENT = 8  # elements of 16 bits that tensor cores load at once
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Software:
+    """How a framework runs a model.
+
+    `fuses_attention`: scaled_dot_product_attention is one kernel (PyTorch 2.0 and later). `channels_last`:
+    all images are stored channel by channel in each pixel.
+    """
+
+    precision: Precision = "amp"
+    compiled: bool = False
+    fuses_attention: bool = True
+    channels_last: bool = False
+    trains: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Selected:
+    """Rows of one kind of operators: columns by name, the graph, the calls, and the batch of the graph."""
+
+    graph: Integers
+    calls: Counts
+    batch: Counts
+    columns: Mapping[str, Counts]
+
+    def __getitem__(self, name: str) -> Counts:
+        """Return a column."""
+        return self.columns[name]
+
+    def where(self, chosen: Counts) -> "Selected":
+        """Return the rows that a flag chooses."""
+        own = np.flatnonzero(chosen)
+        columns = {name: values[own] for name, values in self.columns.items()}
+        return Selected(
+            graph=self.graph[own], calls=self.calls[own], batch=self.batch[own], columns=columns
+        )
+
+
+def graph_kernels(
+    facts: GraphFacts, models: Sequence[str], batches: Sequence[float], software: Software
+) -> KernelRows:
+    """Return the kernels of one forward pass of each model on its batch, and of a training step."""
+    from flopcast.lab.graph_runs.gradients import optimizer_rows, with_gradients
+
+    lists = [facts.models[name].fused if software.compiled else facts.models[name].eager for name in models]
+    position = np.concatenate([positions for positions, _ in lists])
+    calls = np.concatenate([counts for _, counts in lists])
+    graph = np.repeat(np.arange(len(models)), [len(counts) for _, counts in lists])
+    batch = np.array(batches, dtype=float)[graph]
+    chosen: dict[str, Selected] = {}
+    for kind, columns in KINDS.items():
+        own = facts.own(kind, position)
+        table = facts.tables[kind][position[own] - facts.first[kind]]
+        named = {name: table[:, place] for place, name in enumerate(columns)}
+        chosen[kind] = Selected(graph=graph[own], calls=calls[own], batch=batch[own], columns=named)
+    forward = joined(
+        [
+            *convolutions(chosen["convolution"], software),
+            products(chosen["product"], software),
+            *attention(chosen["attention"], software),
+            *passes(chosen["pass"], facts.operators, software),
+            fused(chosen["fused"], software),
+        ]
+    )
+    if not software.trains:
+        return forward
+    parameters = np.array([facts.models[name].parameters for name in models])
+    return joined([*with_gradients(forward), optimizer_rows(parameters)])
+
+
+def counted_kernels(
+    sums: Sequence[tuple[float, float]], batches: Sequence[float], software: Software
+) -> KernelRows:
+    """Return the kernels of models of which only multiply-adds and activations of a sample are known.
+
+    All products are one of a usual shape, and activations, which are the results of products, are written
+    and read USUAL_PASSES times in between.
+    """
+    multiply_adds, activations = np.array(sums).T * np.array(batches)
+    graph, calls = np.arange(len(sums)), np.ones(len(sums))
+    size = ELEMENT_BYTES[software.precision]
+    logs = {name: np.full(len(sums), value) for name, value in USUAL_SHAPE.items()}
+    passes_name = "fused_elementwise" if software.compiled else "elementwise"
+    forward = joined(
+        [
+            kernel_rows("convolution", graph, calls, 2.0 * multiply_adds, 2.0 * size * activations, **logs),
+            kernel_rows(passes_name, graph, calls, 0.0, USUAL_PASSES * size * activations),
+        ]
+    )
+    if not software.trains:
+        return forward
+    from flopcast.lab.graph_runs.gradients import with_gradients
+
+    return joined(with_gradients(forward))
+
+
+def convolutions(own: Selected, software: Software) -> list[KernelRows]:
+    """Return rows of convolutions, as products of gathered pixels, and the biases that a kernel adds."""
+    size = ELEMENT_BYTES[software.precision]
+    groups = own["groups"]
+    images = own["images"] * np.where(own["of_samples"] > 0, own.batch, 1.0)
+    within, without = own["in_channels"] / groups, own["out_channels"] / groups
+    window = own["filter_height"] * own["filter_width"]
+    is_upsampling = own["transposed"] > 0
+    in_pixels, out_pixels = own["in_height"] * own["in_width"], own["out_height"] * own["out_width"]
+    pixels = np.where(is_upsampling, in_pixels, out_pixels)
+    depth = np.where(is_upsampling, within, within * window)
+    width = np.where(is_upsampling, without * window, without)
+    written = images * own["out_channels"] * out_pixels
+    last = (own["channels_last"] > 0) | software.channels_last | software.compiled
+    is_transposed = ~last & (software.precision != "fp32") & ((window > 1) | (groups > 1)) & (within > 2)
+    passes = np.where(is_transposed, PASSES_OF_PLANES, 1.0)
+    moved = passes * (images * own["in_channels"] * in_pixels + written)
+    moved += own["in_channels"] * without * window
+    names = _names_of_convolutions(groups, within, without, window, last)
+    rows = kernel_rows(
+        names,
+        own.graph,
+        own.calls,
+        2.0 * images * pixels * depth * width * groups,
+        moved * size,
+        depth=np.log2(depth),
+        width=np.log2(width),
+        rows=np.log2(pixels),
+        window=np.log2(window),
+        stride=np.log2(own["stride"]),
+        misaligned=_misaligned(within, without),
+    )
+    biased = np.flatnonzero((own["bias"] > 0) & ~last)
+    added = kernel_rows("bias", own.graph[biased], own.calls[biased], 0.0, 2.0 * size * written[biased])
+    return [rows, added]
+
+
+def _names_of_convolutions(
+    groups: Counts, within: Counts, without: Counts, window: Counts, last: Flags
+) -> list[str]:
+    is_depthwise = (groups > 1) & (within <= 2) & (without <= 2)
+    base = np.where(window > 1, "convolution", "pixel_convolution")
+    base = np.where(groups > 1, "grouped_convolution", base)
+    base = np.where(is_depthwise, "depthwise_convolution", base)
+    suffix = np.where(last, ".channels_last", "")
+    return [f"{name}{end}" for name, end in zip(base.tolist(), suffix.tolist(), strict=True)]
+
+
+def _misaligned(first: Counts, second: Counts) -> Counts:
+    """Return 1 where either size is no multiple of what tensor cores load at once, 0 elsewhere."""
+    return np.where((first % ALIGNMENT > 0) | (second % ALIGNMENT > 0), 1.0, 0.0)
+
+
+def products(own: Selected, software: Software) -> KernelRows:
+    """Return rows of matrix products; those of two activations are batched."""
+    scales = own["scales"]
+    rows = own["rows"] * np.where(scales == 1, own.batch, 1.0)
+    batch = own["batch"] * np.where(scales == 2, own.batch, 1.0)
+    columns = own["columns"] * np.where(scales == 3, own.batch, 1.0)
+    names = np.where(scales == 2, "batched_product", "product").tolist()
+    size = ELEMENT_BYTES[software.precision]
+    return _product_rows(names, (own.graph, own.calls), (batch, rows, columns, own["depth"]), size)
+
+
+def _product_rows(
+    names: str | list[str],
+    who: tuple[Integers, Counts],
+    sizes: tuple[Counts, Counts, Counts, Counts],
+    element_bytes: float,
+) -> KernelRows:
+    batch, rows, columns, depth = sizes
+    return kernel_rows(
+        names,
+        *who,
+        2.0 * batch * rows * columns * depth,
+        batch * (rows * depth + depth * columns + rows * columns) * element_bytes,
+        depth=np.log2(depth),
+        width=np.log2(columns),
+        rows=np.log2(rows),
+        misaligned=_misaligned(depth, columns),
+    )
+
+
+def attention(own: Selected, software: Software) -> list[KernelRows]:
+    """Return rows of attention: one kernel, or products, a softmax and the passes between them."""
+    size = ELEMENT_BYTES[software.precision]
+    heads = own["heads"] * own.batch
+    queries, keys, width, value_width = (own[name] for name in ("queries", "keys", "width", "value_width"))
+    who = own.graph, own.calls
+    if software.fuses_attention:
+        moved = heads * (queries * width + keys * (width + value_width) + queries * value_width)
+        names = np.where(own["masked"] > 0, "masked_attention", "attention").tolist()
+        flop = 2.0 * heads * queries * keys * (width + value_width)
+        logs = {"depth": np.log2(width), "rows": np.log2(keys)}
+        return [kernel_rows(names, *who, flop, moved * size, **logs)]
+    scores = heads * queries * keys
+    wide_bytes = 4.0  # of the softmax's output under mixed precision, which is cast afterwards
+    rows = [
+        _product_rows("batched_product", who, (heads, queries, keys, width), size),
+        _product_rows("batched_product", who, (heads, queries, value_width, keys), size),
+        kernel_rows("elementwise", *who, 0.0, 2.0 * size * scores),
+        kernel_rows("softmax", *who, 0.0, (size + wide_bytes) * scores, width=np.log2(keys)),
+    ]
+    if software.precision == "amp":
+        rows.append(kernel_rows("cast", *who, 0.0, (size + wide_bytes) * scores))
+    return rows
+
+
+def passes(own: Selected, operators: Sequence[str], software: Software) -> list[KernelRows]:
+    """Return rows of operators that move memory; only mixed precision has casts."""
+    classes = np.array([PASSES.get(name, "elementwise") for name in operators])
+    names = classes[own["operator"].astype(int)]
+    is_cast = names == "cast"
+    names = np.where(is_cast & (own["read"] == 0), "weight_cast", names)
+    if software.precision == "amp":
+        moved_bytes: Floats = (own["read_bytes"] + own["written_bytes"]) * own.batch + own["fixed_bytes"]
+        chosen = moved_bytes > 0
+    else:
+        moved_bytes = (own["read"] + own["written"]) * own.batch * ELEMENT_BYTES[software.precision]
+        chosen = (moved_bytes > 0) & ~is_cast
+    elements = np.maximum(own["read"], own["written"]) * own.batch
+    kept = np.flatnonzero(chosen)
+    return [
+        kernel_rows(
+            names[kept].tolist(),
+            own.graph[kept],
+            own.calls[kept],
+            FLOP_OF_ELEMENT * elements[kept],
+            moved_bytes[kept],
+            width=np.log2(own["row"][kept]),
+            strided=own["strided"][kept],
+        )
+    ]
+
+
+def fused(own: Selected, software: Software) -> KernelRows:
+    """Return rows of passes that a compiler joined."""
+    elements = (own["read"] + own["written"]) * own.batch + own["fixed"]
+    names = np.where(own["reduces"] > 0, "fused_reduction", "fused_elementwise").tolist()
+    moved_bytes = elements * ELEMENT_BYTES[software.precision]
+    flop = FLOP_OF_ELEMENT * np.maximum(own["read"], own["written"]) * own.batch * own["operators"]
+    return kernel_rows(names, own.graph, own.calls, flop, moved_bytes, width=np.log2(own["row"]))

@@ -1,0 +1,85 @@
+"""A measured run of a model that is no decoder of tokens, and its prediction.
+
+Answers: what was measured of a run, which graph ran on which device, how far is the prediction?
+Elsewhere: the tables that hold runs (tables.py), predicting them (score.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flopcast.lab.graph_runs.kernels import Software
+from flopcast.lab.scores import Compared
+from flopcast.units import Number
+
+PER_SECOND: Mapping[str, Number] = {"s": 1.0, "ms": 1e3}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredGraph:
+    """One measured number: a time in `unit`, or samples each second, of which a step has `samples`."""
+
+    quantity: str  # the header of its column
+    unit: str
+    value: Number
+    samples: Number = 0.0
+
+    def of_seconds(self, seconds: Number) -> Number:
+        """Return a step's seconds as this quantity."""
+        return self.samples / seconds if self.samples else seconds * PER_SECOND[self.unit]
+
+    @property
+    def seconds(self) -> Number:
+        """Return the measured seconds of a step."""
+        return self.samples / self.value if self.samples else self.value / PER_SECOND[self.unit]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setup:
+    """On what a graph ran, and with which software; `efficiencies` names the fitted numbers to use."""
+
+    device: str
+    software: Software
+    efficiencies: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphRun:
+    """One row of a table: a model of which facts are known, or its published sums, or neither.
+
+    Attributes
+    ----------
+    facts : str
+        Name of the model's facts; "" if there are none.
+    batch : float
+        Samples of a step.
+    multiply_adds, activations : float
+        Published counts of one sample, which stand in where there are no facts.
+    reason : str
+        Why the row cannot be predicted; "" if it can.
+    groups : mapping
+        Device, table and family: what statistics are told apart by.
+    """
+
+    id: str
+    source: str
+    setup: Setup
+    facts: str
+    batch: Number
+    measured: tuple[MeasuredGraph, ...]
+    groups: Mapping[str, str]
+    multiply_adds: Number = 0.0
+    activations: Number = 0.0
+    reason: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+
+ComparedGraph = Compared[GraphRun, MeasuredGraph]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class GraphScores:
+    """All compared numbers of some tables, and the runs that were left out."""
+
+    rows: tuple[ComparedGraph, ...]
+    left_out: tuple[GraphRun, ...]
+    constants: str

@@ -1,0 +1,173 @@
+"""Predictions of measured graphs, and how far they are from what was measured.
+
+Answers: how large are the errors, by device, table and family, with which efficiencies?
+Elsewhere: the tables (tables.py), the seconds of kernels (cost/graph_kernels/), the fit (fit.py),
+statistics (lab/scores.py).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from flopcast.cost.graph_kernels.efficiency import Rates
+from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined
+from flopcast.cost.graph_kernels.rates import clock_ratio
+from flopcast.dtypes import Flags, Floats, Integers, Logs
+from flopcast.lab.graph_runs.facts import timm_facts
+from flopcast.lab.graph_runs.fit import Fitted, Observed, Prepared, fit, prepared
+from flopcast.lab.graph_runs.kernels import counted_kernels, graph_kernels
+from flopcast.lab.graph_runs.measured import ComparedGraph, GraphRun, GraphScores, Setup
+from flopcast.library.catalog import device as device_of
+from flopcast.library.graph_efficiencies import Efficiencies, shipped_efficiencies
+from flopcast.serving.serving_report import Estimate
+from flopcast.units import Number
+
+Constants = Literal["catalogue", "family", "device", "none"]
+FOLDS = 5  # that families are divided into
+UNFITTED_SIGMA = 0.3
+COUNTED_SIGMA = 0.35  # of a model of which only multiply-adds and activations are known
+JUDGED: Mapping[Constants, str] = {
+    "catalogue": "Fitted: efficiencies of kernels were fitted on step times of these tables.",
+    "family": "Left out: for each of five groups of families, efficiencies were fitted on the others.",
+    "device": "Left out: for each device, efficiencies were fitted on the tables of all other devices.",
+    "none": "Never fitted: products take 1 / 0.7 of their compute bound or 1 / 0.8 of their memory bound.",
+}
+PRIOR_KINDS: Mapping[str, str] = {"training": "eager"}
+"""Kinds of software whose efficiencies are drawn to those of another kind when they are fitted."""
+
+
+def score_runs(runs: Sequence[GraphRun], constants: Constants = "catalogue") -> GraphScores:
+    """Predict every run of a model whose operators, or whose sums, are known."""
+    own = [run for run in runs if not run.reason]
+    rows: list[ComparedGraph] = []
+    for kind in dict.fromkeys(run.setup.efficiencies for run in own):
+        rows += _of_kind([run for run in own if run.setup.efficiencies == kind], kind, constants)
+    left_out = tuple(run for run in runs if run.reason)
+    return GraphScores(rows=tuple(rows), left_out=left_out, constants=JUDGED[constants])
+
+
+def _of_kind(runs: Sequence[GraphRun], kind: str, constants: Constants) -> list[ComparedGraph]:
+    """Return the compared numbers of runs with one kind of software."""
+    known = prepared(observed(runs))
+    shipped = shipped_efficiencies().get(kind)
+    if constants == "none" or shipped is None:
+        found, sigma = known.seconds(Fitted.prior(len(devices_of(runs)))), UNFITTED_SIGMA
+    elif constants == "catalogue":
+        found, sigma = known.seconds(_with_levels(shipped, runs)), shipped.log_sigma_factor
+    else:
+        found = left_out_seconds(known, runs, constants, prior_of(kind))
+        is_family = constants == "family"
+        sigma = shipped.log_sigma_factor if is_family else shipped.other_device_log_sigma_factor
+    pairs = zip(runs, found.tolist(), strict=True)
+    return [row for run, seconds in pairs for row in _compared(run, seconds, sigma)]
+
+
+def _compared(run: GraphRun, seconds: Number, sigma: Number) -> list[ComparedGraph]:
+    sigma = sigma if run.facts else max(sigma, COUNTED_SIGMA)
+    estimates = []
+    for each in run.measured:
+        value = each.of_seconds(seconds)
+        estimates.append(ComparedGraph(run=run, measured=each, predicted=Estimate.log_normal(value, sigma)))
+    return estimates
+
+
+def devices_of(runs: Sequence[GraphRun]) -> tuple[str, ...]:
+    """Return the devices of runs, in the order of their positions in a fit."""
+    return tuple(dict.fromkeys(run.setup.device for run in runs))
+
+
+def observed(runs: Sequence[GraphRun]) -> Observed:
+    """Return the kernels of runs, the rates of their devices, and what was measured."""
+    devices = devices_of(runs)
+    place = np.array([devices.index(run.setup.device) for run in runs], dtype=np.intp)
+    return Observed(
+        rows=kernels_of(runs),
+        rates=_rates([run.setup for run in runs]),
+        device=place,
+        measured_s=np.array([run.measured[0].seconds for run in runs]),
+    )
+
+
+def kernels_of(runs: Sequence[GraphRun]) -> KernelRows:
+    """Return the kernels of runs; those of a run without facts follow from its published sums."""
+    parts: list[KernelRows] = []
+    for software in dict.fromkeys(run.setup.software for run in runs):
+        for has_facts in (True, False):
+            place = np.array(
+                [
+                    number
+                    for number, run in enumerate(runs)
+                    if run.setup.software == software and bool(run.facts) == has_facts
+                ],
+                dtype=np.intp,
+            )
+            if not len(place):
+                continue
+            own = [runs[number] for number in place]
+            batches = [run.batch for run in own]
+            if has_facts:
+                rows = graph_kernels(timm_facts(), [run.facts for run in own], batches, software)
+            else:
+                sums = [(run.multiply_adds, run.activations) for run in own]
+                rows = counted_kernels(sums, batches, software)
+            parts.append(replace(rows, graph=place[rows.graph]))
+    return joined(parts)
+
+
+def _rates(setups: Sequence[Setup]) -> Rates:
+    known = {}
+    for setup in dict.fromkeys(setups):
+        device = device_of(setup.device)
+        dtype = "fp32" if setup.software.precision == "fp32" else "fp16"
+        ratio = clock_ratio(device)
+        known[setup] = (
+            device.peak(dtype) * ratio,
+            device.peak("fp32") * ratio,
+            device.memory_bytes_per_s,
+            device.kernel_launch_s,
+        )
+    columns = np.array([known[setup] for setup in setups]).T
+    return Rates(
+        flop_per_s=columns[0], vector_flop_per_s=columns[1], bytes_per_s=columns[2], launch_s=columns[3]
+    )
+
+
+def _with_levels(shipped: Efficiencies, runs: Sequence[GraphRun]) -> Fitted:
+    levels = [shipped.levels.get(name, (0.0, 0.0)) for name in devices_of(runs)]
+    return Fitted(numbers=shipped.numbers, levels=np.array(levels))
+
+
+def prior_of(kind: str) -> Logs | None:
+    """Return the numbers to which a fit of this kind of software is drawn; None for the usual ones."""
+    drawn_to = shipped_efficiencies().get(PRIOR_KINDS.get(kind, ""))
+    return None if drawn_to is None else drawn_to.numbers
+
+
+def left_out_seconds(
+    known: Prepared, runs: Sequence[GraphRun], constants: Constants, prior: Logs | None
+) -> Floats:
+    """Return the seconds of each run by a fit without its device, or without its group of families.
+
+    Runs of the only device are predicted by the prior.
+    """
+    is_family = constants == "family"
+    groups = folds_of(runs) if is_family else known.observed.device
+    start = fit(known, prior=prior) if is_family else None
+    seconds = np.zeros(len(runs))
+    for name in np.unique(groups):
+        own: Flags = groups == name
+        found = Fitted.prior(len(devices_of(runs)), prior)
+        if not own.all():
+            found = fit(known, ~own, prior, start)
+        seconds[own] = known.seconds(found)[own]
+    return seconds
+
+
+def folds_of(runs: Sequence[GraphRun]) -> Integers:
+    """Return the group of each run's family, from 0 to 4: families in the order of their number of runs."""
+    counts = Counter(run.groups["family"] for run in runs)
+    ordered = sorted(counts, key=lambda name: (-counts[name], name))
+    return np.array([ordered.index(run.groups["family"]) % FOLDS for run in runs], dtype=np.intp)

@@ -1,0 +1,132 @@
+"""Step times of timm: CNNs and vision transformers, in inference and in training.
+
+Source: data/graphs/timm_*.csv.gz; on GitHub huggingface/pytorch-image-models, results/. One row is one
+model on one device; its batch was halved until it fitted. The name of a file says the rest:
+`infer-amp-nchw-pt240-cu124-rtx3090` is inference under automatic mixed precision, images stored plane by
+plane, PyTorch 2.4, on an RTX 3090; `-dynamo` at the end, that torch.compile compiled the model.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flopcast.lab.graph_runs.facts import GraphFacts, timm_facts
+from flopcast.lab.graph_runs.kernels import Precision, Software
+from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
+
+INFERENCE = ("model", "infer_step_time", "infer_batch_size", "infer_img_size")
+TRAINING = ("model", "train_step_time", "train_batch_size", "train_img_size")
+DEVICES: Mapping[str, str] = {
+    "rtx3090": "rtx-3090-24gb",
+    "4090": "rtx-4090-24gb",
+    "pro6000maxq": "rtx-pro-6000-max-q-96gb",
+    "cpu-i9_10940x": "core-i9-10940x",
+}
+PRECISIONS: Mapping[str, Precision] = {"amp": "amp", "bf16": "half", "fp16": "half", "fp32": "fp32"}
+FUSED_ATTENTION = 20  # PyTorch 2.0, in the digits of a file's name
+CHANGED = 0.03  # of the parameters: the definition of a model has changed since it was measured
+MILLIONS, BILLIONS = 1e6, 1e9
+_NAME = re.compile(
+    r"(?P<mode>infer|train)-(?P<precision>amp|bf16|fp16|fp32)-(?P<layout>nchw|nhwc)-pt(?P<torch>\d\d)\d*"
+    r"(?:-cu\d+)?-(?P<device>[\w-]+?)(?P<dynamo>-dynamo)?(?:\.csv)?(?:\.gz)?$"
+)
+_ORIGINS = re.compile(r"^(tf|gluon|legacy|test|tv|ig|ssl|swsl|jx|adv|ens|dm)_")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableFacts:
+    """What the name of a file says, or the user in its place."""
+
+    device: str
+    precision: Precision
+    torch: int = FUSED_ATTENTION
+    channels_last: bool = False
+    compiled: bool = False
+
+
+def table_facts(path: Path) -> TableFacts | None:
+    """Return what the name of a file says; None of another name.
+
+    >>> table_facts(Path("timm_benchmark-infer-amp-nchw-pt113-cu117-rtx3090.csv.gz"))
+    TableFacts(device='rtx-3090-24gb', precision='amp', torch=11, channels_last=False, compiled=False)
+    """
+    found = _NAME.search(path.name)
+    if found is None or found["device"] not in DEVICES:
+        return None
+    return TableFacts(
+        device=DEVICES[found["device"]],
+        precision=PRECISIONS[found["precision"]],
+        torch=int(found["torch"]),
+        channels_last=found["layout"] == "nhwc",
+        compiled=found["dynamo"] is not None,
+    )
+
+
+def family_of(model: str) -> str:
+    """Return the family of a model: the first word of its name, without where its weights come from.
+
+    >>> family_of("tf_efficientnet_b0"), family_of("vit_base_patch16_224")
+    ('efficientnet', 'vit')
+    """
+    found = re.match(r"[a-z]+", _ORIGINS.sub("", model))
+    return found.group(0) if found else model
+
+
+def runs_of(table: TableFacts, name: str, rows: list[dict[str, str]]) -> Iterator[GraphRun]:
+    """Yield the runs of a table."""
+    known = timm_facts()
+    mode = "train" if rows and TRAINING[1] in rows[0] else "infer"
+    setup = _setup(table, trains=mode == "train")
+    for row in rows:
+        yield _with_facts(_run(row, mode, name, setup), known, _number(row, "param_count") * MILLIONS)
+
+
+def _setup(table: TableFacts, trains: bool) -> Setup:
+    software = Software(
+        precision=table.precision,
+        compiled=table.compiled,
+        fuses_attention=table.torch >= FUSED_ATTENTION,
+        channels_last=table.channels_last,
+        trains=trains,
+    )
+    on_cpu = table.device.startswith("core-")
+    kind = "training" if trains else "cpu" if on_cpu else "compiled" if table.compiled else "eager"
+    return Setup(device=table.device, software=software, efficiencies=kind)
+
+
+def _run(row: Mapping[str, str], mode: str, name: str, setup: Setup) -> GraphRun:
+    batch = _number(row, f"{mode}_batch_size")
+    measured = []
+    if value := _number(row, f"{mode}_step_time"):
+        measured.append(MeasuredGraph(quantity=f"{mode}_step_time", unit="ms", value=value))
+    if value := _number(row, f"{mode}_samples_per_sec"):
+        measured.append(
+            MeasuredGraph(quantity=f"{mode}_samples_per_sec", unit="samples/s", value=value, samples=batch)
+        )
+    return GraphRun(
+        id=f"{row['model']}/{row[f'{mode}_img_size']}/{name}",
+        source="timm",
+        setup=setup,
+        facts=f"{row['model']}@{row[f'{mode}_img_size']}",
+        batch=batch,
+        measured=tuple(measured),
+        groups={"device": setup.device, "table": name, "family": family_of(row["model"])},
+        multiply_adds=_number(row, f"{mode}_gmacs") * BILLIONS,
+        activations=_number(row, f"{mode}_macts") * MILLIONS,
+    )
+
+
+def _with_facts(run: GraphRun, known: GraphFacts, parameters: float) -> GraphRun:
+    """Return a run with facts; or without, if none are known or they are of another definition."""
+    facts = known.models.get(run.facts)
+    if facts is not None and abs(facts.parameters / parameters - 1.0) <= CHANGED:
+        return run
+    why = "no facts of the model are known" if facts is None else "its definition has changed since"
+    if run.multiply_adds and run.activations:
+        return replace(run, facts="", notes=(f"{why}: published counts stand in",))
+    return replace(run, facts="", reason=f"{why}, and the table does not print its multiply-adds")
+
+
+def _number(row: Mapping[str, str], name: str) -> float:
+    return float(row.get(name) or 0.0)

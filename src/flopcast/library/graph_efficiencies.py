@@ -1,0 +1,87 @@
+"""Fitted efficiencies of kernels of graphs: `catalog/graphs/efficiencies.json`.
+
+Answers: which numbers does each kind of software use, and on which tables were they fitted?
+Elsewhere: what a number is (cost/graph_kernels/), the fit (lab/graph_runs/fit.py). Every number was fitted
+on whole steps, so all of them are constants: `--no-constants` uses priors in their place.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from flopcast.cost.graph_kernels.efficiency import number_names, prior_numbers
+from flopcast.dtypes import Logs
+from flopcast.files.atomic_write import write_whole
+from flopcast.library.catalog import folder
+from flopcast.units import Number
+
+NAME = "efficiencies.json"
+FORMAT_VERSION = 1
+SMALLEST = 0.0005  # of a logarithm: smaller differences from the prior are not written
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Efficiencies:
+    """The numbers of one kind of software.
+
+    `levels` has the logarithms of each device's rates over those expected, for compute and for memory.
+    `log_sigma_factor` describes the errors of families that were left out, `other_device_log_sigma_factor`
+    those of devices that were left out.
+    """
+
+    numbers: Logs
+    levels: Mapping[str, tuple[float, float]]
+    log_sigma_factor: Number
+    other_device_log_sigma_factor: Number
+    sources: tuple[str, ...] = ()
+    rows: int = 0
+
+
+@lru_cache(maxsize=1)
+def shipped_efficiencies() -> Mapping[str, Efficiencies]:
+    """Return the numbers of the catalogue, by kind of software."""
+    place = folder("graphs") / NAME
+    return read(place.read_text(encoding="utf-8")) if place.is_file() else {}
+
+
+def read(text: str) -> dict[str, Efficiencies]:
+    """Return the numbers of a file's text; those that it does not list have their prior."""
+    places = {name: place for place, name in enumerate(number_names())}
+    found: dict[str, Efficiencies] = {}
+    for kind, entry in json.loads(text)["efficiencies"].items():
+        numbers = prior_numbers().copy()
+        for name, value in entry["numbers"].items():
+            numbers[places[name]] = value
+        found[kind] = Efficiencies(
+            numbers=numbers,
+            levels={name: (compute, memory) for name, (compute, memory) in entry["levels"].items()},
+            log_sigma_factor=entry["log_sigma_factor"],
+            other_device_log_sigma_factor=entry["other_device_log_sigma_factor"],
+            sources=tuple(entry["sources"]),
+            rows=entry["rows"],
+        )
+    return found
+
+
+def write(path: Path, found: Mapping[str, Efficiencies]) -> None:
+    """Write all numbers that differ from their prior, one kind of software a line."""
+    prior = prior_numbers()
+    kinds = []
+    for kind, each in found.items():
+        differs = np.abs(each.numbers - prior) > SMALLEST
+        names = [name for name, chosen in zip(number_names(), differs, strict=True) if chosen]
+        entry = {
+            "numbers": dict(zip(names, np.round(each.numbers[differs], 3).tolist(), strict=True)),
+            "levels": {name: [round(value, 3) for value in pair] for name, pair in each.levels.items()},
+            "log_sigma_factor": each.log_sigma_factor,
+            "other_device_log_sigma_factor": each.other_device_log_sigma_factor,
+            "sources": list(each.sources),
+            "rows": each.rows,
+        }
+        kinds.append(f"{json.dumps(kind)}: {json.dumps(entry)}")
+    lines = ",\n  ".join(kinds)
+    write_whole(path, f'{{"format_version": {FORMAT_VERSION}, "efficiencies": {{\n  {lines}\n}}}}\n')
