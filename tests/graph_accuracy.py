@@ -56,8 +56,8 @@ REMARKS = """\
   instructions; convolutions of planes in 16 bits transpose their images before and after; PyTorch before
   2.0 runs attention as two products and a softmax.
 - "Trivial" multiplies the multiply-adds of each model by one number, the median of its own table.
-- If the RTX 4090 is left out, it is predicted 28 % too slow: it reaches 1.1 of the compute and 1.2 of the
-  memory rate that the RTX 3090 and the RTX PRO 6000 Max-Q lead to expect. The cause is not known.
+- If the RTX 4090 is left out, it is predicted 15 % too slow. The cause is not known; fits on all rows alike
+  give it a memory rate that is 1.1 of what its data sheet leads to expect.
 - Only one device was measured in training, one with compiled models, and one processor. "Device left out"
   predicts them with the priors alone, and in training with the forward passes of the other tables.
 - Facts are those of timm 1.0.31. {changed} rows are of models whose number of parameters has changed by

@@ -47,12 +47,12 @@ def machine_of(device: str | None, precision: str | None, software: str | None) 
             "add --precision amp" if device else "add --device rtx-4090-24gb",
             fault="is missing",
         )
+    from flopcast.lab.graph_runs.machines import machine
     from flopcast.lab.graph_runs.timm import PRECISIONS as KNOWN
     from flopcast.lab.graph_runs.timm import TableFacts
-    from flopcast.library.catalog import device as device_of
 
     return TableFacts(
-        device=device_of(device).name,
+        device=machine(device).name,
         precision=KNOWN[precision],
         channels_last=software == "channels-last",
         compiled=software == "compiled",

@@ -125,7 +125,7 @@ class PricedRows:
     for a logarithm of efficiency that is higher by 1.
     """
 
-    seconds: Floats
+    whole_s: Floats
     compute_s: Floats
     memory_s: Floats
     compute_slope_s: Floats
@@ -145,15 +145,15 @@ def priced(rows: KernelRows, rates: Rates, compute: Logs, memory: Logs) -> Price
     flop_s = rows.flop / rate * slowdown
     slowdown, memory_slope = _limited(memory)
     bytes_s = rows.moved_bytes / rates.bytes_per_s[rows.graph] * slowdown
-    whole_s = np.maximum(flop_s + bytes_s, SHORTEST_S)
-    compute, memory = flop_s / whole_s, bytes_s / whole_s
+    sum_s = np.maximum(flop_s + bytes_s, SHORTEST_S)
+    compute, memory = flop_s / sum_s, bytes_s / sum_s
     compute = np.where(is_vector, compute, np.square(np.square(compute)))
     memory = np.where(is_vector, memory, np.square(np.square(memory)))
     powers = np.maximum(compute + memory, SHORTEST_S)
-    seconds = rows.calls * whole_s * np.where(is_vector, powers, np.sqrt(np.sqrt(powers)))
-    compute_s, memory_s = seconds * compute / powers, seconds * memory / powers
+    whole_s = rows.calls * sum_s * np.where(is_vector, powers, np.sqrt(np.sqrt(powers)))
+    compute_s, memory_s = whole_s * compute / powers, whole_s * memory / powers
     return PricedRows(
-        seconds=seconds,
+        whole_s=whole_s,
         compute_s=compute_s,
         memory_s=memory_s,
         compute_slope_s=compute_s * compute_slope,

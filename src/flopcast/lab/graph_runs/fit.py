@@ -34,8 +34,8 @@ LEVEL_PRIOR_SIGMA = 0.25  # of an efficiency's logarithm around its prior
 TABLE_PRIOR_SIGMA = 0.5
 NEIGHBOUR_SIGMA = 0.25  # of the difference of two neighbours
 DEVICE_PRIOR_SIGMA = 0.1
-ROW_SIGMA = 0.1
-LARGEST_STEP, SMALLEST_STEP = 0.5, 0.01
+ROW_SIGMA = 0.4  # rows share models, devices and software: many of them count as one
+LARGEST_STEP, SMALLEST_STEP = 1.0, 0.01
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -96,9 +96,9 @@ class Prepared:
     def graph_s(self, found: PricedRows) -> Floats:
         """Return the seconds of each graph out of those of its rows, launches included."""
         observed = self.observed
-        seconds = found.seconds + observed.rows.calls * observed.rates.launch_s[observed.rows.graph]
+        part_s = found.whole_s + observed.rows.calls * observed.rates.launch_s[observed.rows.graph]
         total_s: Floats = np.zeros(observed.graphs)
-        total_s += np.bincount(observed.rows.graph, seconds, minlength=observed.graphs)
+        total_s += np.bincount(observed.rows.graph, part_s, minlength=observed.graphs)
         return total_s
 
 
@@ -129,16 +129,17 @@ def fit(
     penalty, neighbours = penalty[used], neighbours[np.ix_(used, used)]
     for _ in range(ROUNDS_FROM_START if start else ROUNDS):
         now = known.priced(found)
-        seconds = known.graph_s(now)
-        slopes = _slopes(known, now, seconds, devices)[np.ix_(kept, used)]
-        errors = np.log(observed.measured_s / seconds)[kept]
+        whole_s = known.graph_s(now)
+        slopes = _slopes(known, now, whole_s, devices)[np.ix_(kept, used)]
+        errors = np.log(observed.measured_s / whole_s)[kept]
         weights = 1.0 / (np.maximum(np.abs(errors), LEAST_ERROR) / LEAST_ERROR) / ROW_SIGMA**2
         left = slopes * weights[:, None]
         values = np.concatenate([found.numbers, found.levels.ravel()])
         away = (values - np.concatenate([drawn.numbers, drawn.levels.ravel()]))[used]
         matrix = slopes.T @ left + np.diag(penalty) + neighbours
         wanted = left.T @ errors - penalty * away - neighbours @ away
-        step = np.clip(np.linalg.solve(matrix, wanted), -LARGEST_STEP, LARGEST_STEP)
+        step = np.linalg.solve(matrix, wanted)
+        step *= min(1.0, LARGEST_STEP / np.abs(step).max())
         values[used] += step
         size = len(found.numbers)
         found = Fitted(numbers=values[:size], levels=values[size:].reshape(devices, 2))
@@ -155,7 +156,7 @@ def _used(known: Prepared, devices: int) -> Flags:
     return used
 
 
-def _slopes(known: Prepared, now: PricedRows, seconds: Floats, devices: int) -> Counts:
+def _slopes(known: Prepared, now: PricedRows, whole_s: Floats, devices: int) -> Counts:
     """Return the slopes of the logarithm of each graph's seconds by each number and level."""
     observed = known.observed
     rows = observed.rows
@@ -169,7 +170,7 @@ def _slopes(known: Prepared, now: PricedRows, seconds: Floats, devices: int) -> 
     for place, part_s in enumerate((now.compute_s, now.memory_s)):
         column = rows.graph * whole + size + 2 * observed.device[rows.graph] + place
         total += np.bincount(column, -part_s, minlength=len(total))
-    return total.reshape(observed.graphs, whole) / seconds[:, None]
+    return total.reshape(observed.graphs, whole) / whole_s[:, None]
 
 
 def _penalties(devices: int) -> tuple[Counts, Counts]:

@@ -19,8 +19,8 @@ from flopcast.dtypes import Flags, Floats, Integers, Logs
 from flopcast.lab.graph_runs.facts import timm_facts
 from flopcast.lab.graph_runs.fit import Fitted, Observed, Prepared, fit, prepared
 from flopcast.lab.graph_runs.kernels import counted_kernels, graph_kernels
+from flopcast.lab.graph_runs.machines import machine
 from flopcast.lab.graph_runs.measured import ComparedGraph, GraphRun, GraphScores, Setup
-from flopcast.library.catalog import device as device_of
 from flopcast.library.graph_efficiencies import Efficiencies, shipped_efficiencies
 from flopcast.serving.serving_report import Estimate
 from flopcast.units import Number
@@ -120,7 +120,7 @@ def kernels_of(runs: Sequence[GraphRun]) -> KernelRows:
 def _rates(setups: Sequence[Setup]) -> Rates:
     known = {}
     for setup in dict.fromkeys(setups):
-        device = device_of(setup.device)
+        device = machine(setup.device)
         dtype = "fp32" if setup.software.precision == "fp32" else "fp16"
         ratio = clock_ratio(device)
         known[setup] = (
@@ -156,14 +156,14 @@ def left_out_seconds(
     is_family = constants == "family"
     groups = folds_of(runs) if is_family else known.observed.device
     start = fit(known, prior=prior) if is_family else None
-    seconds = np.zeros(len(runs))
+    found_s = np.zeros(len(runs))
     for name in np.unique(groups):
         own: Flags = groups == name
         found = Fitted.prior(len(devices_of(runs)), prior)
         if not own.all():
             found = fit(known, ~own, prior, start)
-        seconds[own] = known.seconds(found)[own]
-    return seconds
+        found_s[own] = known.seconds(found)[own]
+    return found_s
 
 
 def folds_of(runs: Sequence[GraphRun]) -> Integers:

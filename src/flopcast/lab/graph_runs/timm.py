@@ -13,7 +13,9 @@ from pathlib import Path
 
 from flopcast.lab.graph_runs.facts import GraphFacts, timm_facts
 from flopcast.lab.graph_runs.kernels import Precision, Software
+from flopcast.lab.graph_runs.machines import PROCESSORS
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
+from flopcast.units import Number
 
 INFERENCE = ("model", "infer_step_time", "infer_batch_size", "infer_img_size")
 TRAINING = ("model", "train_step_time", "train_batch_size", "train_img_size")
@@ -90,7 +92,7 @@ def _setup(table: TableFacts, trains: bool) -> Setup:
         channels_last=table.channels_last,
         trains=trains,
     )
-    on_cpu = table.device.startswith("core-")
+    on_cpu = table.device in PROCESSORS
     kind = "training" if trains else "cpu" if on_cpu else "compiled" if table.compiled else "eager"
     return Setup(device=table.device, software=software, efficiencies=kind)
 
@@ -117,7 +119,7 @@ def _run(row: Mapping[str, str], mode: str, name: str, setup: Setup) -> GraphRun
     )
 
 
-def _with_facts(run: GraphRun, known: GraphFacts, parameters: float) -> GraphRun:
+def _with_facts(run: GraphRun, known: GraphFacts, parameters: Number) -> GraphRun:
     """Return a run with facts; or without, if none are known or they are of another definition."""
     facts = known.models.get(run.facts)
     if facts is not None and abs(facts.parameters / parameters - 1.0) <= CHANGED:
