@@ -10,7 +10,8 @@ from flopcast.errors import SpecError
 TRL = {"model_name_or_path": "Qwen/Qwen2.5-7B", "dataset_name": "own/data", "output_dir": "out",
        "attn_implementation": "sdpa", "per_device_train_batch_size": 2}  # fmt: skip
 FACTORY = {"model_name_or_path": "Qwen/Qwen2.5-7B", "do_train": True, "finetuning_type": "full",
-           "bf16": True, "per_device_train_batch_size": 2, "cutoff_len": 2048, "template": "qwen"}  # fmt: skip
+           "bf16": True, "per_device_train_batch_size": 2, "cutoff_len": 2048,
+           "template": "qwen"}  # fmt: skip
 TUNE = {"model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"}, "batch_size": 2, "dtype": "bf16",
         "tokenizer": {"max_seq_len": 4096}, "optimizer": {"_component_": "torch.optim.AdamW"}}  # fmt: skip
 LORA = {"use_peft": True, "lora_target_modules": ["q_proj"]}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from flopcast.library.catalog import device
 from flopcast.spec.cluster import Device
-from flopcast.spec.model import Source
+from flopcast.spec.source import Source
 from flopcast.strict_model import FrozenMapping
 
 PROCESSORS: Mapping[str, Device] = {
