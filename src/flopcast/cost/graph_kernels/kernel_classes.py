@@ -65,7 +65,7 @@ _DENSE = _tables(depth=DEPTH, width=WIDTH, rows=PIXELS, misaligned=FLAG)
 _WINDOWED = _DENSE + _tables(window=WINDOW, stride=(0.0, 1.0, 2.0))
 _NARROW = _tables(width=(3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0))
 _DEPTHWISE = _tables(window=(0.0, 3.17, 4.64, 5.6, 6.4, 10.0), stride=FLAG, rows=PIXELS)
-_PRODUCTS = {
+_CONVOLUTIONS = {
     "convolution": (_WINDOWED, _NARROW),
     "pixel_convolution": (_DENSE, _NARROW),
     "grouped_convolution": (
@@ -73,6 +73,8 @@ _PRODUCTS = {
         _tables(width=SMALL),
     ),
     "depthwise_convolution": ((), _DEPTHWISE),
+}
+_PRODUCTS = {
     "product": (_tables(depth=DEPTH, width=WIDTH, rows=(5.0, 9.0, 13.0, 17.0), misaligned=FLAG), _NARROW),
     "batched_product": (
         _tables(depth=DEPTH, width=WIDTH, rows=(4.0, 5.0, 6.0, 7.0, 8.0, 10.0), misaligned=FLAG),
@@ -104,23 +106,28 @@ _PASSES = {
 
 def _known() -> dict[str, GraphKernelClass]:
     found: list[GraphKernelClass] = []
-    for name, (compute, memory) in _PRODUCTS.items():
-        own = name.startswith("depthwise")
-        found.append(GraphKernelClass(name=name, compute=compute, memory=memory, vector=own))
-        found.append(GraphKernelClass(name=f"{name}.gradients", compute=compute, memory=memory, vector=own))
-        if name.endswith("convolution"):
-            last = f"{name}.channels_last"
-            like = "" if own else name
-            found.append(GraphKernelClass(name=last, compute=compute, memory=memory, like=like, vector=own))
-            like = last if own else f"{name}.gradients"
+    for name, (compute, memory) in (_CONVOLUTIONS | _PRODUCTS).items():
+        on_vectors = not compute
+        for each in (name, f"{name}.gradients"):
+            found.append(GraphKernelClass(name=each, compute=compute, memory=memory, vector=on_vectors))
+    for name, (compute, memory) in _CONVOLUTIONS.items():
+        on_vectors = not compute
+        last = f"{name}.channels_last"
+        for each, like in (
+            (last, name),
+            (f"{last}.gradients", last if on_vectors else f"{name}.gradients"),
+        ):
             found.append(
                 GraphKernelClass(
-                    name=f"{last}.gradients", compute=compute, memory=memory, like=like, vector=own
+                    name=each,
+                    compute=compute,
+                    memory=memory,
+                    like="" if on_vectors and each == last else like,
+                    vector=on_vectors,
                 )
             )
-    found.append(
-        GraphKernelClass(name="masked_attention", compute=_PRODUCTS["attention"][0], like="attention")
-    )
+    masked, _ = _PRODUCTS["attention"]
+    found.append(GraphKernelClass(name="masked_attention", compute=masked, like="attention"))
     for name, memory in _PASSES.items():
         found.append(GraphKernelClass(name=name, memory=memory, vector=True))
         for phase in ("gradients", "training"):
