@@ -7,7 +7,7 @@ Elsewhere: the jobs themselves (serving_request.py, resolve.py), what a step is 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import exists
@@ -17,11 +17,12 @@ from flopcast.library.edits import edited_document
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.resolve import resolve
-from flopcast.requests.serving_request import resolve_serving
 from flopcast.requests.sources import OF_STEP, is_step
 from flopcast.spec.job import Job
 from flopcast.spec.rl_plan import RlPlan
-from flopcast.spec.serving_job import ServingJob
+
+if TYPE_CHECKING:
+    from flopcast.spec.serving_job import ServingJob
 
 ENDINGS = (".yaml", ".yml", ".json")
 OPTIONS = tuple(
@@ -33,7 +34,7 @@ Made = TypeVar("Made")
 class RlRequest(NamedTuple):
     """A step as its file describes it."""
 
-    rollout: ServingJob
+    rollout: "ServingJob"
     training: Job
     plan: RlPlan
 
@@ -71,6 +72,8 @@ def rl_request(document: Document) -> RlRequest:
     SpecError
         Every fault of both jobs and of the plan.
     """
+    from flopcast.requests.serving_request import resolve_serving
+
     data = dict(document.data) if isinstance(document.data, Mapping) else {}
     problems: list[Problem] = []
 
@@ -92,7 +95,7 @@ def rl_request(document: Document) -> RlRequest:
     return RlRequest(rollout, training, plan)
 
 
-def _contradictions(rollout: ServingJob, training: Job, plan: RlPlan) -> Iterator[Problem]:
+def _contradictions(rollout: "ServingJob", training: Job, plan: RlPlan) -> Iterator[Problem]:
     """Yield what the two jobs contradict each other in: devices, model, lengths of answers."""
     devices = [job.cluster.num_devices for job in (rollout, training)]
     if not plan.apart and devices[0] != devices[1]:

@@ -262,10 +262,13 @@ def _is_even(axis: Counts) -> bool:
 
 
 def _add_square(total: Counts, lines: Integers, stencil: Counts) -> None:
-    """Add the square of a stencil over each line of nodes to a quadratic form, in place."""
+    """Add the square of a stencil over each line of nodes to a quadratic form, in place.
+
+    A node stands at the same place of no two lines, so no entry is added to twice at once.
+    """
     for first, one in zip(lines, stencil, strict=True):
         for second, other in zip(lines, stencil, strict=True):
-            np.add.at(total, (first, second), one * other)
+            total[first, second] += one * other
 
 
 def _robust_solve(

@@ -76,7 +76,8 @@ class Equations:
         beside[:, :, -1] -= beside[:, :, :-1] @ held
         beside = beside[:, :, np.append(used, True)]
         sides = np.zeros((size, beside.shape[2]))
-        np.add.at(sides, self.index.T, beside[:, :corners])
+        for corner, nodes in enumerate(self.index):  # no two cells have the same first corner
+            sides[nodes] += beside[:, corner]
         of_terms = beside[:, corners:-1].sum(axis=0)[used]
         border = sides[:, :-1].T.copy()
         inner = _eliminated(own, blocks[:, 1] + self.next, self.far, sides.reshape(places, stride, -1))
@@ -181,10 +182,10 @@ def _inverse(matrix: Counts) -> Counts:
     if size < LEAST_HALVED:
         return np.asarray(np.linalg.inv(matrix))
     half = size // 2
-    upper = np.linalg.inv(matrix[:half, :half])
+    upper = _inverse(matrix[:half, :half])
     beside = matrix[:half, half:]
     across = upper @ beside
-    lower = np.linalg.inv(matrix[half:, half:] - beside.T @ across)
+    lower = _inverse(matrix[half:, half:] - beside.T @ across)
     result = np.empty_like(matrix)
     result[half:, half:] = lower
     result[:half, half:] = -across @ lower

@@ -47,6 +47,7 @@ ADDED = (EXTRAPOLATION, OTHER_SOURCE, OTHER_DEVICE)  # splits whose sigma is wid
 Say = Callable[[str], None]
 Key = tuple[str, str]  # owner, kernel class
 Curves = dict[Key, dict[str, Curve]]  # by the label of the split whose test rows were left out
+Steps = dict[tuple[int, ...], float]  # added sigmas, by the errors that give them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,8 +131,9 @@ def score(
         judged.append(subject)
     subjects = [subject for subject in subjects if subject in judged]
     errors += [*_source_errors(subjects, curves, errors), *_foreign_errors(subjects, curves, errors)]
+    steps: Steps = {}
     return Score(
-        results=tuple(sorted((_result(e, errors) for e in errors), key=_order)),
+        results=tuple(sorted((_result(e, errors, steps) for e in errors), key=_order)),
         noise=tuple(n for subject in subjects for n in _noises(subject)),
         rejected=tuple(rejected),
         added={
@@ -247,9 +249,9 @@ def _judged(errors: _Errors) -> Judged:
     return Judged(log_errors=errors.log_errors, log_sigma_factor=errors.log_sigma_factor)
 
 
-def _result(judged: _Errors, errors: Sequence[_Errors]) -> Result:
+def _result(judged: _Errors, errors: Sequence[_Errors], steps: Steps) -> Result:
     subject, relative = judged.subject, np.abs(np.expm1(judged.log_errors))
-    coverage, sigma = _coverage(judged, errors)
+    coverage, sigma = _coverage(judged, errors, steps)
     return Result(
         kernel_class=subject.name,
         device=subject.owner,
@@ -265,8 +267,11 @@ def _result(judged: _Errors, errors: Sequence[_Errors]) -> Result:
     )
 
 
-def _coverage(judged: _Errors, errors: Sequence[_Errors]) -> tuple[float, float]:
-    """Return the share inside, and the sigma (see the module docstring)."""
+def _coverage(judged: _Errors, errors: Sequence[_Errors], steps: Steps) -> tuple[float, float]:
+    """Return the share inside, and the sigma (see the module docstring).
+
+    The classes of one owner and kind are widened by the same step, so each is computed once.
+    """
     own = judged.log_sigma_factor
     if judged.split == RANDOM:
         halves = judged.log_errors[::2], judged.log_errors[1::2]
@@ -275,7 +280,11 @@ def _coverage(judged: _Errors, errors: Sequence[_Errors]) -> tuple[float, float]
     if judged.split == UNSEEN and len(judged.parts) > 1:
         return _coverage_of_sizes(judged, errors), own
     if judged.split in ADDED:
-        own = float(np.hypot(own, added_log_sigma([_judged(e) for e in _others(judged, errors)])))
+        others = _others(judged, errors)
+        key = tuple(map(id, others))
+        if key not in steps:
+            steps[key] = added_log_sigma([_judged(e) for e in others])
+        own = float(np.hypot(own, steps[key]))
     return covered(judged.log_errors, own), own
 
 
