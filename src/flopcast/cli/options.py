@@ -58,11 +58,14 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         type=click.IntRange(min=1),
         help="Samples (of a decoder, sequences) of one step on all devices: the global batch of the plan.",
     ),
+    "inference": click.option(
+        "--inference", is_flag=True, help="Predict a forward pass alone, without gradients and optimizer."
+    ),
     "size": click.option(
         "--size",
         multiple=True,
         metavar="NAME=NUMBER",
-        help="A size that an exported graph (.pt2) leaves open.",
+        help="A size that an exported graph (.onnx, .pt2) leaves open.",
     ),
     "seq": click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
     "lora": click.option(

@@ -144,9 +144,10 @@ def _cuts(crossing: Counts, flop: Counts, parts: int, first: int, last: int) -> 
     while quota and flop[last] - done > 1.5 * quota:
         begin = int(np.searchsorted(flop, done + quota))
         finish = min(last - 1, int(np.searchsorted(flop, done + 2.0 * quota)))
-        if begin >= finish or begin <= first:
+        begin = max(begin, first + 1)
+        if begin >= last:
             return
-        place = begin + int(np.argmin(crossing[begin:finish]))
+        place = begin + int(np.argmin(crossing[begin : max(finish, begin + 1)]))
         yield place
         done = flop[place]
 

@@ -116,6 +116,7 @@ def _fork(known: Lowering, node: GraphNode) -> Iterator[Step]:
     fields: Fields = {
         "kind": "graph_pass", "family": "fork", "operator": "fork", "moved": 0,
         "moved_backward": known.size(moved, output in known.of_batch), "written": size, "read": [size],
+        "fusible": True,
     }  # fmt: skip
     yield Step(name=f"{output}.fork", operator="fork", fields=fields, reads=(output,), writes=output)
 

@@ -57,6 +57,7 @@ def as_json(report: Report) -> dict[str, object]:
         "format_version": FORMAT_VERSION,
         "job": job_as_json(job),
         **fields_of(report, "step_time_s", "step_time_low_s", "step_time_high_s", "clean_step_time_s"),
+        "batch_unit": job.batch_unit,
         "tokens_per_s": nine_digits(metrics.tokens_per_s),
         "tokens_per_s_per_device": nine_digits(metrics.device_tokens_per_s),
         "model_tflops_per_device": nine_digits(metrics.device_flop_per_s / 1e12),

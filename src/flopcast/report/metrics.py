@@ -76,7 +76,8 @@ def _model_flop(job: Job) -> float:
     """Forward and backward of a global batch whose sequences are alike."""
     length = job.batch.sequence_length
     forward = job.model.forward_flop(length, documents=job.batch.documents)
-    passes = (1.0 + BACKWARD_OVER_FORWARD) * forward + _frozen_forward_flop(job)
+    backward = 0.0 if job.batch.forward_only else BACKWARD_OVER_FORWARD
+    passes = (1.0 + backward) * forward + _frozen_forward_flop(job)
     return job.plan.global_batch * (passes - job.model.frozen_flop(length))
 
 

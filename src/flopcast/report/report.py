@@ -180,12 +180,13 @@ class Report(Summarised):
         from flopcast.render.page.table import Cell, rate, seconds, share, size
 
         low, high = (show_seconds(bound, like=self.step_time_s) for bound in self.bounds_s)
-        per_device = show(self.metrics.device_tokens_per_s, "tokens/s")
+        unit = f"{self.job.batch_unit}/s"
+        per_device = show(self.metrics.device_tokens_per_s, unit)
         attained = show(self.metrics.device_flop_per_s, "FLOP/s")
         need = self.memory.need.removeprefix(f"{show_memory(self.memory.expected_bytes)} ")
         rows: list[tuple[Cell, ...]] = [
             ("step", seconds(self.step_time_s), f"90 %: {low} to {high}"),
-            ("rate", rate(self.metrics.tokens_per_s, "tokens/s"), f"{per_device} per device"),
+            ("rate", rate(self.metrics.tokens_per_s, unit), f"{per_device} per device"),
             (
                 "MFU",
                 share(self.metrics.mfu_ratio),

@@ -1,4 +1,4 @@
-"""Models in files that other programs exported: archives of torch.export.
+"""Models in files that other programs exported: ONNX files and archives of torch.export.
 
 Answers: which model does such a file describe, for the sizes that a request states?
 Elsewhere: the formats (interop/graphs/), how a graph becomes a model (graph/model_of_graph.py).
@@ -10,13 +10,13 @@ from pathlib import Path
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
 
-ENDINGS = (".pt2",)
+ENDINGS = (".onnx", ".pt2")
 
 
 def is_graph(path: str) -> bool:
     """Return whether a path names an exported graph.
 
-    >>> is_graph("models/resnet50.pt2"), is_graph("job.yaml")
+    >>> is_graph("models/resnet50.onnx"), is_graph("job.yaml")
     (True, False)
     """
     return Path(path).suffix.lower() in ENDINGS
@@ -37,13 +37,15 @@ def graph_model(path: str, sizes: Sequence[str] = (), where: str = "") -> tuple[
     """
     from flopcast.graph.model_of_graph import model_of_graph
     from flopcast.interop.graphs.archive import read_archive
+    from flopcast.interop.graphs.onnx_file import read_onnx
     from flopcast.interop.graphs.symbols import sizes_of
 
     place = Path(path)
     if not place.is_file():
         allowed, because = "a file that exists", "there is no such file"
         raise spec_error("model", path, allowed, because, "check the path", where)
-    model, notes = model_of_graph(read_archive(place, str(place), sizes_of(sizes)))
+    read = read_onnx if place.suffix.lower() == ENDINGS[0] else read_archive
+    model, notes = model_of_graph(read(place, str(place), sizes_of(sizes)))
     return Document(path, model, {}), notes
 
 

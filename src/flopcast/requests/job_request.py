@@ -45,6 +45,7 @@ class JobRequest:
     kind : format of the first file
     size : sizes that an exported graph leaves open, "NAME=NUMBER"
     batch : samples, or sequences, of one step; replaces the global batch of the plan
+    inference : whether a step is a forward pass alone
     arg, env : values that a launch script takes from outside: "1=8", "NNODES=4"
     engine : name of a serving engine, or a mapping as in a job file; the request then serves
     traffic, slo : requests that are served and the latencies that they must keep, as texts or mappings
@@ -72,6 +73,7 @@ class JobRequest:
     kind: str | None = None
     size: tuple[str, ...] = ()
     batch: object = None
+    inference: bool = False
     arg: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     engine: object = None

@@ -29,11 +29,20 @@ def with_defaults(document: Document) -> Document:
         return document
     if "stack" not in data:
         document = with_usual_stack(document)
-    if "batch" not in data:
-        length = 1 if _is_graph(document) else _usual_length(data.get("model"))
-        batch = {"sequence_length": length}
-        document = _with_assumed(document, "batch", batch, f"sequence_length {length}")
+    batch = data.get("batch", {})
+    if isinstance(batch, dict) and batch.keys() <= {"forward_only"}:
+        return _with_usual_length(document, batch)
     return document
+
+
+def _with_usual_length(document: Document, batch: dict[str, object]) -> Document:
+    """Return the document with the usual length of a sequence; a sample of an exported graph has none."""
+    data = document.data if isinstance(document.data, dict) else {}
+    if _is_graph(document):
+        return replace(document, data=data | {"batch": batch | {"sequence_length": 1}})
+    length = _usual_length(data.get("model"))
+    changed = batch | {"sequence_length": length}
+    return _with_assumed(document, "batch", changed, f"sequence_length {length}")
 
 
 def with_usual_stack(document: Document) -> Document:

@@ -21,6 +21,7 @@ from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.job import Job
 
 MICRO_BATCHES = (1, 2, 4, 8)
+SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # micro-batches of an exported graph, whose samples are small
 SHARDED = 3  # the ZeRO stage that shards parameters
 
 
@@ -38,7 +39,7 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
     """
     first = space.model_copy(
         update={
-            "micro_batch": space.micro_batch or MICRO_BATCHES,
+            "micro_batch": space.micro_batch or (MICRO_BATCHES if job.model.vocabulary else SAMPLES),
             "virtual_stages": space.degrees("virtual_stages", job) or USUAL_CHUNKS,
             "context_parallel": space.context_parallel or (1,),
             "data_shard": space.data_shard or (0,),
@@ -79,6 +80,8 @@ def _of_space(
 
 
 def _zero(job: Job) -> int:
-    """Return the default ZeRO stage: the lowest above 0 that the stack has, or 0."""
+    """Return the default ZeRO stage: the lowest above 0 that the stack has, or 0; 0 without optimizer."""
+    if job.batch.forward_only and 0 in job.stack.sharding.zero_stages:
+        return 0
     stages: Sequence[int] = sorted(stage for stage in job.stack.sharding.zero_stages if stage)
     return stages[0] if stages else 0

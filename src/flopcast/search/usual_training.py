@@ -14,6 +14,7 @@ USUAL_TOKENS = 2**22
 # of a global batch in fine-tuning, of all weights or of adapters: README of tatsu-lab/stanford_alpaca;
 # finetune.py of tloen/alpaca-lora; Tülu 3 (arXiv:2411.15124; allenai/open-instruct, scripts/train/finetune)
 USUAL_SAMPLES = 128
+GRAPH_SAMPLES = 32  # of an exported graph, on each device
 
 
 def usual_batch(job: Job) -> int:
@@ -23,6 +24,8 @@ def usual_batch(job: Job) -> int:
     into it.
     """
     devices = job.cluster.num_devices
+    if not job.model.vocabulary:
+        return devices * GRAPH_SAMPLES
     sequences = USUAL_SAMPLES if job.fine_tunes else USUAL_TOKENS / job.batch.sequence_length
     each = max(1.0, sequences / devices)
     return int(devices * 2 ** round(log2(each)))
@@ -32,7 +35,7 @@ def batch_assumed(job: Job, global_batch: int) -> str:
     """Return the assumption that a step has the usual batch, with its tokens."""
     tokens = global_batch * job.batch.mean_sequence_tokens
     recipe = ", as in recipes of fine-tuning" if job.fine_tunes else ""
-    return f"global_batch {global_batch} ({show_count(tokens)} tokens{recipe})"
+    return f"global_batch {global_batch} ({show_count(tokens)} {job.batch_unit}{recipe})"
 
 
 def usual_precision(job: Job) -> str:

@@ -71,6 +71,9 @@ class Batch(StrictModel):
         ranks.
     ranks : tuple of RankBatch
         The micro-batches of each data-parallel rank, if ranks differ. A step ends with the slowest rank.
+    forward_only : bool
+        Whether the step is a forward pass alone, without gradients and optimizer: inference on whole
+        batches, or evaluation.
     """
 
     sequence_length: int = Field(ge=1, validation_alias=AliasChoices("sequence_length", "seq"))
@@ -78,6 +81,7 @@ class Batch(StrictModel):
     packed: bool = False
     micro_batches: tuple[MicroBatch, ...] = ()
     ranks: tuple[RankBatch, ...] = ()
+    forward_only: bool = False
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -154,7 +158,7 @@ class Batch(StrictModel):
     def of(self, each: MicroBatch) -> "Batch":
         """Return the batch whose micro-batches are all like this one."""
         length = each.sequence_length or sum(each.documents) or self.sequence_length
-        return Batch(sequence_length=length, documents=each.documents)
+        return Batch(sequence_length=length, documents=each.documents, forward_only=self.forward_only)
 
     def place(self, kind: "Batch") -> str:
         """Return where the first micro-batch of a kind is written: "batch.micro_batches[0]"."""
@@ -185,4 +189,5 @@ class Batch(StrictModel):
         (kind,) = self.kinds
         count = len(kind.documents)
         packed = f" in {count} documents of {kind.mean_document_tokens:.0f}" if count > 1 else ""
-        return f"seq={kind.sequence_length}{packed}"
+        alone = ", forward pass alone" if self.forward_only else ""
+        return f"seq={kind.sequence_length}{packed}{alone}"

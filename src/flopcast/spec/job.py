@@ -64,6 +64,11 @@ class Job(StrictModel):
     assumptions: tuple[str, ...] = ()
 
     @property
+    def batch_unit(self) -> str:
+        """Return what the batch counts: tokens, or the samples of an exported graph, whatever they are."""
+        return "tokens" if self.model.vocabulary else "samples"
+
+    @property
     def step_tokens(self) -> float:
         """Return tokens of one step, including padding: of all sequences of the global batch."""
         return self.plan.global_batch * self.batch.mean_sequence_tokens

@@ -78,6 +78,13 @@ RULES: tuple[Rule, ...] = (
         fix="set context_parallel to 1, and use pipeline stages, ZeRO or recompute to save memory",
     ),
     Rule(
+        field="batch.sequence_length",
+        holds=lambda c: c.model.vocabulary > 0 or c.batch.sequence_length == 1,
+        allowed="1 for an exported graph",
+        because="the batch of an exported graph counts samples, whose sizes are fixed in the file",
+        fix="change sequence_length to 1",
+    ),
+    Rule(
         field="model.mtp",
         holds=lambda c: not _traced(c) or c.model.mtp == 0,
         allowed="0 for a traced model",

@@ -18,6 +18,7 @@ from flopcast.spec.rules_batch import RULES as RULES_OF_BATCHES
 from flopcast.spec.rules_checkpoints import RULES as RULES_OF_CHECKPOINTS
 from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
+from flopcast.spec.rules_forward import RULES as RULES_OF_FORWARD_PASSES
 from flopcast.spec.rules_linear_attention import RULES as RULES_OF_LINEAR_ATTENTION
 from flopcast.spec.rules_node_groups import RULES as RULES_OF_NODE_GROUPS
 from flopcast.spec.rules_offload import RULES as RULES_OF_OFFLOAD
@@ -95,6 +96,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_STACKS,
     *RULES_OF_STAGES,
     *RULES_OF_TRACED,
+    *RULES_OF_FORWARD_PASSES,
     *RULES_OF_TUNING,
     *RULES_OF_LINEAR_ATTENTION,
     Rule(

@@ -62,7 +62,9 @@ def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_
     split = plans.split(batch)
     layers = lowered_layers(model, split, kept)
     rows = batch.rows if len(batch.kinds) > 1 else ()
-    return Workload(model=model, plans=plans, split=split, layers=layers, rows=rows)
+    return Workload(
+        model=model, plans=plans, split=split, layers=layers, rows=rows, forward_only=batch.forward_only
+    )
 
 
 def lowered_layers(model: Model, split: Split, kept: KeptResults = NOTHING_KEPT) -> Layers:

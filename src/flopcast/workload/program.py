@@ -90,6 +90,7 @@ class Workload:
     `split` is what the layers saw of the plans: degrees and sizes, shape (plans, 1). Where micro-batches of
     the one plan differ, `rows` tells for each class of data-parallel ranks which kind each micro-batch is:
     arrays over plans then have a row for each kind wherever tokens matter, one elsewhere. Else it is empty.
+    `forward_only` steps have no backward pass (forward_only.py).
     """
 
     model: Model
@@ -97,6 +98,7 @@ class Workload:
     split: Split
     layers: tuple[LogicalLayer, ...]
     rows: tuple[Rows, ...] = ()
+    forward_only: bool = False
 
     @property
     def num_kinds(self) -> int:

@@ -7,6 +7,7 @@ An expression is parsed, never run. `torch.export` writes "Mul(Integer(2), Symbo
 """
 
 import ast
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, prod
@@ -29,6 +30,14 @@ FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {
     **dict.fromkeys(("FloorToInt", "floor", "TruncToInt"), lambda given: int(given[0] // 1)),
     "ToFloat": lambda given: float(given[0]),
     "Float": lambda given: float(given[0]),
+}
+OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
 }
 
 
@@ -76,11 +85,27 @@ class Symbols:
             because, fix = "the size cannot be computed", "export the model with fixed sizes"
             raise spec_error("graph.size", expression, allowed, because, fix, where) from None
 
+    def named(self, text: str, where: str) -> int:
+        """Return the size of a name that may be an expression; what is none is a name as it stands.
+
+        >>> Symbols(given={"s7": 8}).named("s7*2 + 1", "x")
+        17
+        """
+        try:
+            part = ast.parse(text[:10_000], mode="eval").body
+            return int(self._value(part, where))
+        except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
+            return self.value(text, where)
+
     def _value(self, part: ast.expr, where: str) -> int | float:
         if isinstance(part, ast.Constant) and isinstance(part.value, (int, float)):
             return part.value
         if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.USub):
             return -self._value(part.operand, where)
+        if isinstance(part, ast.BinOp) and type(part.op) in OPERATIONS:
+            pair = self._value(part.left, where), self._value(part.right, where)
+            combined: int | float = OPERATIONS[type(part.op)](*pair)
+            return combined
         if isinstance(part, ast.Name):
             return self.value(part.id, where)
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):

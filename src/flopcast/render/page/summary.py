@@ -96,10 +96,11 @@ def _time(report: Report) -> Tile:
 
 def _rates(report: Report) -> tuple[Tile, ...]:
     metrics = report.metrics
-    per_device = markup(rate(metrics.device_tokens_per_s, "tokens/s"))
+    unit = f"{report.job.batch_unit}/s"
+    per_device = markup(rate(metrics.device_tokens_per_s, unit))
     attained = markup(Quantity(metrics.device_flop_per_s / 1e12, f"{metrics.device_flop_per_s / 1e12:.0f}"))
     return (
-        ("Throughput", markup(rate(metrics.tokens_per_s, "tokens/s")), f"{per_device} per device"),
+        ("Throughput", markup(rate(metrics.tokens_per_s, unit)), f"{per_device} per device"),
         (
             "MFU",
             markup(share(metrics.mfu_ratio)),
@@ -151,7 +152,7 @@ def run_tiles(run: TrainingRun) -> tuple[Tile, ...]:
 def _costs(report: Report) -> tuple[Tile, ...]:
     """Return tiles with the cost and energy of 1e12 tokens; of a step, where the length is not open."""
     cost, quoted = report.cost, report.job.has_open_length
-    of = "1e12 tokens" if quoted else "one step"
+    of = f"1e12 {report.job.batch_unit}" if quoted else "one step"
     money = NO_PRICE
     if cost.step_usd is not None:
         usd = cost.per_many_tokens(cost.step_usd) if quoted else cost.step_usd

@@ -7,6 +7,8 @@ an earlier one has already taken, changes nothing: `Programs.accounting` lists t
 from flopcast.workload.rewrites.base import Rewrite
 from flopcast.workload.rewrites.bias_dropout_add import bias_dropout_add
 from flopcast.workload.rewrites.bias_gelu import bias_gelu
+from flopcast.workload.rewrites.compiled_graph import compiled_graph
+from flopcast.workload.rewrites.convolution_epilogues import convolution_epilogues
 from flopcast.workload.rewrites.eager import (
     unfused_dense_gate,
     unfused_gate,
@@ -67,4 +69,6 @@ REWRITES: dict[str, Rewrite] = {
     "whole_window_gradients": whole_window_gradients,
     "separate_projections": separate_projections,
     "compiled_projections": compiled_projections,
+    "compiled_graph": compiled_graph,
+    "convolution_epilogues": convolution_epilogues,
 }

@@ -1,0 +1,182 @@
+"""Operators of ONNX by the canonical names of flopcast.
+
+Answers: which canonical operator is `ConvTranspose`, and which of its inputs does it read?
+Elsewhere: the canonical operators (graph/canonical.py), the file that holds the nodes (onnx_file.py).
+A name that is not here is an unknown operator, which is priced by its bytes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flopcast.graph.operator_graph import Attribute
+
+NEWEST_OPSET = 26  # of the domain "ai.onnx"; later ones may change what a name means
+DOMAINS = ("", "ai.onnx", "com.microsoft", "ai.onnx.contrib", "pkg.onnxscript.torch_lib")
+CONSTANTS = ("Constant",)  # their tensors are known without a kernel
+OPERATORS: dict[str, tuple[str, ...]] = {  # canonical operator → names in ONNX
+    "view": (
+        *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Split", "Slice"),
+        *("Expand", "SplitToSequence", "SequenceAt", "Optional"),
+    ),
+    "shape": ("Shape", "Size"),
+    "constant": ("ConstantOfShape", "Range", "EyeLike", "OneHot"),
+    "random": ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli"),
+    "matmul": ("MatMul", "FusedMatMul", "MatMulInteger", "QLinearMatMul"),
+    "einsum": ("Einsum",),
+    "convolution": ("Conv", "FusedConv", "ConvInteger", "QLinearConv"),
+    "transposed_convolution": ("ConvTranspose",),
+    "recurrent": ("LSTM", "GRU", "RNN"),
+    "add": ("Add", "Sum"),
+    "subtract": ("Sub",),
+    "negate": ("Neg",),
+    "multiply": ("Mul",),
+    "divide": ("Div", "Mod"),
+    "maximum": ("Max",),
+    "minimum": ("Min",),
+    "round": ("Round", "Floor", "Ceil", "Sign"),
+    "comparison": (
+        *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not", "And", "Or", "Xor", "IsNaN"),
+        *("IsInf", "BitwiseAnd", "BitwiseOr", "BitwiseNot"),
+    ),
+    "relu": ("Relu", "ThresholdedRelu"),
+    "sigmoid": ("Sigmoid",),
+    "tanh": ("Tanh",),
+    "exp": ("Exp",),
+    "sqrt": ("Sqrt",),
+    "reciprocal": ("Reciprocal",),
+    "gelu": ("Gelu", "FastGelu", "QuickGelu", "BiasGelu"),
+    "silu": ("Swish",),
+    "mish": ("Mish",),
+    "elu": ("Elu", "Selu", "Celu"),
+    "softplus": ("Softplus",),
+    "softsign": ("Softsign",),
+    "hardswish": ("HardSwish",),
+    "hardsigmoid": ("HardSigmoid",),
+    "leaky_relu": ("LeakyRelu",),
+    "prelu": ("PRelu",),
+    "clamp": ("Clip",),
+    "abs": ("Abs",),
+    "log": ("Log",),
+    "sin": ("Sin", "Sinh", "Asin", "Tan"),
+    "cos": ("Cos", "Cosh", "Acos", "Atan"),
+    "erf": ("Erf",),
+    "power": ("Pow",),
+    "dropout": ("Dropout",),
+    "where": ("Where",),
+    "cast": ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+    "softmax": ("Softmax", "Hardmax"),
+    "log_softmax": ("LogSoftmax",),
+    "layer_norm": ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"),
+    "rms_norm": ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"),
+    "group_norm": ("GroupNormalization", "GroupNorm"),
+    "instance_norm": ("InstanceNormalization",),
+    "batch_norm": ("BatchNormalization",),
+    "sum": ("ReduceSum", "ReduceSumSquare", "ReduceL1"),
+    "mean": ("ReduceMean",),
+    "norm": ("ReduceL2", "LpNormalization"),
+    "amax": ("ReduceMax", "ReduceMin"),
+    "logsumexp": ("ReduceLogSumExp", "ReduceLogSum"),
+    "product_of_elements": ("ReduceProd",),
+    "argmax": ("ArgMax", "ArgMin"),
+    "max_pool": ("MaxPool", "GlobalMaxPool"),
+    "average_pool": ("AveragePool", "LpPool"),
+    "adaptive_average_pool": ("GlobalAveragePool",),
+    "interpolate": ("Resize", "Upsample"),
+    "grid_sample": ("GridSample", "AffineGrid"),
+    "region_pool": ("RoiAlign", "MaxRoiPool"),
+    "concatenate": ("Concat", "ConcatFromSequence"),
+    "copy": ("DepthToSpace", "SpaceToDepth", "ReverseSequence"),
+    "pad": ("Pad",),
+    "repeat": ("Tile",),
+    "triangle": ("Trilu",),
+    "unfold": ("Col2Im",),
+    "gather": ("Gather", "GatherElements", "GatherND", "Compress"),
+    "scatter": ("Scatter", "ScatterElements", "ScatterND", "TensorScatter"),
+    "nonzero": ("NonZero", "Unique"),
+    "top_k": ("TopK",),
+    "suppress_overlaps": ("NonMaxSuppression",),
+    "cumulative_sum": ("CumSum",),
+    "fourier": ("DFT", "STFT"),
+}
+NAMES = {name: canonical for canonical, names in OPERATORS.items() for name in names}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OnnxCall:
+    """A node of an ONNX graph: its operator, its inputs, its attributes, and which inputs are weights."""
+
+    operator: str
+    domain: str
+    inputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+
+Found = tuple[str, tuple[str, ...], dict[str, Attribute]]
+
+
+def translate(call: OnnxCall) -> Found:
+    """Return the canonical operator of a node, the tensors that it reads, and its attributes.
+
+    >>> translate(OnnxCall(operator="Gemm", domain="", inputs=("x", "w", "b"), attributes={"transB": 1}))
+    ('linear', ('x', 'w', 'b'), {})
+    """
+    if call.operator in SPECIAL:
+        return SPECIAL[call.operator](call)
+    named = ".".join(filter(None, (call.domain, call.operator)))
+    return NAMES.get(call.operator, f"onnx.{named}"), _data(call), {}
+
+
+def _data(call: OnnxCall) -> tuple[str, ...]:
+    """Return the inputs that hold data: of the operators below, the others state shapes and axes."""
+    return call.inputs[: DATA_INPUTS.get(call.operator, len(call.inputs))]
+
+
+def _gemm(call: OnnxCall) -> Found:
+    transposed: dict[str, Attribute] = {"transposed_left": True} if call.attributes.get("transA") else {}
+    return ("linear" if call.attributes.get("transB") else "matmul"), call.inputs, transposed
+
+
+def _convolution(call: OnnxCall) -> Found:
+    groups = call.attributes.get("group", 1)
+    return NAMES[call.operator], call.inputs[:3], {"groups": groups}
+
+
+def _einsum(call: OnnxCall) -> Found:
+    return "einsum", call.inputs, {"equation": call.attributes.get("equation", "")}
+
+
+def _batch_norm(call: OnnxCall) -> Found:
+    """Return batch norm: exported for training it uses the statistics of the batch."""
+    training = call.attributes.get("training_mode")
+    return ("batch_norm" if training else "batch_norm_inference"), call.inputs, {}
+
+
+def _dropout(call: OnnxCall) -> Found:
+    """Return dropout, which an inference graph passes on; a graph for training sets its third input."""
+    return ("dropout" if len(call.inputs) > 2 and call.inputs[2] else "view"), call.inputs[:1], {}
+
+
+def _attention(call: OnnxCall) -> Found:
+    return "attention", call.inputs[:4], {"causal": bool(call.attributes.get("is_causal"))}
+
+
+SPECIAL: dict[str, Callable[[OnnxCall], Found]] = {
+    "Gemm": _gemm,
+    **dict.fromkeys(("Conv", "FusedConv", "ConvTranspose"), _convolution),
+    "Einsum": _einsum,
+    "BatchNormalization": _batch_norm,
+    "Dropout": _dropout,
+    "Attention": _attention,
+}
+DATA_INPUTS = {  # how many inputs hold data, for operators whose others state shapes, axes or scales
+    **dict.fromkeys(OPERATORS["view"], 1),
+    **dict.fromkeys(("Pad", "Tile", "Resize", "Upsample", "Clip", "TopK", "CumSum", "Trilu"), 1),
+    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd"), 1),
+    **dict.fromkeys(("ConstantOfShape", "Range", "OneHot", "Shape", "Size", "QuantizeLinear"), 1),
+    **dict.fromkeys(("Cast", "DequantizeLinear", "Split"), 1),
+}
+
+
+def inputs_without_gradient(operator: str) -> Sequence[int]:
+    """Return the places of weights that are not trained: the stored statistics of a batch norm."""
+    return (3, 4) if NAMES.get(operator) == NAMES["BatchNormalization"] else ()

@@ -1,0 +1,95 @@
+"""Fields of protobuf messages, read from bytes that are never copied as a whole.
+
+Answers: which fields does a message have, by their numbers?
+Elsewhere: the messages of ONNX (onnx_file.py). The wire format: protobuf.dev/programming-guides/encoding.
+
+A field of bytes is returned as its place, so that weights of many gigabytes are skipped, not read.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+Buffer = memoryview
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Message:
+    """A message: a part of a buffer.
+
+    Examples
+    --------
+    >>> message = Message(buffer=memoryview(bytes([8, 150, 1])), end=3)
+    >>> [(number, value) for number, value in message.fields()]
+    [(1, 150)]
+    """
+
+    buffer: Buffer
+    start: int = 0
+    end: int
+    kind: int = BYTES  # or FIXED32, FIXED64
+
+    def fields(self) -> "Iterator[tuple[int, int | Message]]":
+        """Yield the number and the value of every field: a whole number, or a message for bytes.
+
+        Raises
+        ------
+        ValueError
+            The message ends inside of a field, or has a field of unknown type.
+        """
+        buffer, place, end = self.buffer, self.start, self.end
+        while place < end:
+            key, place = _varint(buffer, place, end)
+            kind = key & 7
+            if kind == VARINT:
+                value, place = _varint(buffer, place, end)
+                yield key >> 3, value
+                continue
+            if kind == BYTES:
+                size, place = _varint(buffer, place, end)
+            elif kind in (FIXED32, FIXED64):
+                size = 4 if kind == FIXED32 else 8
+            else:
+                raise ValueError(f"a field of unknown type {kind} at byte {place}")
+            if place + size > end:
+                raise ValueError(f"the file ends inside of a field, at byte {len(buffer)}")
+            yield key >> 3, Message(buffer=buffer, start=place, end=place + size, kind=kind)
+            place += size
+
+    def raw(self) -> bytes:
+        """Return the bytes of the message."""
+        return bytes(self.buffer[self.start : self.end])
+
+    def text(self) -> str:
+        """Return the bytes as text."""
+        return str(self.buffer[self.start : self.end], "utf-8", "replace")
+
+    def numbers(self) -> list[int]:
+        """Return the bytes as packed whole numbers."""
+        found, place = list[int](), self.start
+        while place < self.end:
+            value, place = _varint(self.buffer, place, self.end)
+            found.append(value)
+        return found
+
+
+def _varint(buffer: Buffer, place: int, end: int) -> tuple[int, int]:
+    """Return a number of variable length, and the place behind it."""
+    value = shift = 0
+    while place < end and shift < 70:
+        byte = buffer[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+        shift += 7
+    raise ValueError(f"the file ends inside of a number, at byte {place}")
+
+
+def signed(value: int) -> int:
+    """Return a whole number of 64 bits with its sign.
+
+    >>> signed(2**64 - 1), signed(7)
+    (-1, 7)
+    """
+    return value - 2**64 if value >= 2**63 else value

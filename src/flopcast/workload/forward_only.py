@@ -1,0 +1,82 @@
+"""A step that is a forward pass alone: inference, or an evaluation between steps of training.
+
+Answers: what of a layer's program is left without a backward pass, and how much memory do its tensors need?
+Elsewhere: the memory of a backward pass (backward_memory.py), serving with caches and queues (serving/).
+
+Nothing is kept for a backward pass. A tensor lives from the item that makes it to the last one that reads
+it; the input of a layer and its output live as long as the layer runs.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from flopcast.dtypes import ZERO, Floats
+from flopcast.operators.item import Item
+from flopcast.workload.backward_memory import tensor_bytes
+from flopcast.workload.program import Layer, Programs
+
+
+def forward_only(layer: Layer) -> Layer:
+    """Return a layer that runs forward and keeps nothing."""
+    return replace(
+        layer,
+        backward=(),
+        weight=(),
+        kept_bytes=ZERO,
+        working_bytes=forward_peak(layer.forward),
+        waiting_bytes=ZERO,
+        outside_bytes=ZERO,
+    )
+
+
+def without_update(programs: Programs) -> Programs:
+    """Return programs without backward pass, reduction, optimizer and trained weights."""
+    backward = tuple(replace(segment, items=()) for segment in programs.backward)
+    return replace(
+        programs,
+        backward=backward,
+        weight=(),
+        hop_across=replace(programs.hop_across, backward=()),
+        hop_inside=replace(programs.hop_inside, backward=()),
+        reduce=(),
+        synchronise=(),
+        update=(),
+        frozen_parameters=programs.parameters,
+        trained_experts=None,
+    )
+
+
+def forward_peak(items: tuple[Item, ...]) -> Floats:
+    """Return the most bytes of one layer's tensors that are alive at once during its forward, (plans, 1).
+
+    Examples
+    --------
+    Of a chain of three equal tensors, two exist at a time, beside the input of the layer:
+
+    >>> from flopcast.dtypes import constant
+    >>> from flopcast.operators.graph_kernel import GraphKernel
+    >>> from flopcast.operators.item import kernel
+    >>> work = GraphKernel(family="elementwise", moved=constant(20), moved_backward=constant(30),
+    ...                    read=(constant(10),), written=constant(10), kept=(), dtype="bf16")
+    >>> names = ("x", "a", "b", "y")
+    >>> chain = tuple(kernel(end, work, (start,), end, component="passes")
+    ...               for start, end in zip(names, names[1:]))
+    >>> forward_peak(chain).item() / 20
+    3.0
+    """
+    sizes = tensor_bytes(items)
+    last = {name: place for place, item in enumerate(items) for name in item.inputs}
+    made = {item.output for item in items}
+    alive = sum((sizes.get(name, ZERO) for name in last if name not in made), ZERO)
+    peak, held = alive, set[str]()
+    for place, item in enumerate(items):
+        if item.output not in held:
+            held.add(item.output)
+            alive = alive + sizes.get(item.output, ZERO)
+        peak = np.maximum(peak, alive)
+        for name in set(item.inputs) & held:
+            if last[name] == place and name != item.output:
+                held.discard(name)
+                alive = alive - sizes.get(name, ZERO)
+    return peak

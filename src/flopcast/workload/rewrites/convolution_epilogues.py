@@ -1,0 +1,52 @@
+"""Elementwise operators that a product applies to its result before it writes it.
+
+cuDNN and cuBLASLt apply an activation or a sum with another tensor as the epilogue of a convolution or a
+GEMM (cuDNN, developer guide, "Supported graph patterns"). The result of the product alone is then neither
+written nor read.
+"""
+
+from dataclasses import replace
+
+from flopcast.operators.convolution import Convolution
+from flopcast.operators.graph_kernel import GraphKernel
+from flopcast.operators.item import Item
+from flopcast.operators.matmul import Matmul
+from flopcast.workload.rewrites.base import Items
+
+EPILOGUES = ("elementwise",)
+
+
+def convolution_epilogues(items: Items) -> Items:
+    """Take out what an elementwise operator moves of the product before it, if nothing else reads that.
+
+    Examples
+    --------
+    A ReLU behind a convolution runs no kernel:
+
+    >>> from flopcast.dtypes import constant
+    >>> from flopcast.operators.item import kernel
+    >>> product = Matmul(m=constant(4), n=constant(4), k=constant(4), dtype="bf16")
+    >>> relu = GraphKernel(family="elementwise", moved=constant(32), moved_backward=constant(48),
+    ...                    read=(constant(16),), written=constant(16), kept=(), dtype="bf16")
+    >>> items = (kernel("up", product, ("x",), "h", component="linears"),
+    ...          kernel("relu", relu, ("h",), "y", component="passes"))
+    >>> [item.work.moved.item() for item in convolution_epilogues(items)[1:]]
+    [0.0]
+    """
+    readers: dict[str, int] = {}
+    for item in items:
+        for name in item.inputs:
+            readers[name] = readers.get(name, 0) + 1
+    products = {item.output for item in items if isinstance(item.work, (Convolution, Matmul))}
+    return tuple(_in_epilogue(item, products, readers) for item in items)
+
+
+def _in_epilogue(item: Item, products: set[str], readers: dict[str, int]) -> Item:
+    work = item.work
+    if not isinstance(work, GraphKernel) or work.family not in EPILOGUES:
+        return item
+    for name, size in zip(item.inputs, work.read, strict=False):
+        if name in products and readers[name] == 1:
+            moved = (work.moved - size - work.written).clip(min=0.0)
+            return replace(item, work=replace(work, moved=moved))
+    return item
