@@ -32,6 +32,7 @@ from flopcast.lab.published.suite_files import load_suite
 from flopcast.layers.experts import Experts
 from flopcast.operators.item import kernel
 from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.spec.model import Model
 from flopcast.spec.plan import one_plan
 from flopcast.workload.backward import derive_backward, kept_tensors, total_bytes
 from flopcast.workload.lower import lower
@@ -49,6 +50,7 @@ FUSIONS = [
     "fused_softmax_dropout",
 ]
 OF_THE_LOSS = ["loss_metrics"]
+OF_GRAPHS = ["compiled_graph", "convolution_epilogues"]
 OF_THE_KERNEL = ["layout_copies", "whole_window_gradients"]  # of attention
 INSERTING = [  # kernels in front of one that stays: asked twice, twice
     "layout_copies",
@@ -87,6 +89,28 @@ SCALED = MIXTURE.model_copy(
         )
     }
 )
+PASS = {"kind": "graph_pass", "family": "elementwise", "fusible": True, "moved": {"sequences": 128}}
+PASS |= {"read": [{"sequences": 64}], "written": {"sequences": 64}, "moved_backward": {"sequences": 128}}
+GRAPHED = Model(
+    hidden=64,
+    vocabulary=0,
+    blocks=[
+        {
+            "mixer": {
+                "kind": "traced",
+                "batch_of": "samples",
+                "weights_of_block": [{"name": "w", "elements": 4096}],
+                "operators": [
+                    {"kind": "matmul", "m": {"sequences": 1}, "n": 64, "k": 64}
+                    | {"name": "linear", "inputs": ["x"], "output": "t0"},
+                    PASS | {"name": "relu", "inputs": ["t0"], "output": "t1"},
+                    PASS | {"name": "scale", "inputs": ["t1"], "output": "y"},
+                ],
+            },
+            "feed_forward": {"kind": "none"},
+        }
+    ],
+)
 ARCHITECTURES = MODELS | {"mixture": MIXTURE, "shared": SHARED, "scaled": SCALED}
 EACH_MODEL = all_cases("model", ARCHITECTURES)
 EACH_REWRITE = all_cases("name", REWRITES)
@@ -108,6 +132,8 @@ def head_of(model, text="gbs=1"):
 
 def prepared(name, model, text="tp=2 mbs=2 gbs=2"):
     """Forward items that the rewrite may meet: fused attention, the loss or gathers where it needs them."""
+    if name in OF_GRAPHS:
+        return logical_block(GRAPHED, text)
     if name in OF_THE_LOSS:
         return head_of(ARCHITECTURES[model], text)
     if name == "compiled_projections":

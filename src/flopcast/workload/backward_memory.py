@@ -105,9 +105,22 @@ def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
         read_bytes = _input_bytes(item)
         for name in item.inputs if read_bytes is not None else ():
             sizes.setdefault(name, read_bytes if read_bytes is not None else ZERO)
+    for item in items:
+        sizes = _read_of_graph(item) | sizes
     for item in items:  # an output of unknown size is as large as its input
         sizes.setdefault(item.output, sizes.get(item.inputs[0], ZERO) if item.inputs else ZERO)
     return sizes
+
+
+def _read_of_graph(item: Item) -> dict[str, Floats]:
+    """Return bytes of the tensors that an operator of an exported graph reads, each by its own size."""
+    work = item.work
+    if isinstance(work, Convolution):
+        return {item.inputs[0]: work.input_bytes}
+    if isinstance(work, GraphKernel):
+        pairs = zip(item.inputs, work.read, strict=False)
+        return {name: elements * ELEMENT_BYTES[work.dtype] for name, elements in pairs}
+    return {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -46,7 +46,7 @@ def _in_epilogue(item: Item, products: set[str], readers: dict[str, int]) -> Ite
     if not isinstance(work, GraphKernel) or work.family not in EPILOGUES:
         return item
     for name, size in zip(item.inputs, work.read, strict=False):
-        if name in products and readers[name] == 1:
+        if name in products and readers[name] == 1 and work.moved.any():
             moved = (work.moved - size - work.written).clip(min=0.0)
-            return replace(item, work=replace(work, moved=moved))
+            return replace(item, name=f"{item.name}.epilogue", work=replace(work, moved=moved))
     return item
