@@ -65,7 +65,7 @@ def test_every_gather_and_scatter_of_a_block_has_a_product_beside_it():
 
 
 def test_tiles_leave_products_and_messages_whole():
-    """A fused kernel has the shape of the product, and its message is one; hardware leaves gathers alone."""
+    """A fused kernel has the shape of the product, with one message; hardware leaves gathers alone."""
     whole = {item.name: item.work for item in passes(PLAIN, "tp=4 sp mbs=1 gbs=1")[0]}
     for stack, of_gathers in ((TILES, 2), (SCATTERS, 0)):
         forward, _ = passes(stack, "tp=4 sp mbs=1 gbs=1")

@@ -34,6 +34,7 @@ arXiv:2406.06858 (gathers and scatters fused with products); T3, arXiv:2401.1667
 in hardware).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -48,7 +49,7 @@ from flopcast.workload.message_order import without_waiting
 
 SPLITS = 4.0  # chunks of a product whose result is scattered
 TILE_ROWS = 128.0  # of the tiles of a product
-CHUNKS, TILES = "chunks", "tiles"  # of `stack.tensor_overlap`, beside scatters alone in tiles
+CHUNKS = "chunks"  # of `stack.tensor_overlap`
 
 
 def under_products(items: tuple[Item, ...], ranks: Counts, how: str = CHUNKS) -> tuple[Item, ...]:
@@ -89,15 +90,10 @@ def _pattern(items: tuple[Item, ...], ranks: Counts, how: str) -> tuple[list[Ite
     if not others or any(item.beside for item in items[:2]):
         return [], 0
     second = others[0]
-    if _gathers(first) and _is_product(second) and "tp" in second.waits:
-        if how == CHUNKS:
-            return _gathered(first, second, ranks), 2
-        return ([first, *_parts(second, last=True)], 2) if how == TILES else ([], 0)
-    if _is_product(first) and _scatters(second):
-        if how == CHUNKS:
-            return (_scattered(first, second, ranks), 2) if first.phase != "backward" else ([], 0)
-        band, rest = _parts(first, last=False)
-        return [band, second, rest], 2
+    if _gathers(first) and _is_product(second) and "tp" in second.waits and how in GATHERED:
+        return GATHERED[how](first, second, ranks), 2
+    if _is_product(first) and _scatters(second) and (how != CHUNKS or first.phase != "backward"):
+        return SCATTERED[how](first, second, ranks), 2
     if len(items) == 3 and _are_gradients(first, second) and _scatters(items[2]):
         return _beside_weight_gradient(first, second, items[2]), 3
     return [], 0
@@ -164,8 +160,8 @@ def _scattered(product: Item, scatter: Item, ranks: Counts) -> list[Item]:
     ]
 
 
-def _parts(product: Item, last: bool) -> list[Item]:
-    """Return a product as the share of a band of tiles and the rest, of which one waits for no message.
+def _parts(product: Item) -> tuple[Item, Item]:
+    """Return a product as the share of a band of tiles, and the rest, which waits for no message.
 
     Both are the whole product, run for a share of it: one kernel, launched once.
     """
@@ -173,8 +169,28 @@ def _parts(product: Item, last: bool) -> list[Item]:
     rows = work.m if isinstance(work, Matmul) else ZERO
     share = np.minimum(TILE_ROWS / np.maximum(rows, 1.0), 1.0)
     band = replace(product, name=f"{product.name}.band", count=product.count * share)
-    rest = without_waiting(replace(product, count=product.count * (1.0 - share)), "tp")
-    return [rest, band] if last else [band, rest]
+    return band, without_waiting(replace(product, count=product.count * (1.0 - share)), "tp")
+
+
+def _gathered_tiles(gather: Item, product: Item, ranks: Counts) -> list[Item]:
+    """Return items in which all tiles but the last band are multiplied while rows arrive."""
+    band, rest = _parts(product)
+    return [gather, rest, band]
+
+
+def _scattered_tiles(product: Item, scatter: Item, ranks: Counts) -> list[Item]:
+    """Return items in which all tiles but the first band are multiplied while others leave."""
+    band, rest = _parts(product)
+    return [band, scatter, rest]
+
+
+Pair = Callable[[Item, Item, Counts], list[Item]]
+GATHERED: dict[str, Pair] = {CHUNKS: _gathered, "tiles": _gathered_tiles}
+SCATTERED: dict[str, Pair] = {
+    CHUNKS: _scattered,
+    "tiles": _scattered_tiles,
+    "scatter_tiles": _scattered_tiles,
+}
 
 
 def _beside_weight_gradient(dgrad: Item, wgrad: Item, scatter: Item) -> list[Item]:
