@@ -1,6 +1,6 @@
 """`flopcast validate --runs` with tables whose columns are measured quantities.
 
-They hold serving, states outside the devices, or models that are no decoders of tokens.
+They hold serving, states outside the devices, models that are no decoders of tokens, or fused products.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +25,7 @@ def print_measured(paths: Sequence[str], judging: Judging, wants_json: bool) -> 
     SpecError
         Tables of several kinds are given together, or an option does not apply to theirs.
     """
+    from flopcast.lab.fused_products import is_table_of_fused_products
     from flopcast.lab.graph_runs.tables import is_graph_table
     from flopcast.lab.offload_runs.tables import is_offload_table
     from flopcast.lab.serving_runs.tables import is_serving_table
@@ -33,6 +34,7 @@ def print_measured(paths: Sequence[str], judging: Judging, wants_json: bool) -> 
         (is_serving_table, print_serving),
         (is_offload_table, print_offload),
         (is_graph_table, print_graphs),
+        (is_table_of_fused_products, print_fused_products),
     )
     for is_table, print_table in kinds:
         if own := [path for path in paths if is_table(Path(path))]:
@@ -117,6 +119,24 @@ def print_graphs(paths: Sequence[str], others: Sequence[str], judging: Judging, 
     _check(paths, others, judging, ("models that are no decoders", *words), allowed, because)
     runs = [run for path in paths for run in read_graph_runs(Path(path), judging.measured_on)]
     _print(score_runs(runs, words[judging.constants]), wants_json)
+
+
+def print_fused_products(
+    paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool
+) -> None:
+    """Print measured products that are fused with messages beside their predictions.
+
+    Raises
+    ------
+    SpecError
+        Other tables are given together with these, or rows are to be left out.
+    """
+    from flopcast.lab.fused_products import read_fused_products, score_fused_products
+
+    because = "nothing is fitted on these rows, and scores are text or JSON"
+    _check(paths, others, judging, ("fused products", "catalogue"), "no other option", because)
+    runs = tuple(run for path in paths for run in read_fused_products(Path(path)))
+    _print(score_fused_products(runs), wants_json)
 
 
 def _check(

@@ -172,13 +172,13 @@ def _parts(product: Item) -> tuple[Item, Item]:
     return band, without_waiting(replace(product, count=product.count * (1.0 - share)), "tp")
 
 
-def _gathered_tiles(gather: Item, product: Item, ranks: Counts) -> list[Item]:
+def _gathered_tiles(gather: Item, product: Item, _ranks: Counts) -> list[Item]:
     """Return items in which all tiles but the last band are multiplied while rows arrive."""
     band, rest = _parts(product)
     return [gather, rest, band]
 
 
-def _scattered_tiles(product: Item, scatter: Item, ranks: Counts) -> list[Item]:
+def _scattered_tiles(product: Item, scatter: Item, _ranks: Counts) -> list[Item]:
     """Return items in which all tiles but the first band are multiplied while others leave."""
     band, rest = _parts(product)
     return [band, scatter, rest]

@@ -1,0 +1,201 @@
+"""Measured products that are fused with a gather or a scatter, beside their predictions.
+
+Answers: how long is a product whose tiles wait for the rows of a gather, or leave as they are done?
+Elsewhere: the formula in a whole layer (workload/tensor_overlap.py), prices of single items
+(cost/price.py), statistics and their text (lab/scores.py, render/measured_scores.py).
+
+Source: data/overlap/flux_gemm_comm.yaml (bytedance/flux on GitHub, docs/performance.md): one dense shape on
+eight L20, and a layer of experts on eight L20 and on eight H800. The columns of PyTorch are the times of
+product and message in turn, which the source calls not well optimised; they are not judged.
+
+An L20 is taken as an L40 with the peaks and the multiprocessors of its data sheet. Chosen: copies between
+devices on PCIe reach 0.8 of the link.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flopcast.cost.deduplicate import PricedOnce
+from flopcast.cost.factors import FactorBook
+from flopcast.cost.placement import group_on
+from flopcast.cost.price import price_all
+from flopcast.cost.pricing import Pricing
+from flopcast.dtypes import ONE, constant
+from flopcast.errors import FlopcastError
+from flopcast.files.yaml_text import read_yaml
+from flopcast.kept_results import NOTHING_KEPT
+from flopcast.lab.scores import Compared
+from flopcast.library import catalog
+from flopcast.library.curves import load_book
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.item import Item, blocking, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.messages import AllGather, ReduceScatter
+from flopcast.serving.serving_report import Estimate
+from flopcast.spec.cluster import Cluster
+from flopcast.spec.plan import Plan, one_plan
+from flopcast.spec.rows import of_equal_split
+from flopcast.spec.site import Site
+from flopcast.spec.stack import Stack
+from flopcast.units import Number
+from flopcast.workload.tensor_overlap import TILE_ROWS
+
+RANKS, BF16_BYTES, MILLISECONDS = 8, 2.0, 1e3
+DENSE, EXPERTS = "dense", "moe"  # blocks of a file
+L20 = {
+    "name": "l20-48gb",
+    "multiprocessors": 92,
+    "peak_flop_per_s": {"fp16": 119.5e12, "bf16": 119.5e12, "fp8": 239e12, "fp32": 59.8e12},
+}
+PEER_COPIES = 0.8  # of the rate of PCIe
+CONSTANTS = "Data sheets and curves of the catalogue; nothing was fitted on these rows."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredTotal:
+    """The measured time of a product with its message."""
+
+    value: Number
+    quantity: str = "fused_ms"
+    unit: str = "ms"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class FusedRun:
+    """One row: a product, the message that is fused with it, and the device; `rows` are tokens."""
+
+    id: str
+    device: str
+    product: AbstractOperator
+    message: AllGather | ReduceScatter
+    rows: Number
+    measured: MeasuredTotal
+    source: str = "bytedance/flux"
+    reason: str = ""
+
+    @property
+    def groups(self) -> Mapping[str, str]:
+        """Return the device, the kind of product and the message."""
+        kind = "experts" if isinstance(self.product, GroupedMatmul) else "dense"
+        return {"device": self.device, "product": kind, "message": self.message.collective}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class FusedScores:
+    """All compared rows of some files."""
+
+    rows: tuple[Compared[FusedRun, MeasuredTotal], ...]
+    left_out: tuple[FusedRun, ...] = ()
+    constants: str = CONSTANTS
+
+
+def is_table_of_fused_products(path: Path) -> bool:
+    """Return whether a file is YAML with blocks of dense products and of experts."""
+    return path.suffix in (".yaml", ".yml") and bool(_blocks(path))
+
+
+def read_fused_products(path: Path) -> tuple[FusedRun, ...]:
+    """Return the rows of a file, the dense ones first."""
+    blocks = _blocks(path)
+    return (*_dense(blocks[DENSE]), *_experts(blocks[EXPERTS])) if blocks else ()
+
+
+def score_fused_products(runs: tuple[FusedRun, ...]) -> FusedScores:
+    """Predict every row."""
+    return FusedScores(rows=tuple(Compared(run=r, measured=r.measured, predicted=_fused(r)) for r in runs))
+
+
+def _blocks(path: Path) -> Mapping[str, Any]:
+    try:
+        data = read_yaml(path.read_bytes(), str(path)).data
+    except (OSError, FlopcastError):
+        return {}
+    blocks = data if isinstance(data, dict) else {}
+    tables = [blocks.get(name) for name in (DENSE, EXPERTS)]
+    whole = all(isinstance(table, dict) and {"columns", "rows"} <= table.keys() for table in tables)
+    return blocks if whole else {}
+
+
+def _dense(block: Mapping[str, Any]) -> Iterator[FusedRun]:
+    """Yield the two products of a feed-forward: its first gathers, its second scatters."""
+    rows, hidden, wide = 4096.0, 12288.0, 49152.0  # the block's shape: M, K and N, over eight ranks
+    for row in block["rows"]:
+        values = dict(zip(block["columns"], row, strict=True))
+        gathers = values["op"].startswith("all_gather")
+        n, k = (wide / RANKS, hidden) if gathers else (hidden, wide / RANKS)
+        size = constant(rows * hidden * BF16_BYTES)
+        yield FusedRun(
+            id=f"flux-l20-{values['op']}",
+            device="L20",
+            product=Matmul(m=constant(rows), n=constant(n), k=constant(k), dtype="bf16"),
+            message=(AllGather if gathers else ReduceScatter)(axis="tp", message_bytes=size),
+            rows=rows,
+            measured=MeasuredTotal(value=float(values["flux_total"])),
+        )
+
+
+def _experts(block: Mapping[str, Any]) -> Iterator[FusedRun]:
+    """Yield both layers of experts: layer 0 gathers tokens, layer 1 scatters the sums of their results."""
+    tokens, hidden = 8192.0, 8192.0  # the block's shape: M, K and N
+    for row in block["rows"]:
+        values = dict(zip(block["columns"], row, strict=True))
+        cut, spread, gathers = values["tp"], values["ep"], values["layer"] == 0
+        n, k = (hidden / cut, hidden) if gathers else (hidden, hidden / cut)
+        yield FusedRun(
+            id=f"flux-{values['gpu'].lower()}-tp{cut}-ep{spread}-layer{values['layer']}",
+            device=str(values["gpu"]),
+            product=GroupedMatmul(
+                groups=constant(values["experts"] / spread),
+                rows=constant(tokens * values["topk"] / spread),
+                n=constant(n),
+                k=constant(k),
+                imbalance=ONE,
+                dtype="bf16",
+            ),
+            message=(AllGather if gathers else ReduceScatter)(
+                axis="tp", message_bytes=constant(tokens * hidden * BF16_BYTES)
+            ),
+            rows=tokens,
+            measured=MeasuredTotal(value=float(values["flux"])),
+        )
+
+
+def _cluster(device: str) -> Cluster:
+    """Return one node of eight devices."""
+    known = catalog.cluster("l40-8" if device == "L20" else "hgx-h800")
+    group = known.groups[0].model_copy(update={"count": 1})
+    if device != "L20":
+        return known.model_copy(update={"groups": (group,)})
+    node = group.node.model_copy(update={"device": group.node.device.model_copy(update=L20)})
+    link = known.tiers[0].model_copy(update={"attained_fraction": PEER_COPIES})
+    return known.model_copy(
+        update={"groups": (group.model_copy(update={"node": node}),), "tiers": (link, *known.tiers[1:])}
+    )
+
+
+def _fused(run: FusedRun) -> Estimate:
+    """Return the milliseconds of a fused kernel, all but a band of tiles beside the message."""
+    product = kernel("product", run.product, ("x",), component="mlp")
+    message = blocking("message", run.message, "x", "y")
+    pricing = _priced((product, message), run.device)
+    product_s, message_s = (pricing.prices[item].alone_s.item() for item in (product, message))
+    band = min(TILE_ROWS / run.rows, 1.0)
+    rest_s = (1.0 - band) * product_s
+    longer = product if rest_s > message_s else message
+    names = (*pricing.prices[product].names(), *pricing.prices[longer].names())
+    sigma = math.hypot(*(pricing.found[name].log_sigma_factor for name in dict.fromkeys(names)))
+    return Estimate.log_normal(MILLISECONDS * (band * product_s + max(rest_s, message_s)), sigma)
+
+
+def _priced(items: tuple[Item, Item], device: str) -> Pricing:
+    """Return the prices of a product and of its message alone."""
+    cluster, plans = _cluster(device), one_plan(Plan(tp=RANKS))
+    book, stack = load_book(cluster), Stack(name="fused", host={"graphs": ("iteration",)})
+    pricing = Pricing(cluster, stack, book, FactorBook(Site(), book.levels), NOTHING_KEPT, None)
+    groups = {("tp", False): group_on(cluster, "tp", plans)}
+    price_all(PricedOnce(items, (False,) * len(items), of_equal_split(plans), groups), pricing)
+    return pricing
