@@ -13,6 +13,7 @@ from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.batch import Batch, MicroBatch, RankBatch
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup, Sustained
+from flopcast.spec.data_parallel import SingleTensors
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
 from flopcast.spec.link_matrix import LinkMatrix
@@ -82,6 +83,7 @@ EXAMPLES = {
     RunShare: RunShare(name="host", share=0.1, log_sigma_factor=0.2),
     Sharding: Sharding(),
     ShardGroup: ShardGroup(kind="gradients", ranks=8, messages="int4"),
+    SingleTensors: SingleTensors(piece_s=1e-5),
     Site: Site(name="here", factors=(SiteFactor(name="host", ratio=1.1),)),
     SiteFactor: SiteFactor(name="host", ratio=1.1),
     SiteRun: SiteRun(ratio=1.03, log_sigma_factor=0.02),

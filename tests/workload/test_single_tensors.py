@@ -21,12 +21,15 @@ def of_name(segments, name):
     return sum(count for count, _ in found), sent_bytes
 
 
-def changed(**sharding):
-    return STACK.model_copy(update={"sharding": STACK.sharding.model_copy(update=sharding)})
+def changed(**fetch):
+    """The stack with other costs of single tensors; without them if `units` are messages."""
+    single = None if fetch.pop("units", False) else STACK.sharding.single_tensors.model_copy(update=fetch)
+    sharding = STACK.sharding.model_copy(update={"single_tensors": single})
+    return STACK.model_copy(update={"sharding": sharding})
 
 
 def test_each_large_tensor_is_a_message_and_all_bytes_are_sent_once():
-    together = realised(LLAMA, changed(single_tensors=False), "dp=64 gbs=64 zero=3")
+    together = realised(LLAMA, changed(units=True), "dp=64 gbs=64 zero=3")
     apart = realised(LLAMA, STACK, "dp=64 gbs=64 zero=3")
 
     units, unit_bytes = of_name(together.forward, "parameters.gather")
@@ -40,21 +43,37 @@ def test_each_large_tensor_is_a_message_and_all_bytes_are_sent_once():
 def test_every_message_is_divided_into_a_piece_for_each_rank():
     for ranks in (1, 16, 64):
         programs = realised(LLAMA, STACK, f"dp={ranks} gbs=64 zero=3")
-        for segments, name in ((programs.forward, "gather"), (programs.backward, "gather")):
-            messages, _ = of_name(segments, f"parameters.{name}")
-            pieces, _ = of_name(segments, "host.piece")
+        for segments in (programs.forward, programs.backward):
+            messages, _ = of_name(segments, "parameters.gather")
             summed, _ = of_name(segments, "gradients.reduce")
-            assert pieces == (ranks * (messages + summed) if ranks > 1 else 0)
+            sent = messages + summed if ranks > 1 else 0
+            assert of_name(segments, "host.message")[0] == sent
+            assert of_name(segments, "host.piece")[0] == ranks * sent
 
 
-def test_a_block_above_the_limit_is_gathered_again_after_recompute():
-    block = at(realised(LLAMA, STACK, "dp=64 gbs=64 zero=3").layers[1].weights[0].elements)
-    small, large = (
-        realised(LLAMA, changed(live_elements=limit), "dp=64 gbs=64 zero=3 recompute=full")
-        for limit in (int(1e12), int(block))
+def test_the_software_passes_over_every_element_that_it_gathers():
+    programs = realised(LLAMA, STACK, "dp=64 gbs=64 zero=3")
+
+    for segments in (programs.forward, programs.backward):
+        elements, _ = of_name(segments, "host.element")
+        assert elements == pytest.approx(at(programs.parameters))
+
+
+def test_tensors_that_are_used_again_too_late_are_gathered_again_for_their_backward_pass():
+    block = [
+        at(weight.elements) for weight in realised(LLAMA, STACK, "dp=64 gbs=64 zero=3").layers[1].weights
+    ]
+    after_first = 2 * sum(block[1:])  # both passes of all tensors that follow the first
+    plain, none, first, most = (
+        of_name(realised(LLAMA, changed(reuse_elements=limit), plan).backward, "host.element")[0]
+        for limit, plan in (
+            (1, "dp=64 gbs=64 zero=3"),
+            (int(1e12), "dp=64 gbs=64 zero=3 recompute=full"),
+            (int(after_first), "dp=64 gbs=64 zero=3 recompute=full"),
+            (int(2 * block[-1]), "dp=64 gbs=64 zero=3 recompute=full"),
+        )
     )
 
-    once, twice = (of_name(programs.backward, "parameters.gather")[1] for programs in (small, large))
-
-    assert of_name(large.forward, "parameters.gather") == of_name(small.forward, "parameters.gather")
-    assert twice == pytest.approx(2 * once)
+    assert plain == pytest.approx(none)
+    assert first - none == pytest.approx(8 * block[0])
+    assert most - none == pytest.approx(8 * sum(block[:-1]))  # of a block, the last tensor stays

@@ -40,6 +40,7 @@ from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.data_parallel import SingleTensors
 from flopcast.workload.program import Programs
 
 FABRIC_LOG_SIGMA = 0.08  # measured collectives between jobs and days
@@ -311,12 +312,14 @@ def _price_host(items: list[Item], state: Pricing) -> list[PricedItem]:
 
 
 def _of_host(kind: str, state: Pricing) -> PricedItem:
-    stack = state.stack
+    stack, fetch = state.stack, state.stack.sharding.single_tensors or SingleTensors()
     name, seconds = {
         "synchronise": (HOST, stack.host.synchronise_s),
         "step": ("host_step", stack.optimizer.step_host_s),
         "transfer": (HOST, stack.pipeline.host_s),
-        "piece": (HOST, stack.sharding.piece_s),
+        "piece": (HOST, fetch.piece_s),
+        "message": (HOST, fetch.message_s),
+        "element": (HOST, 1.0 / fetch.elements_per_s),
         "forward_layer": (HOST, stack.offload.forward_layer_s),
         "backward_layer": (HOST, stack.offload.backward_layer_s),
     }[kind]

@@ -23,10 +23,10 @@ EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host", "gathered", *LI
 class HostWork:
     """Time that the host spends while nothing new is launched.
 
-    `kind`: "synchronise" (it waits for the device), "step" (the fixed work of one
-    optimizer step), "transfer" (the posting of one blocking message), "piece" (one rank's part of a message
-    that is a list), "forward_layer" or "backward_layer" (the bookkeeping of a layer whose states are partly
-    outside the device).
+    `kind`: "synchronise" (it waits for the device), "step" (the fixed work of one optimizer step),
+    "transfer" (the posting of one blocking message), "piece", "message" and "element" (what ZeRO-3 costs
+    that sends tensor by tensor, spec/data_parallel.py), "forward_layer" or "backward_layer" (the
+    bookkeeping of a layer whose states are partly outside the device).
     """
 
     kind: str

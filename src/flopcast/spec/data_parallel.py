@@ -96,6 +96,28 @@ class Gradients(StrictModel):
         return max(self.bucket_elements, self.bucket_elements_per_rank * data_parallel)
 
 
+class SingleTensors(StrictModel):
+    """The costs of ZeRO-3 that sends tensor by tensor, as in 2021; the device waits for all of them.
+
+    Attributes
+    ----------
+    piece_s : float
+        Host time of each piece of a message, which is a list with one piece for each rank.
+    message_s : float
+        Time in which the device is idle at each message, because the host waits for it before and after.
+    elements_per_s : float
+        Rate at which the software passes over a unit that it gathers, beyond the messages.
+    reuse_elements : int
+        A tensor is released after its recompute, and gathered again for its backward pass, if at least so
+        many elements are used in between. 0 keeps all.
+    """
+
+    piece_s: float = Field(default=1e-5, ge=0)
+    message_s: float = Field(default=0.0, ge=0)
+    elements_per_s: float = Field(default=2e10, gt=0)
+    reuse_elements: int = Field(default=0, ge=0)
+
+
 class Sharding(StrictModel):
     """The sharding of gradients and parameters by ZeRO-2, ZeRO-3 and FSDP, and its communication.
 
@@ -134,13 +156,8 @@ class Sharding(StrictModel):
     levels : tuple of str
         Kinds of state that the software can share in groups of their own, as words of `plan.shards`:
         "secondary"; with a format of messages, "parameters:int8".
-    single_tensors : bool
-        Whether each large tensor of a unit is a message of its own under ZeRO-3.
-    piece_s : float
-        Host time of each piece of a message under ZeRO-3, if software divides messages into a list with one
-        piece for each rank. The device waits meanwhile.
-    live_elements : int
-        Largest unit that stays gathered between its recompute and its backward pass; 0 if all do.
+    single_tensors : SingleTensors or None
+        What it costs if each large tensor is a message of its own under ZeRO-3; None if units are messages.
     built_whole : bool
         Whether each rank builds the whole model in 16 bits on its device before parameters are sharded. No
         step needs as much memory, but the run fails if the model does not fit. Meta devices avoid this.
@@ -157,7 +174,5 @@ class Sharding(StrictModel):
     gradient_dtype: Literal["fp16", "bf16", "fp32"] = "fp32"
     unit_copies: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
-    single_tensors: bool = False
-    piece_s: float = Field(default=0.0, ge=0)
-    live_elements: int = Field(default=0, ge=0)
+    single_tensors: SingleTensors | None = None
     built_whole: bool = False

@@ -45,7 +45,7 @@ from flopcast.workload.reductions import (
 )
 from flopcast.workload.shard_levels import gradient_casts, refreshed_parameters, summed_by_owners
 from flopcast.workload.sharded import wait_for
-from flopcast.workload.single_tensors import num_tensors, pieces
+from flopcast.workload.single_tensors import num_tensors, waits
 
 ONE_NUMBER_BYTES = constant(8.0)
 
@@ -120,8 +120,7 @@ def _beside(
     bucket, share = bucket_of(stack, plans, held, at[1])
     bucket, share = bucket / tensors, share * tensors
     hidden = stack.gradients.overlaps(plans.structure.zero)
-    ranks = ranks_of(plans, "gradients")
-    items = list(pieces(stack, ranks, share, "backward", at[0]) if plans.structure.zero == 3 else ())
+    items = [*waits(stack, plans, (ranks_of(plans, "gradients"), share, ZERO), "backward", at[0])]
     items += [
         Item(
             name=f"gradients.reduce{of[0]}{ending}",

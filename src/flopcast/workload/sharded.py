@@ -41,7 +41,7 @@ from flopcast.workload.parameters import elements, is_expert, is_sent_low, is_ti
 from flopcast.workload.program import Segment
 from flopcast.workload.reductions import Times, bucket_elements
 from flopcast.workload.shard_levels import gathered_kind, narrow_bytes, parameter_cast
-from flopcast.workload.single_tensors import gathers_of_a_pass, num_tensors, pieces
+from flopcast.workload.single_tensors import gathers_of_a_pass, num_tensors, waits
 
 AT_THE_END = {"final_norm", "head"}  # one unit: the norm alone would hide nothing of the head's gather
 AHEAD = "ahead"  # of gathers: in the first micro-batch, but begun with the step
@@ -279,7 +279,8 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
         messages = num_tensors(weights, stack, plans)
         found += (copies := parameters_return(stack, plans, count / shards, how.phase, how.when))
         found += parameter_cast(plans, kind, count / shards, ("quantise", how.phase, how.when))
-        found += pieces(stack, shards, messages * again, how.phase, how.when)
+        costs = (shards, messages * again, count * again)
+        found += waits(stack, plans, costs, how.phase, how.when)
         found.append(
             Item(
                 name=f"parameters.gather{name}",

@@ -1,18 +1,19 @@
 """Sharded parameters that software sends tensor by tensor, as DeepSpeed did in 2021.
 
 Answers: into how many messages is a unit divided, how often does a backward pass gather it, and how long
-does the host divide messages into the pieces of ranks?
+does the device wait for the software meanwhile?
 Elsewhere: when units are gathered (sharded.py), when gradients are reduced (gradient_reduction.py), the
-settings (spec/data_parallel.py, Sharding).
+settings (spec/data_parallel.py, SingleTensors).
 
 References
 ----------
 DeepSpeed 0.3.15: deepspeed/runtime/zero/partition_parameters.py (`_allgather_param` gathers into a list of
-views, one for each rank, as `_reduce_scatter_gradient` scatters from one), stage3.py
-(`PartitionedParameterCoordinator`: fetches wait for the device; parameters beyond `max_live_parameters` are
-released after each use). PyTorch 1.8: torch/lib/c10d/ProcessGroupNCCL.cpp copies each piece of such a list.
+views, one for each rank), stage3.py (`PartitionedParameterCoordinator` releases parameters that are not
+used again within `max_reuse_distance`). What it cost: issue 1174 and pull request 1188 of DeepSpeed.
+PyTorch 1.8: torch/lib/c10d/ProcessGroupNCCL.cpp copies each piece of such a list.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -29,30 +30,48 @@ LEAST_ELEMENTS = 100_000  # of a tensor that is sharded at all: stage3_param_per
 
 def num_tensors(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
     """Return the messages of a unit of ZeRO-3: 1, or one for each tensor that is not small; (plans, 1)."""
-    if not stack.sharding.single_tensors or plans.structure.zero < 3:
+    if stack.sharding.single_tensors is None or plans.structure.zero < 3:
         return ONE
     large = [(weight.elements >= LEAST_ELEMENTS).astype(np.float64) for weight in weights]
     return np.asarray(np.maximum(sum(large, ZERO), 1.0))
 
 
 def gathers_of_a_pass(weights: tuple[Weight, ...], stack: Stack, plans: Plans, backward: bool) -> Counts:
-    """Return how often a pass gathers a unit: twice if it is released between recompute and backward."""
-    most = stack.sharding.live_elements
-    if not backward or not most or plans.structure.recompute == "none":
+    """Return how often a pass gathers the elements of a unit: above 1 if some are released in between.
+
+    Between its recompute and its backward pass, a tensor waits for both passes of those that follow it.
+    """
+    fetch = stack.sharding.single_tensors
+    if not backward or fetch is None or not fetch.reuse_elements or plans.structure.recompute == "none":
         return ONE
-    return np.asarray(1.0 + (elements(weights) > most))
+    again = ZERO
+    for place, weight in enumerate(weights):
+        between = 2.0 * elements(weights[place + 1 :])
+        again = again + weight.elements * (between >= fetch.reuse_elements)
+    return np.asarray(1.0 + again / np.maximum(elements(weights), 1.0))
 
 
-def pieces(stack: Stack, ranks: Counts, messages: Counts, phase: str, when: str) -> tuple[Item, ...]:
-    """Return the time in which the host divides messages into a piece for each rank; the device waits.
+def waits(
+    stack: Stack, plans: Plans, counts: tuple[Counts, Counts, Counts], phase: str, when: str
+) -> Iterator[Item]:
+    """Yield the time in which the device waits for messages of single tensors, and for passes over them.
+
+    Parameters
+    ----------
+    counts : ranks that share a tensor, messages, and elements that are gathered
 
     Examples
     --------
-    >>> stack = Stack(name="any", sharding={"piece_s": 1e-5})
-    >>> [item.count.item() for item in pieces(stack, 384 * ONE, 4 * ONE, "forward", "every")]
-    [1536.0]
+    >>> from flopcast.spec.plan import Plan, one_plan
+    >>> stack = Stack(name="any", sharding={"single_tensors": {}})
+    >>> found = waits(stack, one_plan(Plan(dp=8, zero=3)), (8 * ONE, 4 * ONE, ZERO), "forward", "every")
+    >>> [(item.name, item.count.item()) for item in found]
+    [('host.piece', 32.0), ('host.message', 4.0), ('host.element', 0.0)]
     """
-    if not stack.sharding.piece_s:
-        return ()
-    each = replace(host_work("piece", phase), component="dp_communication", when=when)
-    return (replace(each, count=ranks * messages * (ranks > 1)),)
+    if stack.sharding.single_tensors is None or plans.structure.zero < 3:
+        return
+    ranks, messages, gathered = counts
+    several = ranks > 1
+    for kind, count in (("piece", ranks * messages), ("message", messages), ("element", gathered)):
+        item = replace(host_work(kind, phase), component="dp_communication", when=when)
+        yield replace(item, count=count * several)

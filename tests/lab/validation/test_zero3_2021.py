@@ -1,6 +1,8 @@
 """ZeRO-3 of April 2021 beside PTD-P: table 2 of arXiv:2104.04473, on Selene.
 
-Nothing is fitted to the table. The host needs 10 us for each piece of a message, an estimate.
+Nothing is fitted to the table. The rate at which the software passes over what it gathers follows from a
+forward pass of 5.1B parameters on eight A100 (issue 1174 of deepspeedai/DeepSpeed); pieces of messages and
+idle time are estimates. The table was known when the mechanism was chosen: these are scores of development.
 """
 
 import pytest
@@ -41,26 +43,13 @@ def zero3():
     }
 
 
-def test_175b_on_384_and_1536_devices_is_within_15_percent_and_768_within_25(zero3):
-    errors = {
-        devices: zero3[model, devices] / measured - 1
-        for (model, devices, _), (_, measured) in ROWS.items()
-        if model == "gpt3-175b"
-    }
+def test_five_of_six_throughputs_are_within_15_percent_and_all_within_17(zero3):
+    errors = sorted(
+        abs(zero3[model, devices] / measured - 1) for (model, devices, _), (_, measured) in ROWS.items()
+    )
 
-    assert abs(errors[384]) < 0.15
-    assert abs(errors[1536]) < 0.15
-    assert abs(errors[768]) < 0.25
-
-
-def test_530b_is_predicted_too_fast_by_less_than_half(zero3):
-    errors = [
-        zero3[model, devices] / measured - 1
-        for (model, devices, _), (_, measured) in ROWS.items()
-        if model == "megatron-530b"
-    ]
-
-    assert all(0 < error < 0.5 for error in errors)
+    assert errors[-2] < 0.15
+    assert errors[-1] < 0.17
 
 
 def test_175b_on_four_times_the_devices_loses_as_much_throughput_as_measured(zero3):
