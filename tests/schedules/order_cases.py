@@ -7,8 +7,11 @@ INTERLEAVED = [(p, v, groups * p) for p in (2, 3, 4, 6) for v in (2, 3, 5) for g
 PAIRED = ("dualpipe_v", "dualpipe")  # schedules that run a forward and a backward together
 FOLDED = ("zb_v", *PAIRED)  # schedules whose second chunk comes back up the stages
 CHUNKED = ("interleaved_1f1b", *FOLDED)  # schedules that take several chunks a stage
+APART = ("decoupled",)  # schedules whose stages hand on nothing
 SPLIT = ("zb_h1", "zb_h2", *FOLDED)  # schedules whose weight gradients are tasks of their own
-CASES = [(name, *shape) for name in ("1f1b", "eager_1f1b", "gpipe", "zb_h1", "zb_h2") for shape in PLAIN]
+CASES = [
+    (name, *shape) for name in ("1f1b", "eager_1f1b", "gpipe", "zb_h1", "zb_h2", *APART) for shape in PLAIN
+]
 CASES += [(name, p, 2, m) for name in FOLDED for p, _, m in PLAIN]
 CASES += [("interleaved_1f1b", *shape) for shape in INTERLEAVED]
 

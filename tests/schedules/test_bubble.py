@@ -4,11 +4,11 @@ import pytest
 from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from order_cases import CASES, CHUNKED, FOLDED, INTERLEAVED, PLAIN, SPLIT, simulated_s
+from order_cases import APART, CASES, CHUNKED, FOLDED, INTERLEAVED, PLAIN, SPLIT, simulated_s
 
 from flopcast.schedules import SCHEDULES
 
-WHOLE = [case for case in CASES if case[0] not in SPLIT]  # test_zero_bubble.py has the others
+WHOLE = [case for case in CASES if case[0] not in (*SPLIT, *APART)]  # test_zero_bubble.py has the others
 EACH_CASE = all_cases(("name", "stages", "virtual", "micro"), WHOLE)
 STAGES_S = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=6)
 

@@ -2,6 +2,7 @@
 
 from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.custom import OwnSchedule
+from flopcast.schedules.decoupled import Decoupled
 from flopcast.schedules.dualpipe import DualPipe
 from flopcast.schedules.dualpipe_v import DualPipeV
 from flopcast.schedules.eager import EagerOneForwardOneBackward
@@ -21,6 +22,7 @@ SCHEDULES: dict[str, AbstractSchedule] = {
     "zb_v": ZeroBubbleV(),
     "dualpipe_v": DualPipeV(),
     "dualpipe": DualPipe(),
+    "decoupled": Decoupled(),
 }
 AUTO, OF_ONE_CHUNK, OF_CHUNKS = "auto", "1f1b", "interleaved_1f1b"  # auto: 1F1B, interleaved with chunks
 

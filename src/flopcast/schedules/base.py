@@ -49,6 +49,7 @@ class Order:
     chunk: Integers  # virtual stage
     micro_batch: Integers
     folded: bool = False  # chunks go down the stages and back up, not round them
+    hands_on: bool = True  # stages send each other activations and gradients
     paired: Flags | None = None  # forwards that run together with the B and the W behind them; None: none
 
     @property
@@ -106,6 +107,8 @@ class AbstractSchedule(ABC):
         (arXiv:2401.10241, section 4). Without that, ZB-H2 gains nothing over ZB-H1.
     groups_micro_batches
         Chunks take micro-batches in groups of as many as there are stages.
+    hands_on
+        Stages send each other activations and gradients, and wait for them.
     pairs_passes
         Some forwards run together with a backward of another micro-batch (`Order.paired`).
     mirrors_half
@@ -121,6 +124,7 @@ class AbstractSchedule(ABC):
     blocks_because: ClassVar[str] = ""
     folds_chunks: ClassVar[bool] = False
     groups_micro_batches: ClassVar[bool] = False
+    hands_on: ClassVar[bool] = True
     pairs_passes: ClassVar[bool] = False
     mirrors_half: ClassVar[bool] = False
     micro_batches_per_stage: ClassVar[int] = 0

@@ -35,9 +35,12 @@ def flows(order: Order) -> tuple[Integers, Integers]:
     """Return producer and consumer of every task's message as flat task indices; -1 if there is none.
 
     A forward takes the activation of the chunk before its own along the model, a backward the gradient of
-    the chunk behind it. What a stage hands to itself is no message; weight gradients have none.
+    the chunk behind it. What a stage hands to itself is no message; weight gradients have none, nor have
+    stages that hand on nothing.
     """
     stages, tasks = order.kind.shape
+    if not order.hands_on:
+        return np.full(stages * tasks, -1), np.full(stages * tasks, -1)
     number, micro = order.number, int(order.micro_batch.max()) + 1
     stage_of, chunk_of = (
         place[np.argsort(number, axis=None)] for place in (np.indices(number.shape).reshape(2, -1))

@@ -85,11 +85,12 @@ def step_terms(priced: Priced) -> StepTerms:
     here = programs.stages.multiplicity > 0
     passes, seconds = _passes(priced)
     waited = waits(priced)
+    hands_on = schedule_of(programs.plans.structure.pipeline_schedule).hands_on
     stages = programs.plans.pipeline_parallel
     each_s = sum(seconds, ZERO)
     turns_s = np.where(here, each_s + waited.turn_s, 0.0)
     busiest = turns_s.argmax(axis=1)[:, None]
-    mean_s = _of_all(each_s, programs) / stages + waited.mean_s
+    mean_s = (_of_all(each_s, programs) / stages + waited.mean_s) * hands_on
     ends_of_pass = (seconds[FORWARD], seconds[-1])
     own_s = np.concatenate([_at(one, busiest) for one in ends_of_pass], axis=1)
     all_s = np.concatenate([_of_all(one, programs) for one in ends_of_pass], axis=1)
@@ -151,7 +152,7 @@ def _first_s(passes: Sequence[Simulated], busiest: Integers, priced: Priced) -> 
     else:
         first = programs.stages.first_chunk
         added_s = sum((np.take_along_axis(chunk_s, first, axis=1) for chunk_s in chunks_s), ZERO)
-    others_s = _of_all(added_s, programs) - _at(added_s, busiest)
+    others_s = (_of_all(added_s, programs) - _at(added_s, busiest)) * rule.hands_on
     first_s: Floats = sum((_at(each_s, busiest) for each_s in seconds), np.maximum(others_s, 0.0))
     return first_s
 

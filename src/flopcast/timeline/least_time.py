@@ -52,7 +52,7 @@ def least_terms(programs: Programs, known: SplitSeconds | None) -> Floats:
     """
     plans, stages = programs.plans, programs.stages
     rule = schedule_of(plans.structure.pipeline_schedule)
-    if known is None or isinstance(rule, AbstractSplitSchedule):
+    if known is None or isinstance(rule, AbstractSplitSchedule) or not rule.hands_on:
         return np.zeros((plans.size, 3))
     chunks_s = sum((_chunk_seconds(run, known) for run in programs.passes), np.zeros((3, 1, 1)))
     middle_s, *ends_s = np.broadcast_to(chunks_s, (3, *stages.chunks_of_class[:, 0].shape))

@@ -72,7 +72,7 @@ def waits(priced: Priced) -> Waits:
     found = plain(pipes, one)
     if several is not one or interleaved is not plain:
         found = interleaved(pipes, several).where(pipes.plans.virtual_stages > 1, found)
-    return found.where(pipes.plans.pipeline_parallel > 1, Waits(ZERO, ZERO, ZERO))
+    return found.where((pipes.plans.pipeline_parallel > 1) & one.hands_on, Waits(ZERO, ZERO, ZERO))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,0 +1,50 @@
+"""Decoupled segments: every stage trains its own layers, on labels of its own.
+
+The labels of a segment's outputs are synthetic, so that a stage needs no gradient of the stage behind it;
+its inputs are read like data, and none are sent. A stage runs the forward and then the backward of each
+micro-batch, keeps one, and never waits: a step takes as long as the slowest stage. The loss of a segment
+against its labels, and what makes the inputs of a later segment, are not counted.
+
+References
+----------
+Karadağ and Topaloğlu, "Partitioned Neural Network Training via Synthetic Intermediate Labels",
+arXiv:2403.11204.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from flopcast.dtypes import Counts
+from flopcast.schedules.base import AbstractSchedule, Order, alternate_all
+
+
+class Decoupled(AbstractSchedule):
+    """Forward and backward of one micro-batch after another, on every stage by itself."""
+
+    hands_on: ClassVar[bool] = False
+
+    def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
+        """Return the same row of tasks for every stage.
+
+        >>> order = Decoupled().order(stages=2, virtual=1, micro_batches=2)
+        >>> [" ".join("FB"[k] + str(m) for k, m in zip(*row)) for row in zip(order.kind, order.micro_batch)]
+        ['F0 B0 F1 B1', 'F0 B0 F1 B1']
+        """
+        kind, micro_batch = alternate_all([0] * stages, micro_batches)
+        return Order(kind=kind, chunk=np.zeros_like(kind), micro_batch=micro_batch, hands_on=False)
+
+    def in_flight(
+        self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
+    ) -> Counts:
+        """Return the one whose backward follows."""
+        kept: Counts = np.ones_like(stage + stages + virtual + micro_batches) * (chunk == 0)
+        return kept
+
+    def fills_after(self, stages: Counts, micro_batches: Counts) -> Counts:
+        """Return one micro-batch, the only one that is ever kept."""
+        return np.minimum(micro_batches, 1)
+
+    def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
+        """Return 0: stages send nothing."""
+        return 0.0 * stages
