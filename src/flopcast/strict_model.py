@@ -36,7 +36,12 @@ class StrictModel(BaseModel):
     with a unit in its name takes the text that a file holds ("80 GB"), and one with two names has both.
     """
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        defer_build=True,  # the nouns of serving are never used in training, for example
+    )
 
     @field_validator("*", mode="before")
     @classmethod
