@@ -34,6 +34,9 @@ def job(
     plan: Part | None = None,
     stack: Part | None = None,
     offload: Part | None = None,
+    batch: int | None = None,
+    inference: bool = False,
+    size: Mapping[str, int] | None = None,
     seq: int | None = None,
     lora: int | None = None,
     qlora: int | None = None,
@@ -58,6 +61,8 @@ def job(
     cluster, gpus : name, by default dgx-h100, or NAME:NODES for a part of it; how many devices to use
     plan : such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, one is chosen as by `flopcast predict`
     stack, offload : name (default: mostly megatron-core); states outside the devices, "optimizer=host"
+    batch, inference : samples of a step; whether it is a forward pass alone
+    size : sizes that an exported graph (.onnx, .pt2) leaves open, by name
     seq : tokens of a sequence; the default is the model's training length
     lora, qlora : rank of adapters, which alone are trained, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
@@ -79,12 +84,21 @@ def job(
     >>> asked.cluster.num_devices, asked.plan.tensor_parallel, asked.assumptions
     (64, 2, ('cluster dgx-h100', 'stack megatron-core', 'sequence_length 8192'))
     """
-    named: dict[str, Any] = {"cluster": cluster, "gpus": gpus, "plan": plan, "stack": stack, "seq": seq}
-    named |= {"lora": lora, "qlora": qlora, "tokens": tokens, "samples": samples, "epochs": epochs}
-    named |= {"model": str(model) if isinstance(model, Path) else model, "price": price, "kind": kind}
-    named |= {"site": None if site is None else Path(site), "arg": _words(arg), "env": _words(env)}
-    named |= {"offload": offload, "checkpoint": checkpoint, "slow": slow, "changes": tuple(changes)}
-    return _resolved(JobRequest(files=() if file is None else (str(file),), **named))
+    return _resolved(_request(**dict(locals())))
+
+
+def _request(
+    file: str | Path | None,
+    model: Part | Path | None,
+    site: str | Path | None,
+    changes: Sequence[str],
+    **given: Any,  # noqa: ANN401
+) -> JobRequest:
+    """Return the request of the arguments of `job`, by their names."""
+    named = given | {name: _words(given[name]) for name in ("size", "arg", "env")}
+    named |= {"model": str(model) if isinstance(model, Path) else model}
+    named |= {"site": None if site is None else Path(site), "changes": tuple(changes)}
+    return JobRequest(files=() if file is None else (str(file),), **named)
 
 
 def serving_job(
@@ -143,7 +157,7 @@ def _resolved(request: JobRequest) -> Job:
         raise SpecError(map(without_options, error.problems)) from None
 
 
-def _words(values: Mapping[str, str] | None) -> tuple[str, ...]:
+def _words(values: Mapping[str, str] | Mapping[str, int] | None) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in (values or {}).items())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from flopcast.cli.import_graph import graph
 from flopcast.cli.import_measurements import kineto, nccl_tests, nsys
 from flopcast.cli.options import (
     CLUSTER_OR_NONE,
@@ -242,5 +243,5 @@ def _write(
     _deliver(model_text(mapping), out, summary)
 
 
-for _one in (*_job_commands(), hugging_face, hf_model, nccl_tests, kineto, nsys):
+for _one in (*_job_commands(), hugging_face, hf_model, graph, nccl_tests, kineto, nsys):
     command.add_command(_one)

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option(
+    "--allow-unknown",
+    is_flag=True,
+    help="Predict a graph even if unknown operators take more than a fifth of the step.",
+)
+@click.option(
     "--report", type=options.FILE, help="Write an HTML page; with --log, it also shows the measured steps."
 )
 @click.option(
@@ -38,7 +43,12 @@ if TYPE_CHECKING:
 )
 @options.writes_document
 def command(
-    request: JobRequest, log: Path | None, wants_json: bool, report: Path | None, trace: Path | None
+    request: JobRequest,
+    log: Path | None,
+    wants_json: bool,
+    allow_unknown: bool,
+    report: Path | None,
+    trace: Path | None,
 ) -> None:
     """Predict one training step of a job, or how an engine serves requests.
 
@@ -64,6 +74,7 @@ def command(
     from flopcast.api import diagnose, predict, report_page
     from flopcast.render.report_json import as_json
     from flopcast.render.report_text import marked_text
+    from flopcast.report.unknown_operators import unknown_fault
 
     options.check_writable("--report", report)
     options.check_writable("--trace", trace)
@@ -75,6 +86,8 @@ def command(
         return
     log_text, log_json = _log_reader(log)
     made = predict(resolve(request))
+    if not allow_unknown and (fault := unknown_fault(made.breakdown, made.step_time_s)) is not None:
+        raise fault
     changes, told = offload_advice(made.job, made.memory)
     if wants_json:
         options.print_json(as_json(made) | told | log_json(made))

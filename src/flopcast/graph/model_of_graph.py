@@ -178,7 +178,7 @@ def _named(
     if leaving:
         names[max(leaving, key=lambda name: known.elements(known.graph.tensors[name]))] = "y"
     weights = dict.fromkeys(name for step in steps for name in step.weights if name not in owned)
-    owned |= weights.keys()
+    owned.update(weights)
     sizes = [known.graph.tensors[name] for name in weights]
     return _Block(
         operators=tuple(_operator(place, step, names) for place, step in enumerate(steps)),

@@ -27,6 +27,7 @@ from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.metrics import Metrics, measure
 from flopcast.report.stragglers import Stragglers, stragglers_of
 from flopcast.report.summary import Summarised, Summary
+from flopcast.report.unknown_operators import unknown_warnings
 from flopcast.spec.job import Job
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
@@ -163,6 +164,7 @@ class Report(Summarised):
         return (
             *self.priced.warnings,
             *_warnings(self.memory, self.metrics),
+            *unknown_warnings(self.breakdown, self.step_time_s),
             *_unused(self.job, self.priced),
         )
 

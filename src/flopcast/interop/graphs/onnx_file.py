@@ -150,13 +150,14 @@ def _unknown_opsets(opsets: Mapping[str, int], name: str) -> Iterator[Problem]:
 
 def _parts(graph: Message, name: str) -> _Parts:
     parts, title = _Parts(), ""
+    count = sum(1 for number, _ in graph.fields() if number == NODES)
+    if count > MOST_NODES:
+        raise too_many_nodes(name, count)
     for number, value in graph.fields():
         if not isinstance(value, Message):
             continue
         if number == NODES:
             parts.calls.append(_call(value))
-            if len(parts.calls) > MOST_NODES:
-                raise too_many_nodes(name, sum(1 for n, _ in graph.fields() if n == NODES))
         elif number == WEIGHTS:
             weight, shape, dtype = _weight(value)
             parts.weights[weight] = (shape, dtype)

@@ -1,0 +1,71 @@
+"""`flopcast import graph`: an exported graph becomes a model in YAML.
+
+Elsewhere: the files (interop/graphs/), all other imports (imports.py).
+"""
+
+from pathlib import Path
+
+import click
+
+from flopcast.cli.options import FILE, check_writable, writing
+from flopcast.errors import spec_error
+from flopcast.files.atomic_write import write_whole
+from flopcast.files.yaml_text import Document
+
+
+@click.command("graph", short_help="Print the model of an exported graph (.onnx, .pt2) as YAML.")
+@click.argument("file", required=False, type=FILE, metavar="[MODEL.onnx|MODEL.pt2]")
+@click.option(
+    "--module",
+    metavar="PACKAGE:FUNCTION",
+    help="Run this function in your own environment and export the model that it returns.",
+)
+@click.option(
+    "--size",
+    multiple=True,
+    metavar="NAME=NUMBER",
+    help="A size that the graph leaves open, such as batch=8.",
+)
+@click.option("-o", "--out", "--output", "out", type=FILE, help="Write the model to this file.")
+def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Path | None) -> None:
+    """Print the model of an exported graph as YAML.
+
+    Files are read as data: no code runs, no pickle is loaded, and weights are not read. Only --module runs
+    code: the function that it names, with your own PyTorch, on tensors without data. The function returns
+    a model and its arguments; of models of timm and transformers, the model is enough.
+
+    \b
+    flopcast import graph model.onnx -o model.yaml
+    flopcast import graph model.pt2 --size tokens=512
+    flopcast import graph --module timm.models:resnet50 -o resnet50.yaml
+    flopcast predict --model resnet50.yaml --batch 2048 --cluster dgx-a100 --gpus 8
+    """
+    from flopcast.files.validate import build
+    from flopcast.graph.model_of_graph import model_of_graph
+    from flopcast.library.model_yaml import model_text
+    from flopcast.requests.graph_models import graph_model
+    from flopcast.spec.model import Model
+
+    check_writable("--out", out)
+    if (file is None) == (module is None):
+        because = "flopcast reads a file or runs a function, not both"
+        value = f"{file} and {module}" if file else "neither"
+        allowed, fix = "a file or --module PACKAGE:FUNCTION", "give one of them"
+        raise spec_error("graph", value, allowed, because, fix)
+    if module is not None:
+        from flopcast.interop.graphs.export import exported_graph
+        from flopcast.interop.graphs.symbols import sizes_of
+
+        mapping, notes = model_of_graph(exported_graph(module, sizes_of(size)))
+    else:
+        document, notes = graph_model(str(file), size)
+        mapping = dict(document.data) if isinstance(document.data, dict) else {}
+    model = build(Model, Document(str(file or module), mapping, {}), mapping)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+    if out is None:
+        click.echo(model_text(mapping), nl=False)
+        return
+    with writing("--out", out):
+        write_whole(out, model_text(mapping))
+    click.echo(f"{out}: {model.name}, {model.parameters() / 1e6:.3f} million parameters", err=True)

@@ -1,0 +1,99 @@
+"""A model in the user's own code, exported by the user's own PyTorch.
+
+Answers: which graph has the model that a function of a module returns?
+Elsewhere: the archive that results (archive.py). This is the only reader that runs code, and only code that
+the user names: a function of a module of his environment. Tensors are on the device "meta": no weights are
+made, and no memory is needed.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from io import BytesIO
+from typing import Any
+
+from flopcast.errors import SpecError, spec_error
+from flopcast.graph.operator_graph import OperatorGraph
+from flopcast.interop.graphs.archive import read_archive
+
+Torch = Any  # the module
+SAMPLES = 2  # of the example batch of a model that states the shape of its input
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Example:
+    """A model and the arguments of a call of it."""
+
+    model: Any
+    arguments: tuple[Any, ...]
+    named: Mapping[str, Any]
+
+
+def exported_graph(factory: str, sizes: Mapping[str, int]) -> OperatorGraph:
+    """Return the graph of the model that a function returns.
+
+    Parameters
+    ----------
+    factory : "PACKAGE:FUNCTION"; the function returns a model, with its arguments and named arguments or
+        without
+    sizes : sizes of axes that the export leaves open, by name
+
+    Raises
+    ------
+    SpecError
+        torch is not installed, there is no such function, or the model cannot be exported.
+    """
+    torch = _torch()
+    make = _function(factory)
+    try:
+        with torch.device("meta"):
+            example = _example(torch, make(), factory)
+            program = torch.export.export(
+                example.model.train(), example.arguments, dict(example.named), strict=False
+            )
+        file = BytesIO()
+        torch.export.save(program, file)
+    except SpecError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        because = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+        allowed, fix = "a model that torch.export can export", "see torch.export's advice on such an error"
+        raise spec_error("--module", factory, allowed, because, fix) from error
+    return read_archive(file.getvalue(), factory.rpartition(":")[2], sizes)
+
+
+def _torch() -> Torch:
+    try:
+        return import_module("torch")
+    except ImportError:
+        allowed, because = "a Python with torch", "the model is exported by its own PyTorch"
+        fault, fix = "needs torch, which is not installed", "pip install torch"
+        raise spec_error("--module", "torch", allowed, because, fix, fault=fault) from None
+
+
+def _function(factory: str) -> Any:  # noqa: ANN401
+    """Return the function; modules of the current folder are found, too."""
+    package, _, name = factory.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return getattr(import_module(package), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        allowed, fix = "PACKAGE:FUNCTION, such as timm.models:resnet50", "correct the name"
+        raise spec_error("--module", factory, allowed, str(error), fix) from None
+
+
+def _example(torch: Torch, made: Any, factory: str) -> Example:  # noqa: ANN401
+    """Return a model and its arguments; timm and transformers state those of their models."""
+    model, *rest = made if isinstance(made, tuple) else (made,)
+    if rest:
+        named = rest[1] if len(rest) > 1 else {}
+        return Example(model=model, arguments=tuple(rest[0]), named=named)
+    if shape := getattr(model, "default_cfg", {}).get("input_size"):
+        return Example(model=model, arguments=(torch.zeros(SAMPLES, *shape),), named={})
+    if inputs := getattr(model, "dummy_inputs", None):
+        return Example(model=model, arguments=(), named=inputs)
+    because = "the model does not state the shape of its input"
+    allowed, fix = "a function that returns a model and its arguments", "return (model, (input, ...))"
+    raise spec_error("--module", factory, allowed, because, fix)

@@ -1,0 +1,43 @@
+"""The part of a step that operators take which flopcast does not know.
+
+Answers: how much of the step is that, and is the prediction worth anything?
+Elsewhere: what such operators are priced by (graph/canonical.py), the breakdown (report.py).
+"""
+
+from collections.abc import Mapping
+
+from flopcast.errors import SpecError, spec_error
+from flopcast.units import Number
+
+KEY = "unknown_operators"  # of the breakdown
+WARNED_SHARE, REFUSED_SHARE = 0.05, 0.2  # of the step
+
+
+def unknown_warnings(breakdown_s: Mapping[str, Number], step_time_s: Number) -> list[str]:
+    """Return a warning if unknown operators take a large part of the step.
+
+    >>> unknown_warnings({"unknown_operators": 0.1, "linears": 0.9}, 1.0)
+    ['unknown operators take 10% of the step; their time is an estimate from their bytes alone']
+    >>> unknown_warnings({"unknown_operators": 0.01, "linears": 0.99}, 1.0)
+    []
+    """
+    share = breakdown_s.get(KEY, 0.0) / step_time_s
+    if share <= WARNED_SHARE:
+        return []
+    return [
+        f"unknown operators take {share:.0%} of the step; their time is an estimate from their bytes alone"
+    ]
+
+
+def unknown_fault(breakdown_s: Mapping[str, Number], step_time_s: Number) -> SpecError | None:
+    """Return the error of a step that consists of unknown operators to more than a fifth, or None."""
+    share = breakdown_s.get(KEY, 0.0) / step_time_s
+    if share <= REFUSED_SHARE:
+        return None
+    return spec_error(
+        field="model.blocks",
+        value=f"unknown operators for {share:.0%} of the step",
+        allowed=f"at most {REFUSED_SHARE:.0%}",
+        because="the time of unknown operators is an estimate from their bytes alone",
+        fix="add --allow-unknown to see the prediction, or export the model without custom operators",
+    )

@@ -1,0 +1,64 @@
+"""A graph becomes blocks: equal ones are counted once, and weights, FLOP and kept tensors stay the same."""
+
+from itertools import pairwise
+
+import numpy as np
+from graph_cases import graph_of, node, tensor
+
+from flopcast.graph.model_of_graph import model_of_graph
+from flopcast.graph.segments import repeated_runs
+from flopcast.spec.model import Model
+
+WIDTH, ROWS = 64, 4
+
+
+def residual_blocks(count, shared=False):
+    """Equal blocks of two linear layers, a GELU between them, and a sum with the block's input."""
+    tensors, nodes = [tensor("x0", ROWS, WIDTH)], []
+    for place in range(count):
+        own = 0 if shared else place
+        names = [f"{word}{place}" for word in ("h", "g", "o")] + [f"x{place + 1}"]
+        shapes = [(ROWS, 4 * WIDTH), (ROWS, 4 * WIDTH), (ROWS, WIDTH), (ROWS, WIDTH)]
+        tensors += [tensor(name, *shape) for name, shape in zip(names, shapes, strict=True)]
+        tensors += [
+            tensor(f"u{own}", 4 * WIDTH, WIDTH, parameter=True),
+            tensor(f"d{own}", WIDTH, 4 * WIDTH, parameter=True),
+        ]
+        nodes += [
+            node("linear", f"x{place} u{own}", names[0]),
+            node("gelu", names[0], names[1]),
+            node("linear", f"{names[1]} d{own}", names[2]),
+            node("add", f"{names[2]} x{place}", names[3]),
+        ]
+    return graph_of(tensors, nodes, inputs="x0", outputs=f"x{count}", samples=ROWS)
+
+
+def test_equal_layers_are_found_and_counted_once():
+    mapping, _ = model_of_graph(residual_blocks(12))
+
+    model = Model.model_validate(mapping)
+
+    counts = [block.count for block in model.blocks]
+    assert max(counts) >= 10
+    assert len(counts) <= 3
+    assert model.parameters() == 12 * 2 * 4 * WIDTH * WIDTH
+    assert model.forward_flop(1) == 12 * 2 * 2 * 4 * WIDTH * WIDTH
+
+
+def test_weights_that_layers_share_count_once_and_their_flop_every_time():
+    mapping, _ = model_of_graph(residual_blocks(12, shared=True))
+
+    model = Model.model_validate(mapping)
+
+    assert model.parameters() == 2 * 4 * WIDTH * WIDTH
+    assert model.forward_flop(1) == 12 * 2 * 2 * 4 * WIDTH * WIDTH
+
+
+def test_runs_are_found_at_every_phase_and_do_not_overlap():
+    unit = [3, 1, 4, 1, 5, 9, 2, 6]
+    numbers = np.array([7, 7, *unit * 5, 8, *[20, 21, 22, 23, 24] * 4])
+
+    runs = repeated_runs(numbers, np.ones(len(numbers) + 1))
+
+    assert [(run.period, run.count) for run in runs] == [(8, 5), (5, 4)]
+    assert all(first.end <= second.start for first, second in pairwise(runs))
