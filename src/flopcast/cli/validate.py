@@ -82,10 +82,9 @@ def command(
     - functional tests of Megatron-LM, with the memory that is allocated after a step
     - measured serving
     - training with the optimizer on the host or on drives
-    - steps of models that are no decoders: timm
+    - models that are no decoders: timm, NeuSight, and those of ML.ENERGY and MLPerf Training
 
-    Tables of timm do not say on what they were measured: the name of the file says it, or --device,
-    --precision and --software do.
+    Names of timm's files say on what they were measured, or --device, --precision and --software do.
 
     Predictions of tables use the constants of the catalogue, which were fitted on published runs; the
     --leave-... options fit the constants again without the runs to predict. Suites are predicted without

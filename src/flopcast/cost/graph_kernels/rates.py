@@ -7,10 +7,10 @@ Elsewhere: data sheets (catalog/devices), the efficiency of kernels relative to 
 from flopcast.spec.cluster import Device
 from flopcast.units import Number
 
-USUAL_W_PER_FLOP_PER_S = 2e-12  # 2 W for each TFLOP/s: at this power, data sheets are right
+USUAL_W_PER_FLOP_PER_S = {"fp16": 2e-12, "fp32": 13e-12}  # at this power, data sheets are right
 
 
-def clock_ratio(device: Device) -> Number:
+def clock_ratio(device: Device, dtype: str = "fp16") -> Number:
     """Return the clock that a board's power sustains, over that of a board with 2 W for each TFLOP/s.
 
     Power rises with the cube of the clock, because voltage rises with the clock. Boards that have many
@@ -23,6 +23,6 @@ def clock_ratio(device: Device) -> Number:
     """
     if device.board_power_w is None:
         return 1.0
-    per_flop = device.board_power_w / device.peak("fp16")
-    ratio: Number = (per_flop / USUAL_W_PER_FLOP_PER_S) ** (1.0 / 3.0)
+    per_flop = device.board_power_w / device.peak(dtype)
+    ratio: Number = (per_flop / USUAL_W_PER_FLOP_PER_S[dtype]) ** (1.0 / 3.0)
     return ratio

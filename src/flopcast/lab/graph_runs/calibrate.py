@@ -17,18 +17,25 @@ from flopcast.library.graph_efficiencies import Efficiencies
 from flopcast.units import Number
 
 NINETY_PERCENT = 1.6449  # of a normal distribution, in sigmas
-KINDS = ("eager", "compiled", "training", "cpu")
+KINDS = ("eager", "compiled", "training", "cpu", "operators", "diffusion", "mlperf")
 
 
 def fitted_efficiencies(runs: Sequence[GraphRun]) -> dict[str, Efficiencies]:
     """Return the efficiencies of each kind of software, with the sigmas of what was left out."""
     found: dict[str, Efficiencies] = {}
     for kind in KINDS:
-        own = [run for run in runs if not run.reason and run.facts and run.setup.efficiencies == kind]
+        own = [
+            run for run in runs if not run.reason and _is_described(run) and run.setup.efficiencies == kind
+        ]
         if own:
             drawn_to = found.get(PRIOR_KINDS.get(kind, ""))
             found[kind] = _of_kind(own, drawn_to)
     return found
+
+
+def _is_described(run: GraphRun) -> bool:
+    """Return whether the kernels of a run are known, not only their sums."""
+    return bool(run.facts) or run.rows is not None
 
 
 def _of_kind(runs: Sequence[GraphRun], drawn_to: Efficiencies | None) -> Efficiencies:

@@ -34,18 +34,24 @@ LEVEL_PRIOR_SIGMA = 0.25  # of an efficiency's logarithm around its prior
 TABLE_PRIOR_SIGMA = 0.5
 NEIGHBOUR_SIGMA = 0.25  # of the difference of two neighbours
 DEVICE_PRIOR_SIGMA = 0.1
-ROW_SIGMA = 0.4  # rows share models, devices and software: many of them count as one
+ROW_SIGMA = 0.1
+MOST_ROWS = 350  # that all rows of a fit count as: they share models, devices and software
 LARGEST_STEP, SMALLEST_STEP = 1.0, 0.01
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Observed:
-    """Kernels of measured graphs, and their seconds. `device` is the position of each graph's device."""
+    """Kernels of measured graphs, and their seconds. `device` is the position of each graph's device.
+
+    `fixed_s` is added to each graph, which takes `host_s` for each kernel at least.
+    """
 
     rows: KernelRows
     rates: Rates
     device: Integers
     measured_s: Floats
+    fixed_s: Floats
+    host_s: Floats
 
     @property
     def graphs(self) -> int:
@@ -99,7 +105,8 @@ class Prepared:
         part_s = found.whole_s + observed.rows.calls * observed.rates.launch_s[observed.rows.graph]
         total_s: Floats = np.zeros(observed.graphs)
         total_s += np.bincount(observed.rows.graph, part_s, minlength=observed.graphs)
-        return total_s
+        calls = np.bincount(observed.rows.graph, observed.rows.calls, minlength=observed.graphs)
+        return np.maximum(total_s, calls * observed.host_s) + observed.fixed_s
 
 
 def prepared(observed: Observed) -> Prepared:
@@ -123,6 +130,7 @@ def fit(
     devices = int(observed.device.max()) + 1
     drawn = Fitted.prior(devices, prior)
     found = start or drawn
+    row_variance = ROW_SIGMA**2 * max(1.0, observed.graphs / MOST_ROWS)
     kept = np.ones(observed.graphs, dtype=bool) if chosen is None else chosen
     penalty, neighbours = _penalties(devices)
     used = _used(known, devices)
@@ -132,7 +140,7 @@ def fit(
         whole_s = known.graph_s(now)
         slopes = _slopes(known, now, whole_s, devices)[np.ix_(kept, used)]
         errors = np.log(observed.measured_s / whole_s)[kept]
-        weights = 1.0 / (np.maximum(np.abs(errors), LEAST_ERROR) / LEAST_ERROR) / ROW_SIGMA**2
+        weights = 1.0 / (np.maximum(np.abs(errors), LEAST_ERROR) / LEAST_ERROR) / row_variance
         left = slopes * weights[:, None]
         values = np.concatenate([found.numbers, found.levels.ravel()])
         away = (values - np.concatenate([drawn.numbers, drawn.levels.ravel()]))[used]

@@ -33,7 +33,6 @@ PASSES_OF_GRADIENTS = {  # tensors that gradients move, over those of the forwar
 PASSES_OF_TRAINING = {"batch_norm": 1.5}  # statistics need a pass of their own
 OF_PRODUCTS = 2.0  # gradients of both factors
 STATE_BYTES = 20.0  # of a parameter: SGD with momentum reads three fp32 numbers and writes two
-PLAIN = np.array([not name.endswith((".gradients", ".training")) for name in GRAPH_KERNELS])
 
 
 def with_gradients(forward: KernelRows) -> Iterator[KernelRows]:
@@ -43,9 +42,15 @@ def with_gradients(forward: KernelRows) -> Iterator[KernelRows]:
     more = np.array([PASSES_OF_TRAINING.get(name, 1.0) for name in names])
     kernel = np.array([NUMBERS[name] for name in trained], dtype=np.intp)
     yield replace(forward, kernel=kernel, moved_bytes=forward.moved_bytes * more)
+    yield backward_rows(forward)
+
+
+def backward_rows(forward: KernelRows) -> KernelRows:
+    """Return the kernels of the backward pass."""
+    names = np.array(list(GRAPH_KERNELS))[forward.kernel]
     kernel = np.array([NUMBERS[_gradients_of(name)] for name in names], dtype=np.intp)
     times = np.array([PASSES_OF_GRADIENTS.get(name, OF_PRODUCTS) for name in names])
-    yield replace(
+    return replace(
         forward, kernel=kernel, flop=forward.flop * OF_PRODUCTS, moved_bytes=forward.moved_bytes * times
     )
 

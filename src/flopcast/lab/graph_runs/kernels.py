@@ -272,5 +272,5 @@ def fused(own: Selected, software: Software) -> KernelRows:
     elements = (own["read"] + own["written"]) * own.batch + own["fixed"]
     names = np.where(own["reduces"] > 0, "fused_reduction", "fused_elementwise").tolist()
     moved_bytes = elements * ELEMENT_BYTES[software.precision]
-    flop = FLOP_OF_ELEMENT * np.maximum(own["read"], own["written"]) * own.batch * own["operators"]
+    flop = FLOP_OF_ELEMENT * np.maximum(own["read"], own["written"]) * own.batch
     return kernel_rows(names, own.graph, own.calls, flop, moved_bytes, width=np.log2(own["row"]))

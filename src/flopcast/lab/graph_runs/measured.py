@@ -7,6 +7,7 @@ Elsewhere: the tables that hold runs (tables.py), predicting them (score.py).
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flopcast.cost.graph_kernels.kernel_rows import KernelRows
 from flopcast.lab.graph_runs.kernels import Software
 from flopcast.lab.scores import Compared
 from flopcast.units import Number
@@ -42,7 +43,7 @@ class Setup:
     efficiencies: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GraphRun:
     """One row of a table: a model of which facts are known, or its published sums, or neither.
 
@@ -50,8 +51,12 @@ class GraphRun:
     ----------
     facts : str
         Name of the model's facts; "" if there are none.
+    rows : KernelRows or None
+        Kernels of a model that its table describes by sizes, where there are no facts.
     batch : float
         Samples of a step.
+    fixed_s, host_s : float
+        Seconds that no efficiency scales (messages), and those of the host for each kernel.
     multiply_adds, activations : float
         Published counts of one sample, which stand in where there are no facts.
     reason : str
@@ -67,6 +72,9 @@ class GraphRun:
     batch: Number
     measured: tuple[MeasuredGraph, ...]
     groups: Mapping[str, str]
+    rows: KernelRows | None = None
+    fixed_s: Number = 0.0
+    host_s: Number = 0.0
     multiply_adds: Number = 0.0
     activations: Number = 0.0
     reason: str = ""

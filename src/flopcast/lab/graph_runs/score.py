@@ -18,7 +18,7 @@ from flopcast.cost.graph_kernels.rates import clock_ratio
 from flopcast.dtypes import Flags, Floats, Integers, Logs
 from flopcast.lab.graph_runs.facts import timm_facts
 from flopcast.lab.graph_runs.fit import Fitted, Observed, Prepared, fit, prepared
-from flopcast.lab.graph_runs.kernels import counted_kernels, graph_kernels
+from flopcast.lab.graph_runs.kernels import Software, counted_kernels, graph_kernels
 from flopcast.lab.graph_runs.machines import machine
 from flopcast.lab.graph_runs.measured import ComparedGraph, GraphRun, GraphScores, Setup
 from flopcast.library.graph_efficiencies import Efficiencies, shipped_efficiencies
@@ -66,7 +66,8 @@ def _of_kind(runs: Sequence[GraphRun], kind: str, constants: Constants) -> list[
 
 
 def _compared(run: GraphRun, seconds: Number, sigma: Number) -> list[ComparedGraph]:
-    sigma = sigma if run.facts else max(sigma, COUNTED_SIGMA)
+    is_counted = bool(run.facts) or run.rows is not None
+    sigma = sigma if is_counted else max(sigma, COUNTED_SIGMA)
     estimates = []
     for each in run.measured:
         value = each.of_seconds(seconds)
@@ -88,32 +89,31 @@ def observed(runs: Sequence[GraphRun]) -> Observed:
         rates=_rates([run.setup for run in runs]),
         device=place,
         measured_s=np.array([run.measured[0].seconds for run in runs]),
+        fixed_s=np.array([run.fixed_s for run in runs]),
+        host_s=np.array([run.host_s for run in runs]),
     )
 
 
 def kernels_of(runs: Sequence[GraphRun]) -> KernelRows:
     """Return the kernels of runs; those of a run without facts follow from its published sums."""
-    parts: list[KernelRows] = []
-    for software in dict.fromkeys(run.setup.software for run in runs):
-        for has_facts in (True, False):
-            place = np.array(
-                [
-                    number
-                    for number, run in enumerate(runs)
-                    if run.setup.software == software and bool(run.facts) == has_facts
-                ],
-                dtype=np.intp,
-            )
-            if not len(place):
-                continue
-            own = [runs[number] for number in place]
-            batches = [run.batch for run in own]
-            if has_facts:
-                rows = graph_kernels(timm_facts(), [run.facts for run in own], batches, software)
-            else:
-                sums = [(run.multiply_adds, run.activations) for run in own]
-                rows = counted_kernels(sums, batches, software)
-            parts.append(replace(rows, graph=place[rows.graph]))
+    parts = [
+        replace(run.rows, graph=run.rows.graph + place)
+        for place, run in enumerate(runs)
+        if run.rows is not None
+    ]
+    groups: dict[tuple[Software, bool], list[int]] = {}
+    for place, run in enumerate(runs):
+        if run.rows is None:
+            groups.setdefault((run.setup.software, bool(run.facts)), []).append(place)
+    for (software, has_facts), places in groups.items():
+        own = [runs[place] for place in places]
+        batches = [run.batch for run in own]
+        if has_facts:
+            rows = graph_kernels(timm_facts(), [run.facts for run in own], batches, software)
+        else:
+            sums = [(run.multiply_adds, run.activations) for run in own]
+            rows = counted_kernels(sums, batches, software)
+        parts.append(replace(rows, graph=np.array(places, dtype=np.intp)[rows.graph]))
     return joined(parts)
 
 
@@ -122,7 +122,7 @@ def _rates(setups: Sequence[Setup]) -> Rates:
     for setup in dict.fromkeys(setups):
         device = machine(setup.device)
         dtype = "fp32" if setup.software.precision == "fp32" else "fp16"
-        ratio = clock_ratio(device)
+        ratio = clock_ratio(device) if dtype == "fp16" else clock_ratio(device, "fp32")
         known[setup] = (
             device.peak(dtype) * ratio,
             device.peak("fp32") * ratio,

@@ -5,11 +5,11 @@ Elsewhere: the rows of each table (timm.py), how well they are predicted (score.
 """
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from flopcast.errors import spec_error
-from flopcast.lab.graph_runs import timm
+from flopcast.lab.graph_runs import diffusion, mlperf, neusight, timm
 from flopcast.lab.graph_runs.measured import GraphRun
 from flopcast.lab.serving_runs.measured import opened
 
@@ -32,7 +32,18 @@ def _of_timm(path: Path, rows: Rows, given: timm.TableFacts | None) -> tuple[Gra
     return tuple(timm.runs_of(table, name, rows))
 
 
-READERS: Mapping[tuple[str, ...], Reader] = {timm.INFERENCE: _of_timm, timm.TRAINING: _of_timm}
+def _by_row(runs_of: Callable[[Mapping[str, str]], Iterable[GraphRun]]) -> Reader:
+    """Return the reader of a table whose rows say on what they were measured."""
+    return lambda _path, rows, _given: tuple(run for row in rows for run in runs_of(row))
+
+
+READERS: Mapping[tuple[str, ...], Reader] = {
+    timm.INFERENCE: _of_timm,
+    timm.TRAINING: _of_timm,
+    neusight.HEADER: _by_row(neusight.runs_of),
+    diffusion.HEADER: _by_row(diffusion.runs_of),
+    mlperf.HEADER: _by_row(mlperf.runs_of),
+}
 
 
 def is_graph_table(path: Path) -> bool:
@@ -56,9 +67,17 @@ def read_graph_runs(path: Path, given: timm.TableFacts | None = None) -> tuple[G
 
 
 def _reader(path: Path) -> Reader | None:
+    """Return the reader of a table; None of one that is not of graphs.
+
+    Tables of MLPerf Training have one header, and are of graphs if all of their benchmarks are.
+    """
     try:
         with opened(path) as file:
-            columns = set(next(csv.reader(file), ()))
+            rows = csv.DictReader(file)
+            columns = set(rows.fieldnames or ())
+            header = next((header for header in READERS if columns.issuperset(header)), None)
+            if header is mlperf.HEADER and not mlperf.is_table_of_graphs(list(rows)):
+                return None
     except (OSError, UnicodeDecodeError, EOFError, csv.Error):
         return None
-    return next((reader for header, reader in READERS.items() if columns.issuperset(header)), None)
+    return None if header is None else READERS[header]

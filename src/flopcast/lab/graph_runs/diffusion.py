@@ -1,0 +1,262 @@
+"""ML.ENERGY Benchmark: latency of diffusion transformers for images and videos, on 1 to 8 H100 or B200.
+
+Source: data/graphs/mlenergy_text-to-image.csv and mlenergy_text-to-video.csv; on GitHub
+ml-energy/leaderboard, and arXiv:2505.06371. One row is one batch on devices that divide the tokens: over
+heads (Ulysses) or in a ring. Sizes are those of the published configurations of the models. Text encoders
+run once and decoders of latents for each image, on one device each; prompts are padded to the length that
+the model states.
+
+Two times were chosen with these rows in view: that of the host for each kernel described here, which stands
+for several calls of the framework, and that of each hop of a ring.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from flopcast.lab.graph_runs.kernels import Software
+from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
+from flopcast.lab.graph_runs.sketch import Sketch
+from flopcast.units import Number
+
+HEADER = ("batch_latency_s", "inference_steps", "ulysses_degree", "ring_degree", "model_id")
+DEVICES: Mapping[str, str] = {"H100": "h100-sxm5-80gb", "B200": "b200-sxm-180gb"}
+LINK_BYTES_PER_S: Mapping[str, Number] = {"H100": 450e9, "B200": 900e9}
+LINK_FRACTION = 0.7  # that all-to-alls and sends reach
+SOFTWARE = Software(precision="half")
+HOST_S = 50e-6  # for each described kernel: rows of batch 1 of all models take 45 to 60 us
+HOP_S = 0.18e-3  # of a ring in each layer: 8 devices against 1 in rows of batch 1 of two models
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Blocks:
+    """Equal blocks of a diffusion transformer.
+
+    `joined`: text has weights of its own in each block, and attends together with the image; else the image
+    attends to the text in a product of its own. `linear`: attention is linear in the tokens.
+    """
+
+    count: int
+    hidden: int
+    heads: int
+    ffn_hidden: int
+    joined: bool = False
+    linear: bool = False
+    shared: bool = False  # weights of image and text are the same, and both are one sequence
+    skip_fraction: Number = 0.0  # of the blocks that read the output of an earlier one too
+    fused: bool = False  # modulations, gates and rotary embedding run with their neighbours
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diffusion:
+    """A model: its blocks, and latents, text and decoder.
+
+    `patch` is the side of the square of pixels that is one token; `frames` the frames that are one.
+    `passes` of the transformer a step: 2 with guidance. `decoder` lists channels by halving of the side.
+    """
+
+    blocks: tuple[Blocks, ...]
+    patch: int
+    text_tokens: int
+    encoder_parameters: Number
+    decoder: tuple[int, ...]
+    passes: int = 2
+    frames: int = 4
+    window: int = 9  # of the decoder's filters
+
+
+T5_XXL, T5_XL, GEMMA_2B, LLAMA_8B = 4.7e9, 1.2e9, 2.6e9, 8e9
+IMAGE_DECODER, VIDEO_DECODER = (128, 256, 512, 512), (128, 256, 512, 512)
+MODELS: Mapping[str, Diffusion] = {
+    "Efficient-Large-Model/SANA1.5_1.6B_1024px_diffusers": Diffusion(
+        blocks=(Blocks(count=20, hidden=2240, heads=20, ffn_hidden=5600, linear=True),),
+        patch=32,
+        text_tokens=300,
+        encoder_parameters=GEMMA_2B,
+        decoder=(128, 256, 512, 512, 1024, 1024),
+    ),
+    "Efficient-Large-Model/SANA1.5_4.8B_1024px_diffusers": Diffusion(
+        blocks=(Blocks(count=60, hidden=2240, heads=20, ffn_hidden=5600, linear=True),),
+        patch=32,
+        text_tokens=300,
+        encoder_parameters=GEMMA_2B,
+        decoder=(128, 256, 512, 512, 1024, 1024),
+    ),
+    "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS": Diffusion(
+        blocks=(Blocks(count=28, hidden=1152, heads=16, ffn_hidden=4608),),
+        patch=16,
+        text_tokens=300,
+        encoder_parameters=T5_XXL,
+        decoder=IMAGE_DECODER,
+    ),
+    "Tencent-Hunyuan/HunyuanDiT-v1.2-Diffusers": Diffusion(
+        blocks=(Blocks(count=40, hidden=1408, heads=16, ffn_hidden=6144, skip_fraction=0.5),),
+        patch=16,
+        text_tokens=333,
+        encoder_parameters=T5_XL,
+        decoder=IMAGE_DECODER,
+    ),
+    "stabilityai/stable-diffusion-3.5-large": Diffusion(
+        blocks=(Blocks(count=38, hidden=2432, heads=38, ffn_hidden=9728, joined=True),),
+        patch=16,
+        text_tokens=333,
+        encoder_parameters=T5_XXL,
+        decoder=IMAGE_DECODER,
+    ),
+    "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": Diffusion(
+        blocks=(Blocks(count=30, hidden=1536, heads=12, ffn_hidden=8960),),
+        patch=16,
+        text_tokens=512,
+        encoder_parameters=T5_XXL,
+        decoder=(96, 192, 384, 384),
+        window=27,
+    ),
+    "tencent/HunyuanVideo": Diffusion(
+        blocks=(
+            Blocks(count=20, hidden=3072, heads=24, ffn_hidden=12288, joined=True),
+            Blocks(count=40, hidden=3072, heads=24, ffn_hidden=12288, shared=True),
+        ),
+        patch=16,
+        text_tokens=256,
+        encoder_parameters=LLAMA_8B,
+        decoder=VIDEO_DECODER,
+        passes=1,
+        window=27,
+    ),
+    "zai-org/CogVideoX-2b": Diffusion(
+        blocks=(Blocks(count=30, hidden=1920, heads=30, ffn_hidden=7680, shared=True),),
+        patch=16,
+        text_tokens=226,
+        encoder_parameters=T5_XXL,
+        decoder=(128, 256, 256, 512),
+        window=27,
+    ),
+}
+
+
+def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
+    """Yield the run of one row."""
+    model, device = MODELS.get(row["model_id"]), DEVICES.get(row["gpu_model"], "")
+    names = ("model_id", "gpu_model", "num_gpus", "ulysses_degree", "ring_degree", "batch_size")
+    reason, rows, fixed_s = "", None, 0.0
+    if model is None or not device:
+        reason = f"{row['model_id']} on {row['gpu_model']} is not described"
+    else:
+        sketch = Sketch(element_bytes=2.0)
+        fixed_s = _transformer(sketch, model, row)
+        _ends(sketch, model, row)
+        rows = sketch.rows()
+    yield GraphRun(
+        id="/".join(row[name] for name in names),
+        source="ML.ENERGY",
+        setup=Setup(device=device, software=SOFTWARE, efficiencies="diffusion"),
+        facts="",
+        rows=rows,
+        fixed_s=fixed_s,
+        host_s=HOST_S,
+        batch=float(row["batch_size"]),
+        measured=(
+            MeasuredGraph(quantity="batch_latency_s", unit="s", value=float(row["batch_latency_s"])),
+        ),
+        groups={"device": device, "table": _table(row), "family": row["model_id"].split("/")[-1]},
+        reason=reason,
+    )
+
+
+def _table(row: Mapping[str, str]) -> str:
+    return "mlenergy_text-to-video" if row.get("num_frames") else "mlenergy_text-to-image"
+
+
+def _sizes(row: Mapping[str, str]) -> tuple[int, int, int]:
+    """Return frames, height and width of what a row makes."""
+    kind = "video" if row.get("num_frames") else "image"
+    return int(row.get("num_frames") or 1), int(row[f"{kind}_height"]), int(row[f"{kind}_width"])
+
+
+def _transformer(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> Number:
+    """Add the transformer's kernels on one of the devices; return the seconds of its messages."""
+    frames, height, width = _sizes(row)
+    latent_frames = 1 + (frames - 1) // model.frames
+    tokens = latent_frames * (height // model.patch) * (width // model.patch)
+    devices, steps = int(row["num_gpus"]), int(row["inference_steps"])
+    sequences = int(row["batch_size"]) * model.passes
+    sent = 0.0
+    for blocks in model.blocks:
+        calls = blocks.count * steps
+        text = model.text_tokens if blocks.shared else 0
+        add_blocks(sketch, blocks, (sequences, tokens + text, model.text_tokens), devices, calls)
+        sent += calls * 4.0 * sequences * tokens / devices * blocks.hidden * sketch.element_bytes
+    share = (devices - 1) / devices
+    hops = steps * sum(blocks.count for blocks in model.blocks) * (int(row["ring_degree"]) - 1)
+    return HOP_S * hops + sent * share / (LINK_BYTES_PER_S[row["gpu_model"]] * LINK_FRACTION)
+
+
+def add_blocks(
+    sketch: Sketch, blocks: Blocks, sizes: tuple[Number, Number, Number], devices: int, calls: Number
+) -> None:
+    """Add so many equal blocks on one of the devices; sizes are sequences, tokens and tokens of text."""
+    sequences, tokens, text = sizes
+    hidden, width = blocks.hidden, blocks.hidden / blocks.heads
+    rows = sequences * tokens / devices
+    if devices > 1:  # heads and tokens change places before and after each exchange
+        sketch.one_pass("copy", rows * hidden, calls=8 * calls)
+    if skips := blocks.skip_fraction * calls:
+        sketch.product(rows=rows, columns=hidden, depth=2 * hidden, calls=skips)
+        sketch.one_pass("concatenate", rows * 2 * hidden, calls=skips)
+        sketch.one_pass("layer_norm", rows * 2 * hidden, row=2 * hidden, calls=skips)
+    _stream(sketch, blocks, rows, calls)
+    keys = tokens + (text if blocks.joined else 0)
+    if blocks.linear:
+        heads = sequences * hidden / 32 / devices
+        sketch.product(batch=heads, rows=33, columns=32, depth=tokens, calls=calls)
+        sketch.product(batch=heads, rows=33, columns=tokens, depth=32, calls=calls)
+    else:
+        heads = sequences * blocks.heads
+        sketch.attention(heads=heads, queries=keys / devices, keys=keys, width=width, calls=calls)
+    if blocks.joined:
+        _stream(sketch, blocks, sequences * text, calls)
+    elif not blocks.shared:
+        heads = sequences * blocks.heads
+        sketch.product(rows=rows, columns=hidden, depth=hidden, calls=2 * calls)
+        sketch.product(rows=sequences * text, columns=2 * hidden, depth=hidden, calls=calls)
+        sketch.attention(heads=heads, queries=tokens / devices, keys=text, width=width, calls=calls)
+        sketch.one_pass("elementwise", rows * hidden, tensors=3.0, calls=calls)
+
+
+def _stream(sketch: Sketch, blocks: Blocks, rows: Number, calls: Number) -> None:
+    """Add projections, the feed-forward part and the passes between them of one stream of tokens."""
+    hidden, ffn = blocks.hidden, blocks.ffn_hidden
+    sketch.product(rows=rows, columns=hidden, depth=hidden, calls=4 * calls)
+    up = 2 * ffn if blocks.linear else ffn  # a gate, and a filter of 3 x 3 pixels of each channel
+    sketch.product(rows=rows, columns=up, depth=hidden, calls=calls)
+    sketch.product(rows=rows, columns=hidden, depth=ffn, calls=calls)
+    if blocks.linear:
+        sketch.one_pass("copy", rows * up, calls=2 * calls)
+    sketch.one_pass("elementwise", rows * ffn, calls=calls)
+    sketch.one_pass("layer_norm", rows * hidden, row=hidden, calls=2 * calls)
+    if blocks.fused:
+        sketch.one_pass("elementwise", rows * hidden, tensors=3.0, calls=2 * calls)
+        sketch.one_pass("layer_norm", rows * hidden, row=hidden / blocks.heads, calls=2 * calls)
+        return
+    sketch.one_pass("elementwise", rows * hidden, calls=6 * calls)  # modulations, and gates
+    sketch.one_pass("elementwise", rows * hidden, tensors=3.0, calls=2 * calls)  # residuals
+    sketch.one_pass("layer_norm", rows * hidden, row=hidden / blocks.heads, calls=2 * calls)
+    sketch.one_pass("elementwise", rows * hidden, calls=4 * calls)  # rotary embedding
+    sketch.one_pass("copy", rows * hidden, calls=2 * calls)
+
+
+def _ends(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> None:
+    """Add the text encoder before the transformer, and the decoder of latents behind it."""
+    batch = int(row["batch_size"])
+    width = 4096.0
+    layers = model.encoder_parameters / width**2
+    sketch.product(rows=batch * model.passes * model.text_tokens, columns=width, depth=width, calls=layers)
+    frames, height, side = _sizes(row)
+    for halvings, channels in enumerate(model.decoder):
+        scale = 2.0**halvings
+        times = max(1.0, frames / min(scale, model.frames))
+        pixels = height * side / scale**2
+        sketch.decoder(
+            images=batch * times, channels=(channels, channels), pixels=pixels, window=model.window, calls=7
+        )
+        sketch.one_pass("group_norm", batch * times * pixels * channels, row=2.0**16, calls=7)
+        sketch.one_pass("elementwise", batch * times * pixels * channels, calls=7)

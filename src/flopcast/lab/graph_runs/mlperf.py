@@ -1,0 +1,129 @@
+"""MLPerf Training v5.1: steps of Flux.1, RetinaNet and DLRM-DCNv2; R-GAT is left out with a reason.
+
+Source: data/graphs/mlperf_training_v5.1.csv; on GitHub mlcommons/training_results_v5.1. One row is one
+submitted system; `med_train_step_time` is in seconds, and `med_throughput` in samples a second of the whole
+system. Sizes are those of the reference implementations (mlcommons/training): Flux.1 trains on 256 x 256
+pixels, which are 256 tokens beside 256 of text; RetinaNet has a ResNeXt-50 backbone on 800 x 800 pixels and
+264 classes; DLRM-DCNv2 has 26 tables with 214 lookups a sample and a cross network of rank 512. All of them
+run in 16 bits with fused kernels, and messages hide behind the backward pass, but for exchanges of
+embeddings.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined
+from flopcast.lab.graph_runs.diffusion import Blocks, add_blocks
+from flopcast.lab.graph_runs.facts import timm_facts
+from flopcast.lab.graph_runs.gradients import with_gradients
+from flopcast.lab.graph_runs.kernels import Software, graph_kernels
+from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
+from flopcast.lab.graph_runs.sketch import Sketch
+from flopcast.units import Number
+
+HEADER = ("org", "system", "benchmark", "med_throughput", "med_train_step_time")
+DEVICES: Mapping[str, tuple[str, Number]] = {  # in the accelerator's name → device, bytes/s of its links
+    "B200-SXM": ("b200-sxm-180gb", 900e9),
+    "B300-SXM": ("b300-sxm-288gb", 900e9),
+    "H200-SXM": ("h200-sxm-141gb", 450e9),
+    "GB300": ("gb300-288gb", 900e9),
+    "RTX Pro 6000": ("rtx-pro-6000-96gb", 64e9),
+}
+LINK_FRACTION = 0.7
+SOFTWARE = Software(precision="half", compiled=True, trains=True)
+FLUX = (
+    Blocks(count=19, hidden=3072, heads=24, ffn_hidden=12288, joined=True, fused=True),
+    Blocks(count=38, hidden=3072, heads=24, ffn_hidden=12288, shared=True, fused=True),
+)
+FLUX_TOKENS, FLUX_TEXT, FLUX_PARAMETERS = 256, 256, 11.9e9
+STATE_BYTES = 28.0  # that AdamW moves for a parameter in fp32: gradient, three states read, three written
+SIDE, BACKBONE_SIDE = 800, 224
+LEVELS = (100.0, 50.0, 25.0, 13.0, 7.0)  # sides of the feature maps that RetinaNet's heads run on
+HEAD_CHANNELS, ANCHORS, CLASSES = 256, 9, 264
+LOOKUPS, EMBEDDING, TABLES = 214.0, 128.0, 26.0
+MLPS = ((13, 512), (512, 256), (256, 128), (3456, 1024), (1024, 1024), (1024, 512), (512, 256), (256, 1))
+CROSS_LAYERS, CROSS_RANK, CROSS_WIDTH = 3, 512, 3456
+WHY_NOT = {
+    "rgat": "the time of sampling neighbours and of fetching their features decides a step, and the"
+    " submissions do not say where both take place"
+}
+BENCHMARKS = ("flux1", "retinanet", "dlrm_dcnv2", "rgat")
+
+
+def is_table_of_graphs(rows: Sequence[Mapping[str, str]]) -> bool:
+    """Return whether all rows of a table of MLPerf Training are of these benchmarks."""
+    return bool(rows) and all(row["benchmark"] in BENCHMARKS for row in rows)
+
+
+def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
+    """Yield the run of one row."""
+    name = row["benchmark"]
+    known = next((found for word, found in DEVICES.items() if word in row["accelerator"]), None)
+    samples, devices = float(row["global_batch_size"]), int(row["devices"])
+    reason = WHY_NOT.get(name, "") or ("" if known else f"{row['accelerator']} is not known")
+    rows, fixed_s = None, 0.0
+    device, link_bytes_per_s = known or ("", 1.0)
+    if not reason:
+        rows, sent_bytes = STEPS[name](samples / devices, devices)
+        fixed_s = sent_bytes / (link_bytes_per_s * LINK_FRACTION)
+    yield GraphRun(
+        id="/".join((row["org"], row["system"], name)),
+        source="MLPerf Training",
+        setup=Setup(device=device, software=SOFTWARE, efficiencies="mlperf"),
+        facts="",
+        rows=rows,
+        fixed_s=fixed_s,
+        batch=samples,
+        measured=_measured(row, samples),
+        groups={"device": device, "table": "mlperf_training_v5.1", "family": name},
+        reason=reason,
+    )
+
+
+def _measured(row: Mapping[str, str], samples: Number) -> tuple[MeasuredGraph, ...]:
+    if step_s := float(row.get("med_train_step_time") or 0.0):
+        return (MeasuredGraph(quantity="med_train_step_time", unit="s", value=step_s),)
+    per_s = float(row["med_throughput"])
+    return (MeasuredGraph(quantity="med_throughput", unit="samples/s", value=per_s, samples=samples),)
+
+
+def _flux(samples: Number, devices: int) -> tuple[KernelRows, Number]:
+    sketch = Sketch(element_bytes=2.0)
+    for blocks in FLUX:
+        text = FLUX_TEXT if blocks.shared else 0
+        add_blocks(sketch, blocks, (samples, FLUX_TOKENS + text, FLUX_TEXT), 1, blocks.count)
+    update = Sketch(element_bytes=1.0)
+    update.one_pass("optimizer", FLUX_PARAMETERS / devices, tensors=STATE_BYTES)
+    return joined([*with_gradients(sketch.rows()), update.rows()]), 0.0
+
+
+def _retinanet(samples: Number, _devices: int) -> tuple[KernelRows, Number]:
+    scaled = samples * (SIDE / BACKBONE_SIDE) ** 2
+    backbone = graph_kernels(timm_facts(), [f"resnext50_32x4d@{BACKBONE_SIDE}"], [scaled], SOFTWARE)
+    sketch = Sketch(element_bytes=2.0)
+    for side, depth in zip(LEVELS, (512, 1024, 2048, 2048, 256), strict=True):
+        pixels, channels = side**2, HEAD_CHANNELS
+        sketch.convolution(images=samples, channels=(depth, channels), pixels=pixels, window=1)
+        for out, calls in ((channels, 9), (ANCHORS * CLASSES, 1), (ANCHORS * 4, 1)):
+            sketch.convolution(
+                images=samples, channels=(channels, out), pixels=pixels, window=9, calls=calls
+            )
+        sketch.one_pass("fused_elementwise", samples * pixels * channels, calls=8)
+        sketch.one_pass("fused_elementwise", samples * pixels * ANCHORS * CLASSES, calls=2)
+    return joined([backbone, *with_gradients(sketch.rows())]), 0.0
+
+
+def _dlrm(samples: Number, devices: int) -> tuple[KernelRows, Number]:
+    sketch = Sketch(element_bytes=2.0)
+    for depth, columns in MLPS:
+        sketch.product(rows=samples, columns=columns, depth=depth)
+        sketch.one_pass("elementwise", samples * columns)
+    for depth, columns in ((CROSS_WIDTH, CROSS_RANK), (CROSS_RANK, CROSS_WIDTH)):
+        sketch.product(rows=samples, columns=columns, depth=depth, calls=CROSS_LAYERS)
+    sketch.one_pass("elementwise", samples * CROSS_WIDTH, tensors=4.0, calls=CROSS_LAYERS)
+    tables = Sketch(element_bytes=4.0)  # rows are read, and in the backward pass read and written again
+    tables.one_pass("gather", samples * LOOKUPS * EMBEDDING, tensors=1.0)
+    sent_bytes = 2.0 * samples * TABLES * EMBEDDING * 2.0 * (devices - 1) / devices
+    return joined([*with_gradients(sketch.rows()), *with_gradients(tables.rows())]), sent_bytes
+
+
+STEPS = {"flux1": _flux, "retinanet": _retinanet, "dlrm_dcnv2": _dlrm}

@@ -1,0 +1,114 @@
+"""Sums over the operators of one transformer layer with prologue and epilogue, in fp32, on eight GPUs.
+
+Source: data/graphs/neusight_graph_totals.csv; on GitHub sitar-lab/NeuSight, scripts/asplos/label. Operators
+of a graph of torch.fx were measured one by one: attention is two products with a softmax between them. A
+row has up to three sums: the forward pass, the backward pass, and the accumulation of gradients. Products
+run in fp32 also where a device has a faster format (19.5 TFLOP/s on A100).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from flopcast.cost.graph_kernels.kernel_rows import KernelRows
+from flopcast.lab.graph_runs.gradients import backward_rows
+from flopcast.lab.graph_runs.kernels import Software
+from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
+from flopcast.lab.graph_runs.sketch import Sketch
+from flopcast.units import Number
+
+HEADER = ("gpu", "case", "sum_fw_ms", "sum_bw_ms")
+DEVICES: Mapping[str, str] = {
+    "AMD_Instinct_MI100": "mi100-32gb",
+    "AMD_Instinct_MI210": "mi210-64gb",
+    "NVIDIA_A100-PCIE-40GB": "a100-pcie-40gb",
+    "NVIDIA_A100_80GB_PCIe": "a100-pcie-80gb",
+    "Tesla_P100-PCIE-16GB": "p100-pcie-16gb",
+    "Tesla_P4": "p4-8gb",
+    "Tesla_T4": "t4-16gb",
+    "Tesla_V100-PCIE-32GB": "v100-pcie-16gb",  # as fast: only its memory is larger
+}
+ACCUMULATED = 3.0  # tensors: a gradient and the sum so far are read, the sum is written
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """A transformer of the table. `passes`: elementwise operators of its activation and of its scores."""
+
+    hidden: int
+    heads: int
+    vocabulary: int
+    activation: int
+    scores: int
+    has_head: bool = True  # in inference too: graphs of BERT have logits in training alone
+
+
+MODELS: Mapping[str, Layer] = {  # sizes of Hugging Face's configurations, and of arXiv:2005.14165
+    "bert_large": Layer(hidden=1024, heads=16, vocabulary=30522, activation=1, scores=2, has_head=False),
+    "gpt2_large": Layer(hidden=1280, heads=20, vocabulary=50257, activation=8, scores=2),
+    "gpt3_xl": Layer(hidden=3072, heads=24, vocabulary=50257, activation=8, scores=2),
+    "gpt3_27": Layer(hidden=2560, heads=32, vocabulary=50257, activation=8, scores=2),
+    "opt_13": Layer(hidden=2048, heads=32, vocabulary=50272, activation=1, scores=2),
+}
+SOFTWARE = Software(precision="fp32", fuses_attention=False)
+
+
+def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
+    """Yield a run for each measured sum of a row."""
+    layer = MODELS.get(row["model"])
+    device = DEVICES.get(row["gpu"], "")
+    reason = "" if layer and device else f"{row['gpu']} or {row['model']} is not known"
+    sums = ("sum_fw_ms", "sum_bw_ms", "sum_acc_ms")
+    for quantity in sums:
+        value = float(row.get(quantity) or 0.0)
+        if not value:
+            continue
+        rows = None
+        if layer is not None:
+            head = layer.vocabulary if layer.has_head or row["mode"] == "train" else 0
+            rows = _rows(replace(layer, vocabulary=head), quantity, int(row["batch"]), int(row["seq"]))
+        yield GraphRun(
+            id=f"{row['gpu']}/{row['case']}/{quantity}",
+            source="NeuSight",
+            setup=Setup(device=device, software=SOFTWARE, efficiencies="operators"),
+            facts="",
+            rows=rows,
+            batch=int(row["batch"]),
+            measured=(MeasuredGraph(quantity=quantity, unit="ms", value=value),),
+            groups={"device": device, "table": "neusight_graph_totals", "family": row["model"]},
+            reason=reason,
+        )
+
+
+def _rows(layer: Layer, quantity: str, batch: int, length: int) -> KernelRows:
+    if quantity == "sum_acc_ms":
+        model = Sketch(element_bytes=4.0)
+        model.one_pass("optimizer", _parameters(layer), tensors=ACCUMULATED)
+        return model.rows()
+    forward = _forward(layer, batch, length)
+    return forward if quantity == "sum_fw_ms" else backward_rows(forward)
+
+
+def _parameters(layer: Layer) -> Number:
+    """Return the parameters of one layer, the embedding and, apart from it, the head."""
+    return 12.0 * layer.hidden**2 + 2.0 * layer.vocabulary * layer.hidden
+
+
+def _forward(layer: Layer, batch: int, length: int) -> KernelRows:
+    model = Sketch(element_bytes=4.0)
+    tokens, hidden, wide = batch * length, layer.hidden, 4 * layer.hidden
+    model.one_pass("gather", tokens * hidden, calls=2)
+    for columns, depth in ((3 * hidden, hidden), (hidden, hidden), (wide, hidden), (hidden, wide)):
+        model.product(rows=tokens, columns=columns, depth=depth)
+    heads, width = batch * layer.heads, hidden // layer.heads
+    model.product(batch=heads, rows=length, columns=length, depth=width)
+    model.product(batch=heads, rows=length, columns=width, depth=length)
+    scores = heads * length**2
+    model.one_pass("elementwise", scores, calls=layer.scores)
+    model.one_pass("softmax", scores, row=length)
+    model.one_pass("elementwise", tokens * wide, calls=layer.activation)
+    model.one_pass("elementwise", tokens * hidden, tensors=3.0, calls=3)
+    model.one_pass("copy", tokens * hidden)
+    model.one_pass("layer_norm", tokens * hidden, row=hidden, calls=3)
+    if layer.vocabulary:
+        model.product(rows=tokens, columns=layer.vocabulary, depth=hidden)
+    return model.rows()

@@ -1,0 +1,113 @@
+"""Kernels of models that are described by their sizes, where no facts were counted.
+
+Answers: which kernels do blocks of a transformer of these sizes run?
+Elsewhere: counted facts (kernels.py), models that are described so (neusight.py, diffusion.py, mlperf.py).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
+from flopcast.lab.graph_runs.kernels import FLOP_OF_ELEMENT
+from flopcast.units import Number
+
+VOLUME = 27  # elements of the smallest filter of a volume
+ONE = np.zeros(1, dtype=np.intp)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Sketch:
+    """Collects the kernels of one model; each method adds one kind of kernels.
+
+    >>> model = Sketch(element_bytes=2.0)
+    >>> model.product(rows=4096, columns=1024, depth=1024, calls=4)
+    >>> model.rows().flop.tolist()
+    [8589934592.0]
+    """
+
+    element_bytes: Number
+    parts: list[KernelRows] = field(default_factory=list)
+
+    def rows(self) -> KernelRows:
+        """Return the rows of all kernels."""
+        return joined(self.parts)
+
+    def product(
+        self, *, rows: Number, columns: Number, depth: Number, calls: Number = 1.0, batch: Number = 0.0
+    ) -> None:
+        """Add matrix products; `batch` of them each if it is given."""
+        count = batch or 1.0
+        elements = count * (rows * depth + depth * columns + rows * columns)
+        self._add(
+            "batched_product" if batch else "product",
+            calls,
+            2.0 * count * rows * columns * depth,
+            elements * self.element_bytes,
+            depth=depth,
+            width=columns,
+            rows=rows,
+        )
+
+    def attention(
+        self, *, heads: Number, queries: Number, keys: Number, width: Number, calls: Number = 1.0
+    ) -> None:
+        """Add attention in one kernel; `heads` counts those of all sequences."""
+        elements = heads * width * 2.0 * (queries + keys)
+        flop = 4.0 * heads * queries * keys * width
+        moved = elements * self.element_bytes
+        self._add("attention", calls, flop, moved, depth=width, rows=keys)
+
+    def convolution(
+        self,
+        *,
+        images: Number,
+        channels: tuple[Number, Number],
+        pixels: Number,
+        window: Number,
+        calls: Number = 1.0,
+    ) -> None:
+        """Add convolutions of images with all channels in each pixel."""
+        kind = "convolution" if window > 1 else "pixel_convolution"
+        self._convolution(f"{kind}.channels_last", images, channels, pixels, window, calls)
+
+    def decoder(
+        self,
+        *,
+        images: Number,
+        channels: tuple[Number, Number],
+        pixels: Number,
+        window: Number,
+        calls: Number = 1.0,
+    ) -> None:
+        """Add convolutions of a decoder of latents: of images, or of volumes."""
+        kind = "decoder_convolution" if window < VOLUME else "volume_convolution"
+        self._convolution(kind, images, channels, pixels, window, calls)
+
+    def _convolution(
+        self,
+        kind: str,
+        images: Number,
+        channels: tuple[Number, Number],
+        pixels: Number,
+        window: Number,
+        calls: Number,
+    ) -> None:
+        within, without = channels
+        depth = within * window
+        elements = images * pixels * (within + without) + depth * without
+        flop = 2.0 * images * pixels * depth * without
+        sizes = {"depth": depth, "width": without, "rows": pixels, "window": window}
+        self._add(kind, calls, flop, elements * self.element_bytes, **sizes)
+
+    def one_pass(
+        self, kind: str, elements: Number, *, tensors: Number = 2.0, row: Number = 1.0, calls: Number = 1.0
+    ) -> None:
+        """Add passes over memory, which read and write so many tensors of so many elements together."""
+        moved = elements * tensors * self.element_bytes
+        self._add(kind, calls, FLOP_OF_ELEMENT * elements, moved, width=row)
+
+    def _add(self, kind: str, calls: Number, flop: Number, moved_bytes: Number, **sizes: Number) -> None:
+        logs = {name: np.log2(np.array([float(value)])) for name, value in sizes.items()}
+        moved = np.array([float(moved_bytes)])
+        self.parts.append(kernel_rows(kind, ONE, np.array([float(calls)]), float(flop), moved, **logs))
