@@ -50,30 +50,34 @@ element at 0.7 of the vector rate. Levels of devices are factors of their rates 
 REMARKS = """\
 - Nothing here is blind. We saw the residuals of these tables when we chose the classes of kernels, the
   mechanisms below, and the numbers that `--no-constants` leaves. "Left out" fits all efficiencies again
-  without a fifth of the families, or without a device. First scores, with nothing fitted on the table, had
-  median errors of 22 % (NeuSight), 56 % (diffusion transformers) and 60 % (MLPerf).
+  without a fifth of the families, or without a device. First scores, with nothing fitted on the table,
+  had median errors of 22 % (NeuSight), 56 % (diffusion transformers) and 60 % (MLPerf).
 - The mechanisms are: the clock that a board's power sustains falls with the cube root of watts per FLOP
-  (cost/graph_kernels/rates.py: 2 W for each TFLOP/s in 16 bits, 13 W in fp32); a pass over memory takes the time of its bytes plus that of its
-  instructions; convolutions of planes in 16 bits transpose their images before and after; PyTorch before
-  2.0 runs attention as two products and a softmax.
+  (cost/graph_kernels/rates.py: 2 W for each TFLOP/s in 16 bits, 13 W in fp32); a pass over memory takes
+  the time of its bytes plus that of its instructions; convolutions of planes in 16 bits transpose their
+  images before and after; PyTorch before 2.0 runs attention as two products and a softmax.
 - "Trivial" multiplies the multiply-adds of each model by one number, the median of its own table.
-- If the RTX 4090 is left out, it is predicted 15 % too slow. The cause is not known; fits on all rows alike
-  give it a memory rate that is 1.1 of what its data sheet leads to expect.
-- Only one device was measured in training, one with compiled models, and one processor. "Device left out"
-  predicts them with the priors alone, and in training with the forward passes of the other tables.
-- Diffusion transformers: 50 us of the host for each described kernel and 0.18 ms for each hop of a ring were
-  chosen with rows of batch 1 in view (`lab/graph_runs/diffusion.py`). Decoders of latents run in fp32. Seven
-  families are few: SANA, with linear attention, and HunyuanDiT are predicted worst when they are left out.
+- If the RTX 4090 is left out, it is predicted 15 % too slow. The cause is not known; fits on all rows
+  alike give it a memory rate that is 1.1 of what its data sheet leads to expect.
+- Only one device was measured in training, one with compiled models, and one processor. "Device left
+  out" predicts them with the priors alone, and in training with the forward passes of the other tables.
+- Diffusion transformers: 50 us of the host for each described kernel and 0.18 ms for each hop of a ring
+  were chosen with rows of batch 1 in view (`lab/graph_runs/diffusion.py`). Decoders of latents run in
+  fp32. Seven families are few: SANA, with linear attention, and HunyuanDiT are predicted worst when
+  they are left out.
 - Flux of MLPerf is predicted 35 % too slow without fits: 652 TFLOP a step and device in 0.63 s are 1.04
-  PFLOP/s, 46 % of what the data sheet of B200 says, and the law of clocks allows 42 %. Clocks under load are
-  not published. GB300 is left out with an error of 27 %, from B200 alone.
-- DLRM on one node is within 10 % with nothing fitted. On two nodes exchanges of embeddings between the nodes
-  decide, which submissions do not describe (45 % too fast).
-- RetinaNet on 16 devices and more is predicted two to four times too fast, and one row (H200, 0.83 s) is eight
-  times slower than equal systems: images are decoded on the host, and loggers print epochs, with evaluation.
-- R-GAT is left out: a step with 1,024 seeds a device takes 0.077 s and one with 4,096 seeds 0.105 s, so that
-  0.07 s do not depend on the batch. Submissions do not say where neighbours are sampled and features are kept.
-- NeuSight: graphs of BERT have logits in training alone, which the numbers of their nodes show (82, not 79).
+  PFLOP/s, 46 % of what the data sheet of B200 says, and the law of clocks allows 42 %. Clocks under
+  load are not published. GB300 is left out with an error of 27 %, from B200 alone.
+- DLRM on one node is within 10 % with nothing fitted. On two nodes exchanges of embeddings between the
+  nodes decide, which submissions do not describe (45 % too fast).
+- RetinaNet: 16 B200 take 0.037 s in one submission and 0.070 s in another with the same batch, and 8
+  H200 take 0.104 s and 0.832 s. Only the faster ones are near their predictions; steps with 2 to 8
+  samples a device are predicted two to four times too fast. The cause is not known.
+- R-GAT is left out: a step with 1,024 seeds a device takes 0.077 s and one with 4,096 seeds 0.105 s, so
+  that 0.07 s do not depend on the batch. Submissions do not say where neighbours are sampled and
+  features are kept.
+- NeuSight: graphs of BERT have logits in training alone, which the numbers of their nodes show (82, not
+  79).
 - Facts are those of timm 1.0.31. {changed} rows are of models whose number of parameters has changed by
   more than 3 % since, or which timm no longer has: published multiply-adds and activations stand in for
   them where a table prints them, with an interval of their own.
