@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.inputs import opened
 from flopcast.graph.operator_graph import FLOATS, Attribute, GraphNode, GraphTensor, OperatorGraph, checked
 from flopcast.interop.graphs.limits import MOST_AXES, MOST_NODES, too_many_nodes
 from flopcast.interop.graphs.onnx_operators import (
@@ -72,7 +73,7 @@ def read_onnx(
     """
     if isinstance(source, bytes):
         return _read(memoryview(source), name, sizes, infer)
-    with open(source, "rb") as file:
+    with opened(Path(source)) as file:
         try:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (ValueError, OSError) as error:  # an empty file
