@@ -16,7 +16,7 @@ from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.report import Report, summarise
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
-from flopcast.spec.plan import one_plan
+from flopcast.spec.shared_sequences import plans_of
 from flopcast.timeline.step import run_step
 from flopcast.workload.lower import lower
 from flopcast.workload.program import Programs
@@ -63,7 +63,8 @@ def programs_of(job: Job, kept: KeptResults = NOTHING_KEPT) -> Programs:
         raise SpecError(problems)
 
     def made() -> Programs:
-        workload = lower(job.model, one_plan(job.plan), job.batch, kept)  # what must be computed and sent
+        plans = plans_of(job.plan, job.batch)
+        workload = lower(job.model, plans, job.batch, kept)  # what must be computed and sent
         return realise(workload, job.software, kept=kept)
 
     return kept.of(("programs", job.model, job.plan, job.batch, job.software), made) if kept else made()

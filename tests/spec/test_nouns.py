@@ -16,6 +16,8 @@ from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup
 from flopcast.spec.data_parallel import SingleTensors
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
+from flopcast.spec.length_distribution import LengthDistribution
+from flopcast.spec.lengths import Lengths
 from flopcast.spec.link_matrix import LinkMatrix
 from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.spec.model import Model
@@ -64,6 +66,8 @@ EXAMPLES = {
     Job: JOB,
     Memory: Memory(),
     MicroBatch: MicroBatch(seq=512, count=2),
+    Lengths: Lengths(mean_tokens=2000.0),
+    LengthDistribution: LengthDistribution(lengths="1024:3,4096:1", step_tokens=7168, rank_tokens=2048),
     Model: JOB.model,
     NarrowProducts: NarrowProducts(),
     Node: CLUSTER.node,

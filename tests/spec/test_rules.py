@@ -88,12 +88,6 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
             "expert_tensor_parallel": 2,
         },
         {"schedule": "zb_h1", "stack": "generic", "cluster": WITH_MEMORY, "offload": "activations:host"},
-        {
-            "batch": {"seq": 1024, "documents": [24, 1000]},
-            "stack": "megatron-core",
-            "data_parallel": 4,
-            "context_parallel": 2,
-        },
         {"batch": {"seq": 1024, "ranks": UNEQUAL_RANKS}, "stack": "megatron-core", "zero": 2},
         {
             "cluster": {"base": "dgx-a100", "groups": [ONE_NODE, ONE_NODE]},

@@ -85,6 +85,8 @@ def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     (2.0, 4.0)
     """
     order, names = _axes(plans)
+    if axis == "cp":  # neighbouring replicas may share a sequence as well
+        order |= {"cp": order["cp"] * plans.shared_by, "dp": order["dp"] / plans.shared_by}
     before = {name: _product(order[n] for n in names[: names.index(name)]) for name in names}
     world = _product(order.values())
     nodes = _Nodes(world, ranks_per_domain(world, devices_per_node))

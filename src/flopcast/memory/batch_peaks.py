@@ -108,7 +108,7 @@ def _groups(
             schedules[chunks] = order_of(programs.plans.structure, chunks)
         micro = int(micro_batches[members[0]])
         moments = (
-            _of_kinds(programs, division, schedules[chunks], micro)
+            _of_kinds(programs, division, schedules[chunks])
             if programs.workload.rows
             else _moments(division, schedules[chunks], micro)
         )
@@ -140,17 +140,23 @@ def _moments(division: Division, schedule: str | OwnSchedule, micro: int) -> Mom
     )
 
 
-def _of_kinds(programs: Programs, division: Division, schedule: str | OwnSchedule, micro: int) -> Moments:
+def _of_kinds(programs: Programs, division: Division, schedule: str | OwnSchedule) -> Moments:
     """Return all moments of a step with different micro-batches, per rank class; the peak may be late."""
     stages, chunks = division.chunk_class.shape
-    order = schedule_of(schedule).order(stages, chunks, micro)
     kinds, ranks = programs.workload.num_kinds, programs.workload.rows
     classes = len(division.chunk_counts)
 
     def of_class(at: int, held: tuple[int, ...]) -> InFlight:
         return joined(
             [
-                depths(order, stage, held, classes, rows, kinds)
+                depths(
+                    schedule_of(schedule).order(stages, chunks, len(rows)),
+                    stage,
+                    held,
+                    classes,
+                    rows,
+                    kinds,
+                )
                 for rows in ranks
                 for stage in _members(division, at)
             ]

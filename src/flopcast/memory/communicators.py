@@ -39,7 +39,7 @@ def communicators_opened(programs: Programs) -> Counts:
     of_experts = _replicas("expert_dp", plans.expert_replicas, plans.expert_state_shards, sends)
     total: Counts = (
         on("tp", tensor)
-        + on("cp", plans.context_parallel > 1, several)
+        + on("cp", plans.context_parallel * plans.shared_by.max() > 1, several)
         + on("ep", plans.expert_parallel > 1)
         + np.maximum(on("pp", pipeline), on("pp_inside", pipeline))
         + on("embedding", plans.pipeline_parallel > 2)

@@ -85,7 +85,9 @@ def memory_curves(
     plans, division = programs.plans, programs.stages.of(0)
     micro = int(plans.num_micro_batches[0, 0])
     number, chunks = division.chunk_class.shape
-    order = schedule_of(plans.structure.pipeline_schedule).order(number, chunks, micro)
+    rule = schedule_of(plans.structure.pipeline_schedule)
+    numbers = [len(rows) for rows in programs.workload.rows] or [micro]
+    orders = {each: rule.order(number, chunks, each) for each in dict.fromkeys(numbers)}
     shape, chunks_held = programs.stages.multiplicity.shape, memory.of_chunks
     of_kinds = _Sizes(
         standing=_first_plan(memory.standing, shape),
@@ -96,7 +98,11 @@ def memory_curves(
         ],
     )
     classes = tuple(rank_classes)
-    return (_curve(programs, stage, each, order, of_kinds) for stage in stages for each in classes)
+    return (
+        _curve(programs, stage, each, orders[numbers[each]], of_kinds)
+        for stage in stages
+        for each in classes
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes
+from flopcast.memory.categories import sizes
 from flopcast.memory.outside import outside_of_chunks
 from flopcast.memory.sharded import all_parameter_shards, trained_shard
 from flopcast.memory.verdict import SIGMAS, Verdict, verdict
@@ -103,7 +104,7 @@ def outside_bytes(
 def _most_activations(programs: Programs, plan: Integers, micro_batches: Counts) -> Floats:
     """Return the most bytes of activations that a rank keeps outside its device, (pairs, stage classes)."""
     none = {"": ZERO[:, :, None]}
-    flying = {"activations": outside_of_chunks(programs)}
+    flying = sizes({"activations": outside_of_chunks}, programs)
     shape = CategoryBytes.of(programs).shape
     weights = CategoryBytes(in_flight=flying, waiting=none, at_work=none, shape=shape)
     return fullest_bytes(programs, weights, plan, micro_batches)

@@ -81,6 +81,8 @@ def _of_layers(model: Model, structure: Plan, batch: Batch, stack: Stack) -> _Ag
     workload = lower(model, one_plan(structure), batch)
     checkpoints, layers = kinds_of_layers(workload)
     flop: list[tuple[float, float]] = []
+    pairs = zip(batch.shares, batch.kinds, strict=True)
+    slots = tuple(share * kind.shared_by for share, kind in pairs)  # of a rank, with its part of a sequence
     for layer in layers:
         modules = recomputed_modules(layer, workload, stack)
         again = _again(layer.forward, modules, "end")
@@ -93,7 +95,7 @@ def _of_layers(model: Model, structure: Plan, batch: Batch, stack: Stack) -> _Ag
                 if item.name in short or (fused and isinstance(item.work, BatchedMatmul))
             ]
         full_flop, causal_flop = (
-            sum((_flop(item, causal, batch.shares) for item in again), 0.0) for causal in (False, True)
+            sum((_flop(item, causal, slots) for item in again), 0.0) for causal in (False, True)
         )
         flop.append((full_flop, causal_flop))
     return _Again(checkpoints=checkpoints, layers_at_end=workload.layers_at_end, flop=tuple(flop))

@@ -21,6 +21,7 @@ from flopcast.library.edits import in_long_names, merged
 from flopcast.library.link_files import with_links
 from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
+from flopcast.requests.block_counts import with_num_layers
 from flopcast.requests.missing_plan import is_whole, unmendable, with_chosen_plan
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -30,6 +31,7 @@ from flopcast.spec.recompute import FIELDS as RECOMPUTE_FIELDS
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 from flopcast.workload.checks import check
+from flopcast.workload.listed_lengths import with_listed_lengths
 from flopcast.workload.suggested_fixes import causes, fields_of
 
 NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
@@ -91,6 +93,7 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     job, document, fixed = _described(document, read)
     if fixed is None and not is_whole(job):
         fixed = fields_of(job.plan)
+    job = _with_lists(job, document) if fixed is None else job
     problems = causes(job) if fixed is None else unmendable(job, check(job), fixed)
     if problems:
         raise SpecError(_with_lines(problems, document))
@@ -250,7 +253,7 @@ def built(key: str, data: object, document: Document) -> object:
     base = catalog.document(kind, own_name).data
     problems: list[Problem] = []
     if key == "model":
-        changes, problems = _with_blocks(base, changes, document)
+        changes, problems = with_num_layers(base, changes, document)
     made = merged(base, changes)
     made = with_teacher(document, made, (key,)) if key == "model" else made
     if key == "cluster":
@@ -294,33 +297,17 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
     return own_name, nodes
 
 
-def _with_blocks(
-    base: object, changes: dict[str, object], document: Document
-) -> tuple[dict[str, object], list[Problem]]:
-    """Return `num_layers` as the number of blocks, if all blocks are equal, and its faults."""
-    if "num_layers" not in changes:
-        return changes, []
-    rest = {name: value for name, value in changes.items() if name != "num_layers"}
-    blocks = base.get("blocks") if isinstance(base, dict) else None
-    own, count = changes.get("blocks", {}), changes["num_layers"]
-    if not isinstance(blocks, list) or len(blocks) != 1 or not isinstance(own, dict):
-        allowed, because = (
-            "only where all blocks of the base are equal",
-            "otherwise it is unclear which block to repeat",
-        )
-        fix = "set the count of a block instead, such as model.blocks.0.count"
-    elif isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        allowed, because = "a whole number of at least 1", "it is the number of equal blocks of the model"
-        fix = f"set num_layers to {blocks[0]['count']}"
-    else:
-        return rest | {"blocks": merged(own, {"0": {"count": count}})}, []
-    where = document.where(("model", "num_layers"))
-    return rest, [Problem("model.num_layers", count, allowed, because, fix, where=where)]
-
-
 def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Problem]:
     """Return broken rules with the place of the value that each one concerns."""
     return [replace(problem, where=document.where(path_of(problem.field))) for problem in problems]
+
+
+def _with_lists(job: Job, document: Document) -> Job:
+    """Return the job with the micro-batches that its distribution of lengths stands for."""
+    try:
+        return with_listed_lengths(job)
+    except SpecError as error:
+        raise SpecError(_with_lines(tuple(error.problems), document)) from None
 
 
 def _missing(key: str, document: Document) -> Problem:

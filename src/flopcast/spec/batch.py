@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import AliasChoices, Field
 
 from flopcast.dtypes import Counts
+from flopcast.spec.length_distribution import LengthDistribution
 from flopcast.strict_model import StrictModel
 
 Documents = tuple[Annotated[int, Field(ge=1)], ...]
@@ -26,6 +27,11 @@ class MicroBatch(StrictModel):
         or the batch's length. The plan's `micro_batch` says how many sequences there are.
     documents : tuple of int
         Tokens of each document of a sequence, as in Batch.
+    shared_by : int
+        Number of neighbouring data-parallel ranks that share each sequence of the micro-batch: context
+        parallelism of this micro-batch alone. All of them list it.
+    offloads : bool
+        Whether the plan's `offload` of activations applies to the micro-batch.
     count : int
         Number of consecutive micro-batches of this kind.
     """
@@ -34,6 +40,8 @@ class MicroBatch(StrictModel):
         default=None, ge=1, validation_alias=AliasChoices("sequence_length", "seq")
     )
     documents: Documents = ()
+    shared_by: int = Field(default=1, ge=1)
+    offloads: bool = True
     count: int = Field(default=1, ge=1)
 
 
@@ -70,7 +78,14 @@ class Batch(StrictModel):
         The micro-batches of a step in order, if they differ from each other but not between data-parallel
         ranks.
     ranks : tuple of RankBatch
-        The micro-batches of each data-parallel rank, if ranks differ. A step ends with the slowest rank.
+        The micro-batches of each data-parallel rank, if ranks differ, also in their number. A step ends
+        with the slowest rank.
+    shared_by : int
+        Number of neighbouring data-parallel ranks that share each sequence, if micro-batches are alike.
+    offloads : bool
+        Whether the plan's `offload` of activations applies.
+    distribution : LengthDistribution or None
+        Lengths with their frequencies, from which flopcast makes `ranks` (spec/length_distribution.py).
     forward_only : bool
         Whether the step is a forward pass alone, without gradients and optimizer: inference on whole
         batches, or evaluation.
@@ -81,6 +96,9 @@ class Batch(StrictModel):
     packed: bool = False
     micro_batches: tuple[MicroBatch, ...] = ()
     ranks: tuple[RankBatch, ...] = ()
+    shared_by: int = Field(default=1, ge=1)
+    offloads: bool = True
+    distribution: LengthDistribution | None = None
     forward_only: bool = False
 
     @property
@@ -130,19 +148,38 @@ class Batch(StrictModel):
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Return the fraction of a step's sequences that is of each kind; they sum to 1."""
+        """Return the sequences of each kind for each sequence of the global batch.
+
+        They sum to 1, or to less if ranks share sequences: each of them lists what it has a part of.
+        """
         if not self.listed:
-            return (1.0,)
+            return (1.0 / self.shared_by,)
         counts = [0] * len(self.kinds)
         for ranks, rows in zip(self.lists, self.rows, strict=True):
             for row in rows:
                 counts[row] += ranks.count
-        return tuple(count / sum(counts) for count in counts)
+        pairs = zip(counts, self.kinds, strict=True)
+        return tuple(count / sum(counts) / kind.shared_by for count, kind in pairs)
 
     @property
     def tokens_by_kind(self) -> Counts:
         """Return tokens of a sequence of each kind, (kinds, 1)."""
         return np.array([[kind.sequence_length] for kind in self.kinds], dtype=np.float64)
+
+    @property
+    def shared_by_kind(self) -> Counts:
+        """Return the ranks that share a sequence of each kind, (kinds, 1)."""
+        return np.array([[kind.shared_by] for kind in self.kinds], dtype=np.float64)
+
+    @property
+    def offloads_by_kind(self) -> Counts:
+        """Return 1 for kinds whose activations are placed as the plan says, else 0; (kinds, 1)."""
+        return np.array([[kind.offloads] for kind in self.kinds], dtype=np.float64)
+
+    @property
+    def any_shared(self) -> bool:
+        """Return whether ranks share sequences beside context parallelism."""
+        return any(kind.shared_by > 1 for kind in self.kinds)
 
     @property
     def documents_by_kind(self) -> Counts:
@@ -151,14 +188,20 @@ class Batch(StrictModel):
 
     @property
     def mean_sequence_tokens(self) -> float:
-        """Return mean tokens per sequence over the sequences of a step."""
+        """Return mean tokens of a rank for each sequence that it lists."""
         pairs = zip(self.shares, self.kinds, strict=True)
         return sum(share * kind.sequence_length for share, kind in pairs)
 
     def of(self, each: MicroBatch) -> "Batch":
         """Return the batch whose micro-batches are all like this one."""
         length = each.sequence_length or sum(each.documents) or self.sequence_length
-        return Batch(sequence_length=length, documents=each.documents, forward_only=self.forward_only)
+        return Batch(
+            sequence_length=length,
+            documents=each.documents,
+            shared_by=each.shared_by,
+            offloads=each.offloads,
+            forward_only=self.forward_only,
+        )
 
     def place(self, kind: "Batch") -> str:
         """Return where the first micro-batch of a kind is written: "batch.micro_batches[0]"."""
@@ -189,5 +232,6 @@ class Batch(StrictModel):
         (kind,) = self.kinds
         count = len(kind.documents)
         packed = f" in {count} documents of {kind.mean_document_tokens:.0f}" if count > 1 else ""
+        shared = f" on {kind.shared_by} ranks" if kind.shared_by > 1 else ""
         alone = ", forward pass alone" if self.forward_only else ""
-        return f"seq={kind.sequence_length}{packed}{alone}"
+        return f"seq={kind.sequence_length}{packed}{shared}{alone}"

@@ -20,8 +20,9 @@ from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
-from flopcast.spec.plan import Plan, Plans, one_plan
+from flopcast.spec.plan import Plan, Plans
 from flopcast.spec.rows import of_equal_program, rows_of
+from flopcast.spec.shared_sequences import plans_of
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
@@ -111,7 +112,7 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
         In the order of the rules, without places: only a reader of files knows lines. Empty where the
         job can be predicted.
     """
-    case = Case.of(job, one_plan(job.plan))
+    case = Case.of(job, plans_of(job.plan, job.batch))
     kinds = _by_kind(case)
     faults = ((rule, _first_broken(rule, case, kinds)) for rule in rules)
     return tuple(_problem(rule, wrong, case) for rule, wrong in faults if wrong is not None)

@@ -99,7 +99,11 @@ class Job(StrictModel):
         What adds up over sequences, as FLOP do, is the mean of these by share.
         """
         pairs = zip(self.batch.shares, self.batch.kinds, strict=True)
-        return tuple((share, self.model_copy(update={"batch": kind})) for share, kind in pairs)
+        alone = {"shared_by": 1, "distribution": None}
+        return tuple(
+            (share, self.model_copy(update={"batch": kind.model_copy(update=alone)}))
+            for share, kind in pairs
+        )
 
     @property
     def software(self) -> Stack:

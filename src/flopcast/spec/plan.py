@@ -8,13 +8,13 @@ structure, their degrees as arrays of shape (plans, 1). One plan is a batch of o
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from pydantic import AliasChoices, Field, model_validator
 
-from flopcast.dtypes import Counts
+from flopcast.dtypes import ONE, Counts
 from flopcast.errors import InternalError
 from flopcast.layers.base import Split
 from flopcast.schedules import AUTO, resolved, schedule_of
@@ -92,8 +92,7 @@ class Plan(StrictModel):
         Blocks that full recompute applies to: groups that keep one input each ("uniform"), the first ones
         of every chunk ("block"), or one in `recompute_layers` ("every").
     recompute_layers : int
-        Number of blocks for `recompute_method`: of a group, of a chunk, or from one recomputed block to the
-        next.
+        Blocks of a group or of a chunk, or from one recomputed block to the next (`recompute_method`).
     recompute_modules : tuple of str
         Modules that selective recompute applies to; by default `selective_groups` of the stack.
     recompute_blocks : tuple of int
@@ -191,12 +190,12 @@ class Plan(StrictModel):
         'mbs=1 gbs=1 recompute=full:block:4 precision=bf16'
         """
         degrees, modes = list[str](), list[str]()
-        for name, field in Plan.model_fields.items():
+        for name, info in Plan.model_fields.items():
             if name in recompute_words.FIELDS:
                 continue
             value = self.recompute_word if name == "recompute" else getattr(self, name)
-            word = short_name(name, field)
-            usual = self.tensor_parallel if name == "expert_tensor_parallel" else field.default
+            word = short_name(name, info)
+            usual = self.tensor_parallel if name == "expert_tensor_parallel" else info.default
             if isinstance(value, bool):
                 modes += [word] if value else []
             elif name in WORDS:
@@ -231,6 +230,8 @@ class Plans:
     data_shard: Counts
     expert_parallel: Counts
     expert_tensor_parallel: Counts
+    shared_by: Counts = field(default_factory=lambda: ONE)  # ranks of a sequence; (kinds, 1)
+    offloads: Counts = field(default_factory=lambda: ONE)  # 0 for kinds whose activations stay; (kinds, 1)
     uneven_blocks: int = 0  # the model's, if stages that do not divide them list them
 
     @property
@@ -292,21 +293,20 @@ class Plans:
     def split(self, batch: Batch) -> Split:
         """Return what a layer may see: its micro-batch and its cut, not replicas, stages or schedule.
 
-        Arrays have shape (plans, 1); context parallelism has already shortened the sequence. Where no plan
-        has it, layers exchange nothing. Of one plan whose micro-batches differ, `length` and `documents`
-        have a row for each kind: (kinds, 1).
+        Arrays have shape (plans, 1). Layers exchange nothing where no plan has context parallelism. Of one
+        plan whose micro-batches differ, `length`, `context` and `documents` have a row for each kind.
         """
-        shared = bool((self.context_parallel > 1).any())
+        context = self.context_parallel * batch.shared_by_kind
         return Split(
             sequences=self.micro_batch,
-            length=batch.tokens_by_kind / self.context_parallel,
+            length=batch.tokens_by_kind / context,
             tensor=self.tensor_parallel,
             sequence_parallel=self.structure.sequence_parallel,
             dtype=self.structure.activations,
             expert=self.expert_parallel,
             expert_tensor=self.expert_tensor_parallel,
-            context=self.context_parallel,
-            context_exchange=self.structure.context_exchange if shared else "none",
+            context=context,
+            context_exchange=self.structure.context_exchange if (context > 1).any() else "none",
             context_order=self.structure.context_order,
             documents=batch.documents_by_kind,
         )

@@ -149,7 +149,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.global_batch",
         about_steps=True,
-        holds=lambda c: (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c)),
+        about_lists=True,
+        holds=lambda c: (
+            bool(c.batch.ranks)
+            | (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c))
+        ),
         allowed=lambda c: f"a multiple of data_parallel · micro_batch = {first(_per_step(c))}",
         because="every data-parallel rank runs the same number of whole micro-batches",
         fix=lambda c: (

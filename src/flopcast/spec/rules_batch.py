@@ -12,6 +12,7 @@ from flopcast.layers.attention import Attention
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.spec.batch import RankBatch
 from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.rules_context import parts
 
 
 def _windowed(case: Case) -> list[int]:
@@ -28,30 +29,39 @@ def _number(ranks: RankBatch) -> int:
     return sum(each.count for each in ranks.micro_batches)
 
 
-def _incomplete(case: Case) -> tuple[str, RankBatch]:
-    """Return the first list that is not a step of the first plan, and its prefix."""
-    number = first(case.plans.num_micro_batches)
-    return next((place, ranks) for place, ranks in case.batch.places if _number(ranks) != number)
+def _listed(case: Case) -> int:
+    """Return the micro-batches that all data-parallel ranks list together."""
+    return sum(ranks.count * _number(ranks) for ranks in case.batch.ranks)
 
 
 def _complete(case: Case) -> np.ndarray:
-    """Return plans for whose steps every list has as many micro-batches as there are, (plans, 1)."""
+    """Return plans for whose steps the lists have as many micro-batches as there are, (plans, 1)."""
+    if case.batch.ranks:
+        unlisted = case.plans.data_parallel != sum(ranks.count for ranks in case.batch.ranks)
+        return np.asarray(unlisted | (case.plans.global_batch == _listed(case) * case.plans.micro_batch))
     numbers = np.array([_number(ranks) for ranks in case.batch.lists])
     return np.asarray((case.plans.num_micro_batches == numbers).all(axis=1, keepdims=True))
 
 
 def _completed(case: Case) -> str:
-    """Return the global batch of lists that are equally long, or advice to make them so."""
-    numbers = {_number(ranks) for ranks in case.batch.lists}
-    if len(numbers) > 1:
-        return "change counts until every list has as many micro-batches"
+    """Return the global batch of the lists."""
+    if case.batch.ranks:
+        return f"set global_batch to {_listed(case) * first(case.plans.micro_batch)}"
     each = first(case.plans.data_parallel * case.plans.micro_batch)
-    return f"set global_batch to {numbers.pop() * each}"
+    return f"set global_batch to {_number(case.batch.lists[0]) * each}"
 
 
 def _longest(case: Case) -> int:
     """Return tokens of the longest sequence of a step."""
     return max(kind.sequence_length for kind in case.batch.kinds)
+
+
+def _document_parts(case: Case) -> np.ndarray:
+    """Return the tokens that are left over if documents are cut into the parts of ranks, (plans, 1)."""
+    cut = parts(case)
+    left = [length % cut for length in sorted(set(case.batch.documents))]
+    alone = case.plans.context_parallel * case.batch.shared_by == 1
+    return np.where(alone, 0.0, sum(left, np.zeros_like(cut)))
 
 
 def _meets_early(case: Case) -> np.ndarray:
@@ -88,12 +98,38 @@ RULES: tuple[Rule, ...] = (
         fix="choose a stack with attention_kernel: flash",
     ),
     Rule(
-        field="plan.context_parallel",
-        holds=lambda c: (len(c.batch.documents) <= 1) | (c.plans.context_parallel == 1),
-        value=lambda c: int(c.plans.context_parallel[0, 0]),
-        allowed="1 with several documents a sequence",
-        because="packed documents with context parallelism are not supported yet",
-        fix="set context_parallel to 1",
+        field="batch.documents",
+        holds=lambda c: (len(c.batch.documents) <= 1) | (_document_parts(c) == 0),
+        value=lambda c: f"documents of {', '.join(map(str, sorted(set(c.batch.documents))[:4]))} tokens",
+        allowed=lambda c: f"multiples of {first(parts(c))} tokens where ranks share sequences",
+        because="every rank gets as many tokens of each document, padded to this multiple",
+        fix="change documents to such lengths, or set context_parallel to 1",
+    ),
+    Rule(
+        field="batch.distribution",
+        about_lists=True,
+        holds=lambda c: c.batch.distribution is None,
+        value=lambda c: c.batch.distribution.sharing if c.batch.distribution else "",
+        allowed="no distribution without a whole plan",
+        because="the micro-batches of a distribution follow from the plan",
+        fix="describe a whole plan, or remove distribution",
+    ),
+    Rule(
+        field="batch.shared_by",
+        holds=lambda c: (
+            (c.batch.shared_by == 1)
+            | (
+                (c.plans.data_parallel % c.batch.shared_by == 0)
+                & (c.plans.context_parallel == 1)
+                & (c.structure.rank_order.index("cp") + 3 == c.structure.rank_order.index("dp"))
+            )
+        ),
+        value=lambda c: c.batch.shared_by,
+        allowed=lambda c: (
+            f"1, or with context_parallel 1 a divisor of {first(c.plans.data_parallel)} ranks"
+        ),
+        because="neighbouring data-parallel ranks share a sequence, in place of context parallelism",
+        fix="set context_parallel to 1, and change shared_by to a divisor of data_parallel",
     ),
     Rule(
         field=lambda c: f"model.blocks[{_windowed(c)[0]}].mixer",
@@ -122,14 +158,16 @@ RULES: tuple[Rule, ...] = (
         fix="remove one of the two",
     ),
     Rule(
-        field=lambda c: f"{_incomplete(c)[0]}micro_batches",
+        field=lambda c: "batch.ranks" if c.batch.ranks else "batch.micro_batches",
         about_lists=True,
         holds=_complete,
-        value=lambda c: f"{_number(_incomplete(c)[1])} micro-batches",
+        value=lambda c: f"{_listed(c) if c.batch.ranks else _number(c.batch.lists[0])} micro-batches",
         allowed=lambda c: (
-            f"{first(c.plans.num_micro_batches)} in all, global_batch / (data_parallel · micro_batch)"
+            f"{first(c.plans.global_batch / c.plans.micro_batch)} on all ranks, global_batch / micro_batch"
+            if c.batch.ranks
+            else f"{first(c.plans.num_micro_batches)} in all, global_batch / (data_parallel · micro_batch)"
         ),
-        because="the list must contain every micro-batch of one pipeline in a step",
+        because="the lists must contain every micro-batch of a step",
         fix=_completed,
     ),
     Rule(

@@ -15,14 +15,19 @@ from flopcast.spec.divisors import divisors, nearest_divisor
 
 def _alone(case: Case) -> np.ndarray:
     """Return plans whose ranks share no sequence, (plans, 1)."""
-    alone: np.ndarray = case.plans.context_parallel == 1
+    alone: np.ndarray = _sharers(case) == 1
     return alone
 
 
-def _parts(case: Case) -> Counts:
+def parts(case: Case) -> Counts:
     """Return parts that a sequence is cut into, (plans, 1): two per rank if their order balances a mask."""
     zigzag = case.structure.context_order == "zigzag"
-    return case.plans.context_parallel * (2.0 if zigzag else 1.0)
+    return case.plans.context_parallel * case.batch.shared_by * (2.0 if zigzag else 1.0)
+
+
+def _sharers(case: Case) -> Counts:
+    """Return ranks that share a sequence, (plans, 1)."""
+    return case.plans.context_parallel * case.batch.shared_by
 
 
 def _most_ranks(case: Case) -> int:
@@ -63,9 +68,9 @@ def _windowed(case: Case) -> bool:
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.context_parallel",
-        holds=lambda c: _alone(c) | (c.batch.sequence_length % _parts(c) == 0),
+        holds=lambda c: _alone(c) | (c.batch.sequence_length % parts(c) == 0),
         allowed=lambda c: (
-            f"a degree whose {first(_parts(c))} parts divide sequence_length = {c.batch.sequence_length}"
+            f"a degree whose {first(parts(c))} parts divide sequence_length = {c.batch.sequence_length}"
         ),
         because="all ranks have equally many tokens; in zigzag order, each has two parts of the sequence",
         fix=lambda c: f"set context_parallel to {_most_ranks(c)}",
@@ -75,7 +80,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             _alone(c)
             | (not _exchanges(c, "all_to_all"))
-            | (_common_heads(c) % (c.plans.tensor_parallel * c.plans.context_parallel) == 0)
+            | (_common_heads(c) % (c.plans.tensor_parallel * _sharers(c)) == 0)
         ),
         allowed=lambda c: (
             f"with all_to_all, a degree whose product with tensor_parallel divides {_common_heads(c)}"

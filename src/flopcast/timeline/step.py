@@ -250,7 +250,7 @@ def _run(
     programs = priced.programs
     division = programs.stages.of(plan)
     stages, virtual = division.chunk_class.shape
-    micro = micro_batches or int(programs.plans.num_micro_batches[plan, 0])
+    micro = micro_batches or len(kinds) or int(programs.plans.num_micro_batches[plan, 0])
     style = programs.transfers(interleaved=virtual > 1)
     pipeline = graph(programs.plans.structure.pipeline_schedule, stages, virtual, micro, style)
     stage_row = np.array(row_of_stage or (plan,) * stages)

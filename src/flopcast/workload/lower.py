@@ -5,6 +5,8 @@ Elsewhere: what a layer is and how it shards itself (layers/), which kernels rea
 stage runs them (stages.py). Nothing here knows an architecture: it asks each layer.
 """
 
+from dataclasses import replace
+
 from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.layers.base import AbstractLayer, Split
@@ -59,9 +61,14 @@ def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_
     if plans.size > 1 and len(batch.kinds) > 1:
         raise InternalError("micro-batches that differ are lowered for one plan at a time")
     plans = halved(plans)
+    if batch.any_shared:
+        plans = replace(plans, shared_by=batch.shared_by_kind)
+    if not all(kind.offloads for kind in batch.kinds):
+        plans = replace(plans, offloads=batch.offloads_by_kind)
     split = plans.split(batch)
     layers = lowered_layers(model, split, kept)
-    rows = batch.rows if len(batch.kinds) > 1 else ()
+    uneven = len({len(each) for each in batch.rows}) > 1
+    rows = batch.rows if len(batch.kinds) > 1 or uneven else ()
     return Workload(
         model=model, plans=plans, split=split, layers=layers, rows=rows, forward_only=batch.forward_only
     )

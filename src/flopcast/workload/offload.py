@@ -125,12 +125,16 @@ def activations_return(plan: Plan, kept_bytes: Floats) -> tuple[Item, ...]:
     return tuple(found)
 
 
-def with_activations_outside(layer: Layer, plan: Plan) -> Layer:
-    """Return a block that copies what it keeps to its place outside the device, and back."""
-    share = fraction_in(plan.offload, "activations")
-    if not share or layer.kind != "block":
+def with_activations_outside(layer: Layer, plans: Plans) -> Layer:
+    """Return a block that copies what it keeps to its place outside the device, and back.
+
+    Of kinds of micro-batches that `offloads` leaves out, all stays.
+    """
+    plan = plans.structure
+    share = fraction_in(plan.offload, "activations") * plans.offloads
+    if not share.any() or layer.kind != "block":
         return layer
-    kept = layer.kept_bytes
+    whole, kept = layer.kept_bytes, layer.kept_bytes * plans.offloads
     return replace(
         layer,
         forward=(*layer.forward, *activations_leave(plan, kept, "forward")),
@@ -139,8 +143,8 @@ def with_activations_outside(layer: Layer, plan: Plan) -> Layer:
             *activations_leave(plan, kept, "backward"),
             *layer.backward,
         ),
-        kept_bytes=kept * (1.0 - share),
-        outside_bytes=kept * share,
+        kept_bytes=whole * (1.0 - share),
+        outside_bytes=whole * share,
     )
 
 

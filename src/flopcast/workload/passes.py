@@ -163,7 +163,7 @@ def _companions(layer: Layer, software: Software) -> Layer:
 
 def _activations_outside(layer: Layer, software: Software) -> Layer:
     """Copy what a block keeps to its place outside the device, and back."""
-    return with_activations_outside(layer, software.workload.plans.structure)
+    return with_activations_outside(layer, software.workload.plans)
 
 
 def _on_host(layer: Layer, software: Software) -> Layer:

@@ -1,0 +1,32 @@
+"""`num_layers` of a job file: the number of blocks of a model of the catalogue whose blocks are equal.
+
+Elsewhere: all other changes of a model (job_files.py).
+"""
+
+from flopcast.errors import Problem
+from flopcast.files.yaml_text import Document
+from flopcast.library.edits import merged
+
+
+def with_num_layers(
+    base: object, changes: dict[str, object], document: Document
+) -> tuple[dict[str, object], list[Problem]]:
+    """Return `num_layers` as the number of blocks, if all blocks are equal, and its faults."""
+    if "num_layers" not in changes:
+        return changes, []
+    rest = {name: value for name, value in changes.items() if name != "num_layers"}
+    blocks = base.get("blocks") if isinstance(base, dict) else None
+    own, count = changes.get("blocks", {}), changes["num_layers"]
+    if not isinstance(blocks, list) or len(blocks) != 1 or not isinstance(own, dict):
+        allowed, because = (
+            "only where all blocks of the base are equal",
+            "otherwise it is unclear which block to repeat",
+        )
+        fix = "set the count of a block instead, such as model.blocks.0.count"
+    elif isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        allowed, because = "a whole number of at least 1", "it is the number of equal blocks of the model"
+        fix = f"set num_layers to {blocks[0]['count']}"
+    else:
+        return rest | {"blocks": merged(own, {"0": {"count": count}})}, []
+    where = document.where(("model", "num_layers"))
+    return rest, [Problem("model.num_layers", count, allowed, because, fix, where=where)]
