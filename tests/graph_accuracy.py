@@ -62,8 +62,8 @@ REMARKS = """\
 - Only one device was measured in training, one with compiled models, and one processor. "Device left
   out" predicts them with the priors alone, and in training with the forward passes of the other tables.
 - Diffusion transformers: 50 us of the host for each described kernel and 0.18 ms for each hop of a ring
-  were chosen with rows of batch 1 in view (`lab/graph_runs/diffusion.py`). Decoders of latents run in
-  fp32. Seven families are few: SANA, with linear attention, and HunyuanDiT are predicted worst when
+  were chosen with rows of batch 1 in view (`host_s` and `hop_s`). Decoders of latents run in
+  fp32. Eight models are few: SANA, with linear attention, and HunyuanDiT are predicted worst when
   they are left out.
 - Flux of MLPerf is predicted 35 % too slow without fits: 652 TFLOP a step and device in 0.63 s are 1.04
   PFLOP/s, 46 % of what the data sheet of B200 says, and the law of clocks allows 42 %. Clocks under

@@ -30,7 +30,8 @@ class Efficiencies:
 
     `levels` has the logarithms of each device's rates over those expected, for compute and for memory.
     `log_sigma_factor` describes the errors of families that were left out, `other_device_log_sigma_factor`
-    those of devices that were left out.
+    those of devices that were left out. `host_s` is the least time of each kernel, which its host needs,
+    and `hop_s` that of each hop of a ring: both were chosen by hand on the tables of this software.
     """
 
     numbers: Logs
@@ -39,6 +40,8 @@ class Efficiencies:
     other_device_log_sigma_factor: Number
     sources: tuple[str, ...] = ()
     rows: int = 0
+    host_s: Number = 0.0
+    hop_s: Number = 0.0
 
 
 @lru_cache(maxsize=1)
@@ -63,6 +66,8 @@ def read(text: str) -> dict[str, Efficiencies]:
             other_device_log_sigma_factor=entry["other_device_log_sigma_factor"],
             sources=tuple(entry["sources"]),
             rows=entry["rows"],
+            host_s=entry.get("host_s", 0.0),
+            hop_s=entry.get("hop_s", 0.0),
         )
     return found
 
@@ -82,6 +87,8 @@ def write(path: Path, found: Mapping[str, Efficiencies]) -> None:
             "sources": list(each.sources),
             "rows": each.rows,
         }
+        by_hand = {"host_s": each.host_s, "hop_s": each.hop_s}
+        entry |= {name: value for name, value in by_hand.items() if value}
         kinds.append(f"{json.dumps(kind)}: {json.dumps(entry)}")
     lines = ",\n  ".join(kinds)
     write_whole(path, f'{{"format_version": {FORMAT_VERSION}, "efficiencies": {{\n  {lines}\n}}}}\n')

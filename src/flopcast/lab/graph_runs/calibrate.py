@@ -13,7 +13,7 @@ from flopcast.dtypes import Floats
 from flopcast.lab.graph_runs.fit import fit, prepared
 from flopcast.lab.graph_runs.measured import GraphRun
 from flopcast.lab.graph_runs.score import PRIOR_KINDS, devices_of, left_out_seconds, observed
-from flopcast.library.graph_efficiencies import Efficiencies
+from flopcast.library.graph_efficiencies import Efficiencies, shipped_efficiencies
 from flopcast.units import Number
 
 NINETY_PERCENT = 1.6449  # of a normal distribution, in sigmas
@@ -39,7 +39,9 @@ def _is_described(run: GraphRun) -> bool:
 
 
 def _of_kind(runs: Sequence[GraphRun], drawn_to: Efficiencies | None) -> Efficiencies:
-    known = prepared(observed(runs))
+    shipped = shipped_efficiencies().get(runs[0].setup.efficiencies)
+    host_s, hop_s = (shipped.host_s, shipped.hop_s) if shipped else (0.0, 0.0)
+    known = prepared(observed(runs, host_s, hop_s))
     prior = None if drawn_to is None else drawn_to.numbers
     best = fit(known, prior=prior)
     sigmas = [
@@ -54,6 +56,8 @@ def _of_kind(runs: Sequence[GraphRun], drawn_to: Efficiencies | None) -> Efficie
         other_device_log_sigma_factor=max(sigmas),
         sources=tuple(dict.fromkeys(run.groups["table"] for run in runs)),
         rows=len(runs),
+        host_s=host_s,
+        hop_s=hop_s,
     )
 
 

@@ -6,8 +6,9 @@ heads (Ulysses) or in a ring. Sizes are those of the published configurations of
 run once and decoders of latents for each image, on one device each; prompts are padded to the length that
 the model states.
 
-Two times were chosen with these rows in view: that of the host for each kernel described here, which stands
-for several calls of the framework, and that of each hop of a ring.
+Two times were chosen with these rows in view, so that they are constants (library/graph_efficiencies.py):
+that of the host for each kernel described here, which stands for several calls of the framework, and that
+of each hop of a ring.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,8 +24,6 @@ DEVICES: Mapping[str, str] = {"H100": "h100-sxm5-80gb", "B200": "b200-sxm-180gb"
 LINK_BYTES_PER_S: Mapping[str, Number] = {"H100": 450e9, "B200": 900e9}
 LINK_FRACTION = 0.7  # that all-to-alls and sends reach
 SOFTWARE = Software(precision="half")
-HOST_S = 50e-6  # for each described kernel: rows of batch 1 of all models take 45 to 60 us
-HOP_S = 0.18e-3  # of a ring in each layer: 8 devices against 1 in rows of batch 1 of two models
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,7 +151,7 @@ def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
         facts="",
         rows=rows,
         fixed_s=fixed_s,
-        host_s=HOST_S,
+        hops=_hops(model, row) if model is not None else 0.0,
         batch=float(row["batch_size"]),
         measured=(
             MeasuredGraph(quantity="batch_latency_s", unit="s", value=float(row["batch_latency_s"])),
@@ -186,8 +185,13 @@ def _transformer(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> Nu
         add_blocks(sketch, blocks, (sequences, tokens + text, model.text_tokens), devices, calls)
         sent += calls * 4.0 * sequences * tokens / devices * blocks.hidden * sketch.element_bytes
     share = (devices - 1) / devices
-    hops = steps * sum(blocks.count for blocks in model.blocks) * (int(row["ring_degree"]) - 1)
-    return HOP_S * hops + sent * share / (LINK_BYTES_PER_S[row["gpu_model"]] * LINK_FRACTION)
+    return sent * share / (LINK_BYTES_PER_S[row["gpu_model"]] * LINK_FRACTION)
+
+
+def _hops(model: Diffusion, row: Mapping[str, str]) -> Number:
+    """Return how often devices of a ring send keys and values on."""
+    layers = int(row["inference_steps"]) * sum(blocks.count for blocks in model.blocks)
+    return layers * (int(row["ring_degree"]) - 1)
 
 
 def add_blocks(

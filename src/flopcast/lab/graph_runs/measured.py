@@ -55,8 +55,8 @@ class GraphRun:
         Kernels of a model that its table describes by sizes, where there are no facts.
     batch : float
         Samples of a step.
-    fixed_s, host_s : float
-        Seconds that no efficiency scales (messages), and those of the host for each kernel.
+    fixed_s, hops : float
+        Seconds of messages, which no efficiency scales, and how often devices of a ring send on.
     multiply_adds, activations : float
         Published counts of one sample, which stand in where there are no facts.
     reason : str
@@ -74,7 +74,7 @@ class GraphRun:
     groups: Mapping[str, str]
     rows: KernelRows | None = None
     fixed_s: Number = 0.0
-    host_s: Number = 0.0
+    hops: Number = 0.0
     multiply_adds: Number = 0.0
     activations: Number = 0.0
     reason: str = ""

@@ -51,9 +51,10 @@ def score_runs(runs: Sequence[GraphRun], constants: Constants = "catalogue") -> 
 
 def _of_kind(runs: Sequence[GraphRun], kind: str, constants: Constants) -> list[ComparedGraph]:
     """Return the compared numbers of runs with one kind of software."""
-    known = prepared(observed(runs))
-    shipped = shipped_efficiencies().get(kind)
-    if constants == "none" or shipped is None:
+    shipped = None if constants == "none" else shipped_efficiencies().get(kind)
+    host_s, hop_s = (shipped.host_s, shipped.hop_s) if shipped else (0.0, 0.0)
+    known = prepared(observed(runs, host_s, hop_s))
+    if shipped is None:
         found, sigma = known.seconds(Fitted.prior(len(devices_of(runs)))), UNFITTED_SIGMA
     elif constants == "catalogue":
         found, sigma = known.seconds(_with_levels(shipped, runs)), shipped.log_sigma_factor
@@ -80,8 +81,11 @@ def devices_of(runs: Sequence[GraphRun]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.setup.device for run in runs))
 
 
-def observed(runs: Sequence[GraphRun]) -> Observed:
-    """Return the kernels of runs, the rates of their devices, and what was measured."""
+def observed(runs: Sequence[GraphRun], host_s: Number = 0.0, hop_s: Number = 0.0) -> Observed:
+    """Return the kernels of runs, the rates of their devices, and what was measured.
+
+    `host_s` is the least time of each kernel, `hop_s` that of each hop of a ring.
+    """
     devices = devices_of(runs)
     place = np.array([devices.index(run.setup.device) for run in runs], dtype=np.intp)
     return Observed(
@@ -89,8 +93,8 @@ def observed(runs: Sequence[GraphRun]) -> Observed:
         rates=_rates([run.setup for run in runs]),
         device=place,
         measured_s=np.array([run.measured[0].seconds for run in runs]),
-        fixed_s=np.array([run.fixed_s for run in runs]),
-        host_s=np.array([run.host_s for run in runs]),
+        fixed_s=np.array([run.fixed_s + hop_s * run.hops for run in runs]),
+        host_s=np.full(len(runs), host_s),
     )
 
 
