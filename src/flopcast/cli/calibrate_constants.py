@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flopcast.cli.engine_constants import engines_as_json, engines_as_text, fitted_engines
 from flopcast.cli.options import FILE, check_writable, print_found
 from flopcast.cli.progress import OfRuns
 from flopcast.errors import spec_error
@@ -24,25 +25,42 @@ NAME_WIDTH = 58
 @click.option(
     "--runs", "runs", multiple=True, type=click.Path(), help="Fit again on these tables of measured runs."
 )
+@click.option(
+    "--every",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Use every N-th row of tables of serving; default: all rows.",
+)
 @click.option("--out", type=FILE, help="Write the fitted constants to this file.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
-def constants(runs: tuple[str, ...], out: Path | None, wants_json: bool, wants_markdown: bool) -> None:
+def constants(
+    runs: tuple[str, ...], every: int, out: Path | None, wants_json: bool, wants_markdown: bool
+) -> None:
     """Print the constants that were fitted on whole runs, or fit them again.
 
     A constant is the value of a factor: measured time divided by the time that follows from kernel
     measurements. Without --runs, the command prints the constants that predictions use. Constants marked
     "site" were fitted on a single source. A fit takes minutes; an interrupted fit leaves the file of --out
-    unchanged. Tables of training with states outside the devices give the constants of offload.json.
+    unchanged. Tables of training with states outside the devices give the constants of offload.json. Tables
+    of serving give the constants of engines, which are printed as in the files of catalog/engines.
 
     \b
     flopcast calibrate constants
     flopcast calibrate constants --runs published_runs.csv --out src/flopcast/catalog/constants/runs.json
     flopcast calibrate constants --runs zero3_offload_runs.csv --out offload.json
+    flopcast calibrate constants --runs serving_measured_ttft_tpot.csv.gz --every 10
     """
+    from flopcast.lab.serving_runs.tables import is_serving_table
     from flopcast.library.constants import shipped, write
 
     check_writable("--out", out)
+    if of_engines := [path for path in runs if is_serving_table(Path(path))]:
+        others = [path for path in runs if path not in of_engines]
+        engines = fitted_engines(of_engines, others, every, out)
+        print_found(engines, wants_json, engines_as_json, engines_as_text)
+        return
     unchanged = "" if out is None else f", and {out} is unchanged"
     with OfRuns(whole=f"no constant is fitted yet{unchanged}") as watch:
         fitted = _fitted(runs, watch) if runs else shipped()

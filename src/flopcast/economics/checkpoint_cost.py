@@ -13,10 +13,9 @@ from flopcast.economics.failures import LostTime, best_interval_s, lost_time
 from flopcast.errors import Problem
 from flopcast.spec.checkpoints import METHODS, Checkpoint, MethodName
 from flopcast.spec.cluster import Cluster
-from flopcast.spec.described_tiers import storage_of
+from flopcast.spec.described_tiers import FIELDS, storage_of
 from flopcast.spec.job import Job
 from flopcast.spec.operations import Reliability
-from flopcast.spec.rules_checkpoints import FIELDS
 from flopcast.units import Number, show_memory, show_seconds
 from flopcast.workload.program import Programs
 from flopcast.workload.saved_states import SavedStates, saved_states
@@ -178,7 +177,7 @@ def _host_room(cost: CheckpointCost, cluster: Cluster) -> list[Problem]:
     if how.waits_for_write or how.writes_while_copying or staged_bytes <= limit_bytes:
         return []
     stated = checkpoint.host_bytes is not None
-    field = "checkpoint.host_bytes" if stated else "cluster.groups[0].node.memory.capacity_bytes"
+    field = "checkpoint.host_bytes" if stated else f"{FIELDS['host']}.capacity_bytes"
     need = f"{math.ceil(staged_bytes / 1e9)} GB"
     because = (
         f"method {checkpoint.method} keeps all {show_memory(staged_bytes)} of a node until it is written"

@@ -7,6 +7,13 @@ Elsewhere: the memory itself (memory_tiers.py), what is placed there (offload.py
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.memory_tiers import HostMemory, Storage
 
+FIELDS = {
+    "host": "cluster.groups[0].node.memory",
+    "nvme": "cluster.groups[0].node.nvme",
+    "file_system": "cluster.file_system",
+    "object_store": "cluster.object_store",
+}  # that describe the memory of a name
+
 
 def storage_of(cluster: Cluster, name: str) -> Storage | None:
     """Return drives, file system or object store; None for other names, or if it is not described."""

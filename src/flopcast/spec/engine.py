@@ -127,6 +127,9 @@ class Engine(StrictModel):
     launch_s : float
         Host time of launching one kernel; 0 where passes run from CUDA graphs. A pass takes at least as
         long as its launches.
+    sent_formats : tuple of str
+        Formats of experts' weights to which tokens are quantised before groups of ranks send them to their
+        experts. With all other formats, tokens are sent in 16 bits.
     own_all_reduce : bool
         Whether all-reduces run by a kernel of the engine, which is faster than NCCL for small messages.
     max_sequences : int
@@ -181,6 +184,7 @@ class Engine(StrictModel):
     batching: Literal["continuous", "static"] = "continuous"
     padding: bool = False
     launch_s: float = Field(default=0.0, ge=0)
+    sent_formats: tuple[WeightFormat, ...] = ()
     own_all_reduce: bool = True
     max_sequences: int = Field(default=256, ge=1)
     max_tokens: int = Field(default=8192, ge=1)

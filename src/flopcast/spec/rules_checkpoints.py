@@ -8,13 +8,7 @@ that is too small for its copies (economics/checkpoints.py), what a rule is (che
 from flopcast.spec.checkpoints import HOST, STORES, Checkpoint
 from flopcast.spec.checks import Case, Rule
 from flopcast.spec.cluster import Cluster
-from flopcast.spec.described_tiers import storage_of
-
-FIELDS = {
-    "file_system": "cluster.file_system",
-    "object_store": "cluster.object_store",
-    "nvme": "cluster.groups[0].node.nvme",
-}
+from flopcast.spec.described_tiers import FIELDS, storage_of
 
 
 def _described(cluster: Cluster) -> list[str]:

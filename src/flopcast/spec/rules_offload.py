@@ -6,10 +6,8 @@ Elsewhere: how placements are written (offload.py), whether a tier holds what is
 """
 
 from flopcast.spec.checks import Case, Rule
-from flopcast.spec.described_tiers import tier_of
+from flopcast.spec.described_tiers import FIELDS, tier_of
 from flopcast.spec.offload import KINDS, Placement, fraction_in, offload_word, stride_of
-
-FIELDS = {"host": "memory", "nvme": "nvme", "file_system": "file_system"}  # of a node, or of the cluster
 
 
 def _placed(case: Case) -> tuple[Placement, ...]:
@@ -39,11 +37,6 @@ def _undescribed(case: Case) -> list[str]:
     if any(name != "host" for name in names):
         names = dict.fromkeys(("host", *names))  # everything passes through the host
     return [name for name in names if tier_of(case.cluster, name) is None]
-
-
-def _field_of(name: str) -> str:
-    """Return the field that describes a tier."""
-    return "cluster.file_system" if name == "file_system" else f"cluster.groups[0].node.{FIELDS[name]}"
 
 
 def _too_much(case: Case) -> list[str]:
@@ -79,13 +72,13 @@ RULES: tuple[Rule, ...] = (
         fix=lambda c: f"{_without(c, _unknown_to_stack(c))}, or choose another stack",
     ),
     Rule(
-        field=lambda c: _field_of(_undescribed(c)[0]),
+        field=lambda c: FIELDS[_undescribed(c)[0]],
         holds=lambda c: not _undescribed(c),
         value=lambda _: "missing",
         fault=lambda c: f"is missing, and the plan places states there ({offload_word(_placed(c))})",
         allowed="its capacity_bytes and rates",
         because="states that leave the devices are copied to a memory of known size and rates",
-        fix=lambda c: f"describe {_field_of(_undescribed(c)[0])}, or choose another cluster",
+        fix=lambda c: f"describe {FIELDS[_undescribed(c)[0]]}, or choose another cluster",
     ),
     Rule(
         field="plan.offload",

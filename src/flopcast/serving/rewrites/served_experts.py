@@ -18,6 +18,7 @@ from flopcast.layers.base import leave_tensor_parallel
 from flopcast.layers.block import Block
 from flopcast.layers.expert_load import RankLoad, fullest_rank_load
 from flopcast.layers.experts import Experts
+from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.memory_bound import KINDS
@@ -59,9 +60,21 @@ def _among_groups(
     if groups == 1:
         return []
     reached = reached_share(seen.deployment.expert_parallel, top_k)
-    sent_bytes = reached * seen.run.new_tokens * groups * seen.hidden * seen.split.element_bytes
+    size_bytes = seen.split.element_bytes if message is ReduceScatter else gathered_bytes(seen)
+    sent_bytes = reached * seen.run.new_tokens * groups * seen.hidden * size_bytes
     work = message(axis="dp", message_bytes=sent_bytes)
     return [blocking(f"experts.{name}", work, "mlp.in", "mlp.in")]
+
+
+def gathered_bytes(seen: Seen) -> float:
+    """Return the bytes of an element of a token on its way to its experts.
+
+    Where the engine quantises tokens before it sends them, they have the format of the experts' weights,
+    with its scales. Results return in 16 bits.
+    """
+    name = seen.deployment.format_of_experts
+    wide = seen.split.element_bytes
+    return SERVED_FORMATS[name].bytes_of_input("bf16") if name in seen.engine.sent_formats else wide
 
 
 def reached_share(ranks: int, top_k: int) -> float:

@@ -1,0 +1,58 @@
+"""`flopcast calibrate constants` with tables of serving: the constants of engines, fitted again.
+
+Elsewhere: the fit (lab/serving_runs/fit.py), constants of training (calibrate_constants.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flopcast.errors import spec_error
+
+if TYPE_CHECKING:
+    from flopcast.spec.engine import IterationCost
+
+
+def fitted_engines(
+    paths: Sequence[str], others: Sequence[str], every: int, out: Path | None
+) -> "Mapping[str, IterationCost]":
+    """Return the constants of each engine, fitted on every so many rows of tables of serving.
+
+    Raises
+    ------
+    SpecError
+        Tables of another kind are given as well, or a file to write: each engine's constants are in its own
+        file.
+    """
+    from flopcast.lab.serving_runs.score import fitted_constants
+    from flopcast.lab.serving_runs.tables import read_serving_runs
+
+    if others:
+        because, fix = "engines have constants of their own", "fit on this table in a command of its own"
+        raise spec_error("--runs", others[0], "tables of serving only", because, fix)
+    if out is not None:
+        because = "the constants of an engine are in its file, catalog/engines/NAME.yaml"
+        fix = "remove --out, and write what is printed into these files"
+        raise spec_error("--out", str(out), "no file together with tables of serving", because, fix)
+    return fitted_constants([run for path in paths for run in read_serving_runs(Path(path))[::every]])
+
+
+def engines_as_json(fitted: "Mapping[str, IterationCost]") -> dict[str, object]:
+    """Return the constants as JSON data."""
+    return {"format_version": 1, "engines": {name: cost.model_dump() for name, cost in fitted.items()}}
+
+
+def engines_as_text(fitted: "Mapping[str, IterationCost]") -> str:
+    """Return a line for each engine, as its file in the catalogue has it."""
+    if not fitted:
+        return "no constant was fitted: these tables have too few rows that teach constants of engines"
+    return "\n".join(f"{name}\n  {_line(cost)}" for name, cost in sorted(fitted.items()))
+
+
+def _line(cost: "IterationCost") -> str:
+    numbers = ", ".join(f"{name}: {_text(name, value)}" for name, value in cost.model_dump().items())
+    return f"iteration: {{{numbers}}}"
+
+
+def _text(name: str, number: float) -> str:
+    return f"{number * 1e3:.4g} ms" if name.endswith("_s") else f"{number:g}"
