@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flopcast.errors import spec_error
+from flopcast.units import Number
 
 if TYPE_CHECKING:
     from flopcast.spec.engine import IterationCost
@@ -54,5 +55,5 @@ def _line(cost: "IterationCost") -> str:
     return f"iteration: {{{numbers}}}"
 
 
-def _text(name: str, number: float) -> str:
+def _text(name: str, number: Number) -> str:
     return f"{number * 1e3:.4g} ms" if name.endswith("_s") else f"{number:g}"

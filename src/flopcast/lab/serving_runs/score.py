@@ -5,11 +5,12 @@ Elsewhere: the tables (tables.py), a prediction (serving/serve.py), fitting the 
 statistics (lab/scores.py).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from flopcast.errors import SpecError
+from flopcast.lab.serving_runs.copy_rates import with_rates_of, without_rates
 from flopcast.lab.serving_runs.fit import by_engine
 from flopcast.lab.serving_runs.measured import ComparedServing, ServingRun, ServingScores
 from flopcast.library.curves import load_serving_book
@@ -42,7 +43,7 @@ def score_runs(
     """
     reports: Reports = {} if known is None else known
     if constants == "none":
-        return _scored(runs, NO_CONSTANTS, {})
+        return _scored([_with_job(run, without_rates) for run in runs], NO_CONSTANTS, {})
     if constants == "catalogue":
         return _scored(runs, None, reports)
     first = _scored(runs, None, reports)
@@ -51,8 +52,9 @@ def score_runs(
         for row in first.rows
         if row.measured.teaches and row.run.job is not None
     ]
-    if not pairs:  # none of these points teaches constants: all are left out of the catalogue's
-        return first
+    if not pairs:  # none of these points teaches constants of iterations: all are left out of their fit
+        refitted = [_with_other_rates(run, runs, constants) for run in runs]
+        return replace(_scored(refitted, None, {}), constants=JUDGED[constants])
     rows: list[ComparedServing] = []
     for name in dict.fromkeys(run.groups[constants] for run in runs):
         fitted = by_engine(pair for pair in pairs if pair[0].run.groups[constants] != name)
@@ -70,6 +72,18 @@ def fitted_constants(runs: Sequence[ServingRun]) -> dict[str, IterationCost]:
         for row in scores.rows
         if row.measured.teaches and row.run.job is not None
     )
+
+
+def _with_job(run: ServingRun, changed: Callable[[ServingJob], ServingJob]) -> ServingRun:
+    return run if run.job is None else replace(run, job=changed(run.job))
+
+
+def _with_other_rates(run: ServingRun, runs: Sequence[ServingRun], group: str) -> ServingRun:
+    """Return a run whose engine copies at rates that were fitted on the other groups, if it copies."""
+    others = [other for other in runs if other.groups[group] != run.groups[group]]
+    if run.job is None or not run.job.plan.streams:
+        return run
+    return replace(run, job=with_rates_of(run.job, others))
 
 
 def _with_constants(run: ServingRun, fitted: Mapping[str, IterationCost]) -> ServingRun:
