@@ -53,6 +53,8 @@ def score_runs(
         if row.measured.teaches and row.run.job is not None
     ]
     if not pairs:  # none of these points teaches constants of iterations: all are left out of their fit
+        if not any(run.job is not None and run.job.plan.streams for run in runs):
+            return first
         refitted = [_with_other_rates(run, runs, constants) for run in runs]
         return replace(_scored(refitted, None, {}), constants=JUDGED[constants])
     rows: list[ComparedServing] = []
