@@ -71,9 +71,7 @@ def test_an_option_is_offered_only_where_it_matters():
         for plan in plans
         if plan.schedule != "auto"
     }
-    one_chunk = {
-        (name, False, True) for name in ("eager_1f1b", "gpipe", "zb_h1", "zb_h2", "dualpipe", "decoupled")
-    }
+    one_chunk = {(name, False, True) for name in ("eager_1f1b", "gpipe", "zb_h1", "zb_h2", "dualpipe")}
     assert seen == one_chunk | {("zb_v", True, True), ("dualpipe_v", True, True)}
 
 

@@ -245,7 +245,9 @@ NEUTRAL: dict[str, object] = {  # what an option is where it does not matter
     "context_order": "zigzag",
     "schedule": AUTO,
 }
-NAMED = tuple(name for name in SCHEDULES if name not in (OF_ONE_CHUNK, OF_CHUNKS))  # by their name alone
+NAMED = tuple(  # by their name alone; segments that hand on nothing are another way to train
+    name for name, rule in SCHEDULES.items() if name not in (OF_ONE_CHUNK, OF_CHUNKS) and rule.hands_on
+)
 WITHOUT_DEGREES: dict[str, object] = {name: getattr(Plan(), name) for name in NUMERIC}
 
 
