@@ -46,6 +46,14 @@ class LostTime:
         return Amount(1.0) + self.lost
 
 
+def pause_s(reliability: Reliability, cluster: str) -> Amount:
+    """Return the time of one planned stop: a checkpoint, and the restart from it; nothing is done again."""
+    restart = Amount(reliability.restart_s)
+    restart = restart.hanging_on(f"restart[{cluster}]", reliability.restart_log_sigma_factor)
+    saving = Amount(reliability.checkpoint_s)
+    return restart + saving.hanging_on(f"checkpoint[{cluster}]", reliability.checkpoint_log_sigma_factor)
+
+
 def best_interval_s(checkpoint_s: float, time_between_failures_s: float) -> float:
     """Return the seconds of work between two checkpoints that lose the least time.
 

@@ -4,8 +4,8 @@ Answers: after how many days is a run done, how much of the time counts, what do
 Elsewhere: one step (step.py), lost time (failures.py), text and JSON (run_report.py).
 
 A phase trains a number of tokens with one batch and one sequence length. A growing batch, or a stage with
-long contexts, is a sequence of phases. The amounts of phases add up and depend on the factors of all
-phases.
+long contexts, is a sequence of phases, and so are other numbers of data-parallel ranks during an elastic
+run. The amounts of phases add up and depend on the factors of all phases.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from functools import reduce
 from operator import add
 
 from flopcast.economics.amount import Amount
-from flopcast.economics.failures import LostTime, lost_time
+from flopcast.economics.failures import LostTime, lost_time, pause_s
 from flopcast.economics.step import StepCost
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.operations import HOUR_S
@@ -25,7 +25,8 @@ class Phase:
     """So many tokens at one step, and what becomes of them on a cluster that fails.
 
     `useful_s` are the steps that count, `wall_s` the time on the clock; `usd` and `joules` are None where
-    the step's are.
+    the step's are. `resized_s` is the part of `wall_s` in which the run stops before the phase, because it
+    has another number of devices than the phase before.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Phase:
     lost: LostTime
     useful_s: Amount
     wall_s: Amount
+    resized_s: Amount
     num_failures: Number
     usd: Amount | None
     joules: Amount | None
@@ -84,13 +86,17 @@ def _total(parts: list[Amount | None]) -> Amount | None:
     return reduce(add, known) if len(known) == len(parts) else None
 
 
-def phase_of(name: str, phase_tokens: float, cost: StepCost, cluster: Cluster) -> Phase:
+def phase_of(
+    name: str, phase_tokens: float, cost: StepCost, cluster: Cluster, *, resized: bool = False
+) -> Phase:
     """Return one phase of a run.
 
     Parameters
     ----------
     phase_tokens : tokens to train; the last step may be a part of one
     cost : of the phase's step on that cluster
+    resized : whether the phase before has another number of devices; the run then saves a checkpoint and
+        starts again
 
     Returns
     -------
@@ -103,16 +109,18 @@ def phase_of(name: str, phase_tokens: float, cost: StepCost, cluster: Cluster) -
     InfeasibleError
         The job fails faster than it starts.
     """
-    lost = lost_time(cost.reliability or cluster.reliability, cost.num_devices, cluster.name)
+    reliability = cost.reliability or cluster.reliability
+    lost = lost_time(reliability, cost.num_devices, cluster.name)
     num_steps = phase_tokens / cost.step_tokens
     useful_s = cost.step_s * num_steps
-    wall_s = useful_s * lost.wall
+    resized_s = pause_s(reliability, cluster.name) if resized else Amount(0.0)
+    wall_s = useful_s * lost.wall + resized_s
     usd = joules = None
     if cost.price_usd_per_hour is not None:
         usd = wall_s * cost.price_usd_per_hour * (cost.num_devices / HOUR_S)
     if cost.energy is not None:
         steps_j = cost.energy.step_j * num_steps * (lost.redone + Amount(1.0))
-        joules = steps_j + cost.energy.stopped_w * useful_s * lost.stopped
+        joules = steps_j + cost.energy.stopped_w * (useful_s * lost.stopped + resized_s)
     return Phase(
         name=name,
         phase_tokens=phase_tokens,
@@ -121,6 +129,7 @@ def phase_of(name: str, phase_tokens: float, cost: StepCost, cluster: Cluster) -
         lost=lost,
         useful_s=useful_s,
         wall_s=wall_s,
+        resized_s=resized_s,
         num_failures=wall_s.value / lost.time_between_failures_s,
         usd=usd,
         joules=joules,

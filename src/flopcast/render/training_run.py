@@ -33,12 +33,12 @@ def marked_text(whole: Training) -> str:
     job, run = whole.reports[0].job, whole.run
     texts = dict.fromkeys(text for report in whole.reports for text in report.warnings)
     lines = [
-        f"{job.model.name} on {job.cluster.name}: {job.cluster.num_devices} ×"
-        f" {job.cluster.node.device.name}, {job.stack.label}",
+        f"{job.model.name} on {job.cluster.name}: {job.cluster.machine}, {job.stack.label}",
         *run_lines(run),
         *[f"warning   {text}" for text in texts],
         "",
         *_phases(whole),
+        *_resized(whole),
         "",
         *_saving(whole),
         "what the uncertainty depends on (one standard deviation each)",
@@ -65,6 +65,17 @@ def _phases(whole: Training) -> list[str]:
             f"  {report.job.plan.short()} {report.job.batch.text()}"
         )
     return lines
+
+
+def _resized(whole: Training) -> list[str]:
+    """Return what changes of the number of devices during the run cost; nothing if there are none."""
+    stops = [phase.resized_s for phase in whole.run.phases if phase.resized_s.value > 0]
+    if not stops:
+        return []
+    counts = " → ".join(str(report.job.cluster.num_devices) for report in whole.reports)
+    spent = show_seconds(sum(each.value for each in stops))
+    restarts = "1 planned restart" if len(stops) == 1 else f"{len(stops)} planned restarts"
+    return [f"devices   {counts}: {restarts}, {spent} in all"]
 
 
 def as_json(whole: Training) -> dict[str, object]:
@@ -96,6 +107,7 @@ def _phase(phase: Phase, report: Report) -> dict[str, object]:
         "steps": nine_digits(phase.num_steps),
         **with_bounds("step_time_s", phase.cost.step_s),
         **with_bounds("days", phase.wall_s * (1 / DAY_S)),
+        "resized_s": nine_digits(phase.resized_s.value),
         "goodput": nine_digits(phase.useful_s.value / phase.wall_s.value),
         "hours_between_interruptions": nine_digits(phase.lost.time_between_failures_s / 3600),
         "checkpoint_interval_s": nine_digits(phase.lost.interval_s),

@@ -42,5 +42,10 @@ def training(phases: Iterable[tuple[str, Number, Report]]) -> Training:
             problems |= dict.fromkeys(error.problems)
     if problems:
         raise SpecError(problems)
-    made = tuple(phase_of(name, tokens, report.cost, report.job.cluster) for name, tokens, report in phases)
-    return Training(run=TrainingRun(phases=made), reports=tuple(report for _, _, report in phases))
+    made, before = [], 0
+    for name, tokens, report in phases:
+        cluster = report.job.cluster
+        resized = before not in (0, cluster.num_devices)
+        made.append(phase_of(name, tokens, report.cost, cluster, resized=resized))
+        before = cluster.num_devices
+    return Training(run=TrainingRun(phases=tuple(made)), reports=tuple(report for _, _, report in phases))
