@@ -1,0 +1,27 @@
+"""Rules of serving jobs about parts of a machine that differ, which serving does not support.
+
+Answers: which descriptions of unequal parts would a prediction of serving have to ignore?
+Elsewhere: other rules of serving jobs (checks.py), unequal parts in training (cost/parts.py).
+"""
+
+from collections.abc import Iterator
+
+from flopcast.errors import Problem
+from flopcast.spec.serving_job import ServingJob
+
+BECAUSE = "serving on parts of other speeds is not supported yet"
+
+
+def of_parts(job: ServingJob) -> Iterator[Problem]:
+    """Yield slow parts, groups of unequal nodes and measured links."""
+    if job.site.slow:
+        words = ",".join(part.word() for part in job.site.slow)
+        yield Problem("site.slow", words, "none for serving", BECAUSE, "remove site.slow")
+    if len(job.cluster.groups) > 1:
+        value = f"{len(job.cluster.groups)} groups"
+        yield Problem("cluster.groups", value, "one group", BECAUSE, "describe one group")
+    for place, tier in enumerate(job.cluster.tiers):
+        if tier.links is not None:
+            field = f"cluster.tiers[{place}].links"
+            value = f"{tier.links.size} nodes"
+            yield Problem(field, value, "none for serving", BECAUSE, f"remove {field}")
