@@ -10,12 +10,13 @@ it is unpacked.
 
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from flopcast.errors import SpecError, spec_error
+from flopcast.graph.canonical import CANONICAL
 from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph, checked
 from flopcast.interop.graphs.aten import WITHOUT_DATA, Call, translate
 from flopcast.interop.graphs.inlined import CallData, inlined
@@ -31,6 +32,7 @@ DTYPES = {  # numbers of torch._export.serde.schema.ScalarType
     **{9: "fp32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bf16", 28: "uint16"},
     **dict.fromkeys((29, 30, 31, 32), "fp8"),
 }
+ATTENTION = ("attention",)  # one kernel
 INPUT_KINDS = {"parameter": True, "buffer": False, "tensor_constant": False}  # → whether it is trained
 
 
@@ -106,7 +108,7 @@ def _graph(program: Data, name: str, sizes: Mapping[str, int]) -> OperatorGraph:
     tensors = {key: _tensor(key, value, symbols, parameters) for key, value in values.items()}
     symbols.require(name)
     views = {key: _strides(value, symbols) for key, value in values.items()}
-    nodes = tuple(node for call in calls if (node := _node(call, tensors, views)) is not None)
+    nodes = tuple(_nodes(calls, tensors, views))
     results = tuple(n for n in outputs if n in tensors and not tensors[n].is_parameter)
     return checked(
         OperatorGraph(
@@ -175,8 +177,30 @@ def _strides(value: Data, symbols: Symbols) -> tuple[int, ...]:
     return tuple(_size(each, symbols, "a stride") for each in value["strides"])
 
 
+def _nodes(
+    calls: Sequence[CallData], tensors: Mapping[str, GraphTensor], strides: Mapping[str, tuple[int, ...]]
+) -> Iterator[GraphNode]:
+    """Yield the operators of the graph.
+
+    Attention in one kernel writes heads beside each other, so that they are joined without a copy. The
+    strides of an export on the device "meta" do not show that.
+    """
+    of_attention = set[str]()
+    for call in calls:
+        node = _node(call, tensors, strides, of_attention)
+        if node is None:
+            continue
+        is_view = CANONICAL[node.operator].is_view if node.operator in CANONICAL else False
+        if node.operator in ATTENTION or (is_view and node.inputs[:1] and node.inputs[0] in of_attention):
+            of_attention.update(node.outputs)
+        yield node
+
+
 def _node(
-    call: CallData, tensors: Mapping[str, GraphTensor], strides: Mapping[str, tuple[int, ...]]
+    call: CallData,
+    tensors: Mapping[str, GraphTensor],
+    strides: Mapping[str, tuple[int, ...]],
+    of_attention: Set[str],
 ) -> GraphNode | None:
     """Return a call as an operator of the graph; None if it touches no tensor."""
     library, _, word = call.target.removeprefix("torch.ops.").partition(".")
@@ -185,7 +209,11 @@ def _node(
     if not results or base in WITHOUT_DATA:
         return None
     read = tuple(tensors[name] for names in call.tensors.values() for name in names if name in tensors)
-    by_strides = not read or is_view(read[0].shape, strides[read[0].name], results[0].shape)
+    by_strides = (
+        not read
+        or read[0].name in of_attention
+        or is_view(read[0].shape, strides[read[0].name], results[0].shape)
+    )
     made = translate(
         Call(
             name=f"{library}.{base}",
