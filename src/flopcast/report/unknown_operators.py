@@ -32,8 +32,8 @@ def unknown_warnings(breakdown_s: Mapping[str, Number], step_time_s: Number) -> 
 def unknown_fault(breakdown_s: Mapping[str, Number], step_time_s: Number) -> SpecError | None:
     """Return the error of a step that consists of unknown operators to more than a fifth, or None.
 
-    >>> unknown_fault({"unknown_operators": 0.1}, 1.0), unknown_fault({"unknown_operators": 0.3}, 1.0) is None
-    (None, False)
+    >>> [unknown_fault({KEY: seconds}, 1.0) is None for seconds in (0.1, 0.3)]
+    [True, False]
     """
     share = breakdown_s.get(KEY, 0.0) / step_time_s
     if share <= REFUSED_SHARE:
