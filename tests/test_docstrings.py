@@ -6,17 +6,19 @@ from importlib import import_module
 from all_cases import all_cases
 from conftest import PACKAGE
 
-MODULES = [
-    ".".join(("flopcast", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
-    for path in sorted(PACKAGE.rglob("*.py"))
-    if path.name != "__main__.py"
-]
+PATHS = [path for path in sorted(PACKAGE.rglob("*.py")) if path.name != "__main__.py"]
 
 
-@all_cases("name", MODULES)
-def test_the_examples_of_a_module_run(name):
-    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+@all_cases("path", PATHS)
+def test_the_examples_of_a_module_run(path):
+    """`doctest.testmod` would add the results of each module to those of all before."""
+    name = ".".join(("flopcast", *path.relative_to(PACKAGE).with_suffix("").parts))
+    module = import_module(name.removesuffix(".__init__"))
+    if ">>>" not in path.read_text(encoding="utf-8"):
+        return
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
 
-    failed, _ = doctest.testmod(import_module(name), optionflags=flags)
+    for examples in doctest.DocTestFinder().find(module):
+        runner.run(examples)
 
-    assert failed == 0
+    assert runner.failures == 0
