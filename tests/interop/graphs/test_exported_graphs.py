@@ -140,6 +140,7 @@ def test_missing_shapes_are_inferred_from_a_copy_without_weights():
     assert len(seen[0]) < 1000 < len(raw)
     assert graph.tensors["h"].shape == (2, 300)
     assert sum(flop_of(graph, each) for each in graph.nodes) == 2 * 2 * 300 * 8
+    assert read_onnx(raw, "m.onnx", {}).tensors == graph.tensors  # as the onnx package infers them
 
 
 def test_damaged_and_hostile_files_are_one_clear_error():
