@@ -130,8 +130,8 @@ def _answers(report: Report, *, quoted: bool) -> list[tuple[str, str]]:
     return [
         ("step", show_seconds(report.step_time_s)),
         (INTERVAL, f"{low} to {high}"),
-        ("rate", show(report.metrics.tokens_per_s, "tokens/s")),
-        ("per device", show(report.metrics.device_tokens_per_s, "tokens/s")),
+        ("rate", show(report.metrics.tokens_per_s, f"{report.job.batch_unit}/s")),
+        ("per device", show(report.metrics.device_tokens_per_s, f"{report.job.batch_unit}/s")),
         ("MFU", f"{report.metrics.mfu_ratio:.1%}"),
         (MEMORY, f"{show_memory(memory.expected_bytes)} expected, {verdict}"),
         (

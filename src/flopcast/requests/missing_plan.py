@@ -18,11 +18,12 @@ def is_whole(job: Job) -> bool:
 
     A plan is whole if it names its global batch and its degrees multiply to the number of devices; the
     other fields then have their defaults. If they do not, choosing a degree that is not named may help.
+    A model of samples needs its micro-batch too, since single samples would leave its kernels tiny.
     """
     plan, devices = job.plan, job.cluster.num_devices
     named = plan.model_fields_set
     if plan.devices == devices:
-        return "global_batch" in named
+        return named >= {"global_batch"} | ({"micro_batch"} if job.batch_unit == "samples" else set())
     return devices % plan.devices != 0 or named.issuperset(COMPLETED)
 
 

@@ -89,8 +89,11 @@ class Job(StrictModel):
 
     @property
     def has_open_length(self) -> bool:
-        """Return whether the job is pretraining of unknown length: its costs are those of 1e12 tokens."""
-        return not self.fine_tunes and self.run_tokens is None
+        """Return whether the job is pretraining of unknown length: its costs are those of 1e12 tokens.
+
+        A model of samples has costs of a step, as no number of samples is usual for all of them.
+        """
+        return not self.fine_tunes and self.run_tokens is None and self.batch_unit == "tokens"
 
     @property
     def by_kind(self) -> tuple[tuple[float, "Job"], ...]:

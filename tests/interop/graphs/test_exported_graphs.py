@@ -108,6 +108,7 @@ def test_a_file_is_predicted_like_any_model(tmp_path):
     assert alone.metrics.model_flop == 32 * FLOP
     assert alone.step_time_s < report.step_time_s
     assert alone.memory.allocated_bytes < report.memory.allocated_bytes
+    assert job(path, gpus=8, cluster="dgx-a100", plan="gbs=512").plan.micro_batch > 1
 
 
 def test_open_sizes_are_asked_for_by_name_and_given_ones_are_used():

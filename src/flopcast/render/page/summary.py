@@ -152,7 +152,7 @@ def run_tiles(run: TrainingRun) -> tuple[Tile, ...]:
 def _costs(report: Report) -> tuple[Tile, ...]:
     """Return tiles with the cost and energy of 1e12 tokens; of a step, where the length is not open."""
     cost, quoted = report.cost, report.job.has_open_length
-    of = f"1e12 {report.job.batch_unit}" if quoted else "one step"
+    of = "1e12 tokens" if quoted else "one step"
     money = NO_PRICE
     if cost.step_usd is not None:
         usd = cost.per_many_tokens(cost.step_usd) if quoted else cost.step_usd
