@@ -246,12 +246,15 @@ def show_usd(value: Number) -> str:
 
     >>> show_usd(0.0123), show_usd(4.5), show_usd(91437.2), show_usd(2.5e6), show_usd(1e9)
     ('$0.0123', '$4.50', '$91,400', '$2.50 M', '$1.00 B')
-    >>> show_usd(999_960), show_usd(2.5e16)
-    ('$1.00 M', '$25,000 T')
+    >>> show_usd(999_960), show_usd(2.5e16), show_usd(6.351e-5), show_usd(0)
+    ('$1.00 M', '$25,000 T', '$0.0000635', '$0')
     """
     for letter, scale in LARGE.items():
         if math.isfinite(value) and (scaled := float(f"{value:.3g}") / scale) >= 1:
             return f"${scaled:,.{2 - min(2, int(math.log10(scaled)))}f} {letter}"
     if value >= 100:
         return f"${float(f'{value:.3g}'):,.0f}"
-    return f"${value:.2f}" if value >= 0.995 else f"${value:.3g}"
+    if value >= 0.995:
+        return f"${value:.2f}"
+    places = 2 - math.floor(math.log10(value)) if 0 < value < 1e-4 else 0  # no exponent
+    return f"${value:.{places}f}" if places else f"${value:.3g}"
