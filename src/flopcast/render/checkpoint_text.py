@@ -103,7 +103,7 @@ def marked_text(found: CheckpointReport) -> str:
     machine = job.cluster.machine
     lines = [
         f"{job.model.name} on {job.cluster.name}: {machine}, {job.stack.label}",
-        f"plan      {job.plan.short()}  {job.batch.text()}",
+        f"plan      {job.plan.short()}  {job.batch_text}",
         f"step      {show_seconds(found.cost.step_s)}",
         "",
         *checkpoint_lines(found.cost),

@@ -37,7 +37,7 @@ def marked_text(compared: ReportComparison, names: tuple[str, str]) -> str:
     """Return the same text with marks for a terminal (terminal.py)."""
     first, second = compared.first, compared.second
     who = [
-        f"{label}  {name}: {report.job.plan.short()} {report.job.batch.text()}"
+        f"{label}  {name}: {report.job.plan.short()} {report.job.batch_text}"
         for label, name, report in zip(LABELS, names, (first, second), strict=True)
     ]
     pairs = zip(LABELS, (compared.first, compared.second), strict=True)

@@ -82,5 +82,5 @@ def _subject(job: Job) -> list[str]:
     """Return the lines that name the job."""
     return [
         f"{job.model.name} on {job.cluster.name}: {job.cluster.machine}, {job.stack.label}",
-        f"plan      {job.plan.short()}  {job.batch.text()}",
+        f"plan      {job.plan.short()}  {job.batch_text}",
     ]

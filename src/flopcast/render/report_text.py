@@ -85,7 +85,7 @@ def _subject(job: Job) -> list[str]:
     machine = job.cluster.machine
     return [
         f"{job.model.name} on {job.cluster.name}: {machine}, {job.stack.label}",
-        f"plan      {job.plan.short()}  {job.batch.text()}",
+        f"plan      {job.plan.short()}  {job.batch_text}",
     ]
 
 

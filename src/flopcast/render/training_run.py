@@ -62,7 +62,7 @@ def _phases(whole: Training) -> list[str]:
         lines.append(
             f"{phase.name:12} {show_count(phase.phase_tokens):>12} {phase.num_steps:9,.0f}"
             f" {show_seconds(report.step_time_s):>9} {show_seconds(phase.wall_s.value):>9} {usd:>9}"
-            f"  {report.job.plan.short()} {report.job.batch.text()}"
+            f"  {report.job.plan.short()} {report.job.batch_text}"
         )
     return lines
 

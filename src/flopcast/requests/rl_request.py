@@ -54,7 +54,7 @@ def rl_document(request: JobRequest) -> Document | None:
     document = read_yaml(read_file(Path(request.files[0])), request.files[0])
     if not is_step(document.data):
         return None
-    given = [name for name in OPTIONS if getattr(request, name) not in (None, (), "")]
+    given = [name for name in OPTIONS if getattr(request, name) not in (None, (), "", False)]
     because, allowed = "the file describes two jobs", "no option beside the file of a step"
     fix = "write it into the file, or as rollout.KEY=VALUE or training.KEY=VALUE"
     if given:

@@ -234,5 +234,4 @@ class Batch(StrictModel):
         packed = f" in {count} documents of {kind.mean_document_tokens:.0f}" if count > 1 else ""
         shared = f" on {kind.shared_by} ranks" if kind.shared_by > 1 else ""
         alone = ", forward pass alone" if self.forward_only else ""
-        lengths = f"seq={kind.sequence_length}" if kind.sequence_length > 1 else "batch of samples"
-        return f"{lengths}{packed}{shared}{alone}"
+        return f"seq={kind.sequence_length}{packed}{shared}{alone}"

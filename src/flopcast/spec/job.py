@@ -88,6 +88,12 @@ class Job(StrictModel):
         return self.model.adapters is not None or samples is not None
 
     @property
+    def batch_text(self) -> str:
+        """Return the lengths of the batch's sequences as text; a model of samples has none."""
+        text = self.batch.text()
+        return text if self.batch_unit == "tokens" else text.replace("seq=1", "batch of samples", 1)
+
+    @property
     def has_open_length(self) -> bool:
         """Return whether the job is pretraining of unknown length: its costs are those of 1e12 tokens.
 

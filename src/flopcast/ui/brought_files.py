@@ -52,7 +52,7 @@ def upload_page(words: Words) -> dict[str, object]:
         "Machine": f"{job.cluster.machine} ({job.cluster.name})",
         "Software": job.stack.label,
         "Plan": job.plan.short(),
-        "Batch": job.batch.text(),
+        "Batch": job.batch_text,
     }
     if job.run is not None:
         rows["Run"] = job.run.text()

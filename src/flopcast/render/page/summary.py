@@ -34,7 +34,7 @@ def answer(report: Report) -> str:
     subject = (
         f'<p class="subject">{escape(job.model.name)} on {job.cluster.num_devices} ×'
         f" {escape(job.cluster.node.device.name)} ({escape(job.cluster.name)}), {escape(job.stack.label)}."
-        f" Plan: <code>{escape(job.plan.short())}</code>, {escape(job.batch.text())}</p>"
+        f" Plan: <code>{escape(job.plan.short())}</code>, {escape(job.batch_text)}</p>"
     )
     spent = _costs(report) if report.run is None else run_tiles(report.run)
     others = (_memory(report), _limit(report), *spent, *_rates(report))
