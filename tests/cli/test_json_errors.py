@@ -99,7 +99,7 @@ def test_json_holds_every_error_that_the_text_holds(tmp_path):
     for fault in faults_of(ended, 1):
         assert f"{fault['place']}: {fault['message']}\n" in ended.err
         assert all(fault[name] in ended.err for name in ("allowed", "because", "fix"))
-    assert ended.err.startswith("2 faults")
+    assert ended.err.startswith("2 errors")
 
 
 @pytest.mark.parametrize("command", ["predict", "search"])

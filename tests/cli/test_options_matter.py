@@ -54,5 +54,5 @@ def test_a_field_of_the_stack_may_be_changed_without_naming_the_stack():
     assert silent.out.partition("\n\nassumed")[0] == named.out.partition("\n\nassumed")[0]
     assert silent.out != usual.out
     assert "stack megatron-core" in silent.out
-    assert "1 fault" in wrong.err
+    assert "1 error" in wrong.err
     assert "stack.name" not in wrong.err

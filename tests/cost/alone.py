@@ -40,6 +40,7 @@ DEVICES = {  # device → a cluster of it
     "a100-sxm4-80gb": "dgx-a100",
     "a40-48gb": "delta-a40",
     "rtx-a6000-48gb": "rtx-a6000",
+    "rtx-pro-6000-max-q-96gb": "rtx-pro-6000-max-q",
     "arc-pro-b60-24gb": "arc-pro-b60-8",
     "b200-simumax-180gb": "simumax-b200",
     "b200-sxm-180gb": "dgx-b200",

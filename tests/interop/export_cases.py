@@ -17,6 +17,7 @@ RANKS = 64
 @cache
 def job_with(model, plan="dp=16 gbs=64", stack="megatron-core", cluster="selene:2", seq=1024):
     """A checked job of these words; SpecError where it breaks a rule."""
+    seq = min(seq, catalog.model(model).learned_positions or seq) if isinstance(model, str) else seq
     stack = dict(stack) if isinstance(stack, tuple) else stack
     data = {"model": model, "cluster": cluster, "stack": stack, "batch": {"seq": seq}, "plan": plan}
     return job_of(Document("job", data, {}))

@@ -406,6 +406,7 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     "dgx-2": (8, 100),
     "piz-daint": (1, 81.6),  # Aries
     "rtx-a6000": (1, 100),
+    "rtx-pro-6000-max-q": (1, 100),
     "gcp-n1": (1, 32),
     "gcp-a3-high": (4, 200),
     "gcp-a3-mega": (8, 200),

@@ -29,7 +29,7 @@ OTHER_MODULES = {"dgx-1": (4, 2133), "gb200-nvl72": (8, 6000), "gb300-nvl72": (8
 SOCKETS = {  # processors of a node; all other nodes have two
     **dict.fromkeys(("alps", "isambard-ai", "jupiter"), 4),
     **dict.fromkeys(("perlmutter", "perlmutter-40gb", "perlmutter-tcp", "polaris", "frontier", "vista"), 1),
-    **dict.fromkeys(("delta-a40", "gcp-n1", "rtx-a6000", "piz-daint"), 1),
+    **dict.fromkeys(("delta-a40", "gcp-n1", "rtx-a6000", "rtx-pro-6000-max-q", "piz-daint"), 1),
 }
 
 

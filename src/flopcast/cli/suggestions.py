@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 CATALOG = Path(__file__).parent.parent / "catalog"
-HIDDEN = ("constants", "curves", "runs", "suites", "jobs")  # kinds of files that no word names
+HIDDEN = ("constants", "curves", "graphs", "runs", "suites", "jobs")  # kinds of files that no word names
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 

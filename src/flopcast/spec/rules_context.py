@@ -100,10 +100,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="stack.attention_kernel",
-        holds=lambda c: _alone(c) | (c.stack.fuses_attention or _exchanges(c, "ring")),
+        holds=lambda c: (
+            _alone(c) | (c.stack.fuses_attention or (c.stack.ring_scores and _exchanges(c, "ring")))
+        ),
         allowed=lambda c: f"flash with context_exchange {c.structure.context_exchange}",
-        because="attention that stores its scores is supported only with a ring",
-        fix="set context_exchange to ring, or stack.attention_kernel to flash",
+        because="attention that stores its scores needs a stack with ring_scores, and a ring",
+        fix="set context_parallel to 1, or stack.attention_kernel to flash",
     ),
     Rule(
         field="plan.context_exchange",

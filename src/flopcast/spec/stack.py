@@ -233,6 +233,9 @@ class Stack(StrictModel):
         Month of the release, "2022-05": releases of one framework differ in speed by 5 to 30 %.
     attention_kernel : str
         "flash" never writes the scores of attention to memory; "materialised" does.
+    ring_scores : bool
+        Whether ranks that share a sequence can store scores of attention, for which keys and values travel
+        round a ring one after the other (ring self-attention, arXiv:2105.13120).
     attention_generation : str
         Which flash kernel runs: a version of FlashAttention, or the first one in Triton. "newest" is the
         kernel of the device's measured curves (cost/kernels/generations.py).
@@ -296,6 +299,7 @@ class Stack(StrictModel):
     name: str
     era: str = ""
     attention_kernel: Literal["materialised", "flash"] = "flash"
+    ring_scores: bool = False
     attention_generation: Literal["newest", "flash-2", "flash-1", "triton"] = "newest"
     rewrites: tuple[str, ...] = ()
     synchronise_each_layer: bool = False

@@ -19,7 +19,7 @@ ByteScale, arXiv:2502.21231, sections 4 and 5: hybrid data parallelism and its b
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flopcast.errors import SpecError, spec_error
+from flopcast.errors import Problem, SpecError
 from flopcast.spec.batch import MicroBatch, RankBatch
 from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
@@ -69,7 +69,7 @@ def with_listed_lengths(job: Job) -> Job:
     if not all(lists):
         allowed = f"tokens for all {len(lists)} data-parallel ranks"
         because = f"only {sum(map(bool, lists))} of them get a micro-batch"
-        raise spec_error(STEP, distribution.step_tokens, allowed, because, f"change {STEP} to more")
+        raise SpecError([Problem(STEP, distribution.step_tokens, allowed, because, f"change {STEP} to more")])
     ranks: list[RankBatch] = []
     for pieces in lists:
         micro_batches = tuple(_in_runs(pieces))
@@ -120,7 +120,7 @@ def _mesh(distribution: LengthDistribution, job: Job) -> list[list[_Piece]]:
     most = distribution.rank_tokens * job.plan.context_parallel
     left = dict(distribution.sequences)
     if max(left) > most:
-        raise _too_long(distribution, max(left), most, "context_parallel")
+        raise SpecError([_too_long(distribution, max(left), most, "context_parallel")])
     lists: list[list[_Piece]] = [[] for _ in range(job.plan.data_parallel)]
     turn = 0
     while left:
@@ -145,7 +145,7 @@ def _by_length(distribution: LengthDistribution, job: Job) -> list[list[_Piece]]
         if tokens > distribution.rank_tokens:
             groups = [size for size in divisors(ranks) if size > 1 and size * shared >= tokens]
             if not groups:
-                raise _too_long(distribution, tokens, shared * ranks, "data_parallel")
+                raise SpecError([_too_long(distribution, tokens, shared * ranks, "data_parallel")])
             pieces += [_piece(job, (tokens,), min(groups))] * number
             continue
         each = distribution.rank_tokens // tokens
@@ -168,8 +168,8 @@ def _by_length(distribution: LengthDistribution, job: Job) -> list[list[_Piece]]
     return lists
 
 
-def _too_long(distribution: LengthDistribution, tokens: int, most: int, degree: str) -> SpecError:
+def _too_long(distribution: LengthDistribution, tokens: int, most: int, degree: str) -> Problem:
     """Return the error of a sequence that no group of ranks holds."""
     allowed = f"enough for sequences of {tokens} tokens"
     because = f"{most} tokens, rank_tokens · {degree}, are the most of a group of ranks"
-    return spec_error(RANK, distribution.rank_tokens, allowed, because, f"change {RANK} to more")
+    return Problem(RANK, distribution.rank_tokens, allowed, because, f"change {RANK} to more")

@@ -15,12 +15,12 @@ TORCHRUN = {"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZ
 def test_every_collective_of_torch_that_is_priced_is_measured():
     """Libraries of experts, DeepEP and its branch HybridEP, exchange tokens through buffers of their own.
 
-    A pass around a ring is made of transfers between neighbours, which are measured. Serving engines have
-    an all-reduce of their own.
+    A pass around a ring is made of transfers between neighbours, which are measured; a quantised
+    reduce-scatter, of exchanges. Serving engines have an all-reduce of their own.
     """
     of_other_libraries = {"dispatch", "combine", "hybrid_dispatch", "hybrid_combine"}
 
-    assert set(COLLECTIVES) | of_other_libraries | {"ring_pass"} == {
+    assert set(COLLECTIVES) | of_other_libraries | {"ring_pass", "quantised_reduce_scatter"} == {
         name for name, formula in FORMULAS.items() if not formula.serves
     }
 

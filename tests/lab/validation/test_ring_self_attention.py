@@ -13,7 +13,8 @@ from flopcast.files.yaml_text import Document
 from flopcast.prediction import memory_of, programs_of
 from flopcast.requests.job_files import job_of
 
-STACK = {"base": "megatron-2021", "memory": {"stage_outputs": 1}, "pipeline": {"payload": "full"}}
+STACK = {"base": "megatron-2021", "ring_scores": True}
+STACK |= {"memory": {"stage_outputs": 1}, "pipeline": {"payload": "full"}}
 MIB = 2**20
 TENSOR_MIB = {1: 8477, 2: 9520, 4: 12233}  # by ranks; 8 are out of memory
 SEQUENCE_MIB = {1: 8478, 2: 8479, 4: 8481, 8: 8491}
