@@ -164,7 +164,11 @@ def test_memory_alone_refuses_the_same_jobs():
 
 def test_what_is_not_built_is_refused_and_never_ignored():
     with pytest.raises(SpecError, match="not supported yet"):
-        step_of(changed(make_job(), schedule="zb_h1", recompute="full"))
+        step_of(
+            changed(
+                make_job(), context_exchange="all_gather", context_order="contiguous", context_parallel=2
+            )
+        )
 
 
 def test_the_public_function_predicts_with_the_curves_of_the_catalogue():

@@ -311,10 +311,10 @@ def test_the_optimizer_is_read(flags, optimizer):
 
 
 def test_an_optimizer_that_is_not_built_is_counted_as_adam_aloud():
-    document = document_of("--optimizer muon")
+    document = document_of("--optimizer lion")
 
     assert Plan(**document.data["plan"]).optimizer == "adamw"
-    assert any("not as that of muon" in text for text in document.data["assumptions"])
+    assert any("not as that of lion" in text for text in document.data["assumptions"])
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_items_of_equal_splits_cost_what_they_cost_plan_by_plan(monkeypatch, nam
     monkeypatch.setattr(pricing, "priced_once", nothing_alike)
     each = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
 
-    assert any(real(programs.items(), plans, job.cluster.scale_up_devices).narrowed)
+    assert any(real(programs.items(), plans, job.cluster).narrowed)
     for item in programs.items():
         fast, slow = once.of(item), each.of(item)
         assert isinstance(fast, ItemPrice)

@@ -69,7 +69,9 @@ def with_listed_lengths(job: Job) -> Job:
     if not all(lists):
         allowed = f"tokens for all {len(lists)} data-parallel ranks"
         because = f"only {sum(map(bool, lists))} of them get a micro-batch"
-        raise SpecError([Problem(STEP, distribution.step_tokens, allowed, because, f"change {STEP} to more")])
+        raise SpecError(
+            [Problem(STEP, distribution.step_tokens, allowed, because, f"change {STEP} to more")]
+        )
     ranks: list[RankBatch] = []
     for pieces in lists:
         micro_batches = tuple(_in_runs(pieces))
