@@ -1,4 +1,4 @@
-"""The accuracy of models that are no decoders: `python tests/graph_accuracy.py [--fit]` writes the page.
+"""The accuracy of models that are not decoders: `python tests/graph_accuracy.py [--fit]` writes the page.
 
 The page is docs/accuracy/graphs.md. It takes five minutes, and names a command for each of its lines. With
 --fit, the efficiencies of the catalogue are fitted before, which takes three minutes more.
@@ -27,60 +27,62 @@ WAYS = (  # kind of score, option of the command, choice of constants
     ("never fitted", "--no-constants", "none"),
 )
 HEADINGS = ("table", "score", "rows", "median", "mean", "p90", "bias", "inside 90 %")
-TEXT = """# Accuracy of models that are no decoders
+TEXT = """# Accuracy of models that are not decoders
 
-Each line compares the measured step times of one table with predictions. Errors are absolute, relative to
-the measurement; the bias is the median of predicted / measured, minus 1. "Inside" is the share of
-measurements in the 90 % interval. `python tests/graph_accuracy.py` writes this page;
-`flopcast validate --runs FILE` prints the same numbers by device, table and family. Tables are in
+Each line compares the predicted step times with the measured step times of one table. Errors are absolute
+and relative to the measurement. The bias is the median of predicted / measured, minus 1. "Inside" is the
+share of measurements in the 90 % interval. `python tests/graph_accuracy.py` writes this page;
+`flopcast validate --runs FILE` prints the same numbers by device, table and family. The tables are in
 data/graphs.
 
 {tables}
 ## Constants
 
-All efficiencies of kernels of graphs were fitted on these step times, so all of them are constants
-(`catalog/graphs/efficiencies.json`). `--no-constants` replaces them: then products take 1 / 0.7 of their
-compute bound or 1 / 0.8 of their memory bound, and passes over memory 1 / 0.95 of theirs and 40 FLOP an
-element at 0.7 of the vector rate. Levels of devices are factors of their rates of compute and of memory.
+All efficiencies of the kernels of graphs were fitted on these step times, so all of them are constants
+(`catalog/graphs/efficiencies.json`). `--no-constants` replaces them. Products then take 1 / 0.7 of their
+compute bound or 1 / 0.8 of their memory bound. Passes over memory take 1 / 0.95 of their memory bound, and
+40 FLOP for each element at 0.7 of the vector rate. The level of a device is a factor on its compute rate,
+and another on its memory rate.
 
 {constants}
 ## What is known of the errors
 
 {remarks}"""
 REMARKS = """\
-- Nothing here is blind. We saw the residuals of these tables when we chose the classes of kernels, the
-  mechanisms below, and the numbers that `--no-constants` leaves. "Left out" fits all efficiencies again
-  without a fifth of the families, or without a device. First scores, with nothing fitted on the table,
-  had median errors of 22 % (NeuSight), 56 % (diffusion transformers) and 60 % (MLPerf).
-- The mechanisms are: the clock that a board's power sustains falls with the cube root of watts per FLOP
-  (cost/graph_kernels/rates.py: 2 W for each TFLOP/s in 16 bits, 13 W in fp32); a pass over memory takes
-  the time of its bytes plus that of its instructions; convolutions of planes in 16 bits transpose their
-  images before and after; PyTorch before 2.0 runs attention as two products and a softmax.
+- No score on this page is blind. We saw the residuals of these tables when we chose the classes of kernels,
+  the mechanisms below, and the numbers that `--no-constants` leaves. "Left out" fits all efficiencies again
+  without a fifth of the families, or without a device. The first scores, before anything was fitted on the
+  table, had median errors of 22 % (NeuSight), 56 % (diffusion transformers) and 60 % (MLPerf).
+- There are four mechanisms. The clock that a board sustains falls with the cube root of its watts per FLOP
+  (cost/graph_kernels/rates.py: 2 W for each TFLOP/s in 16 bits, 13 W in fp32). A pass over memory takes
+  the time of its bytes plus that of its instructions. Convolutions in NCHW layout with 16 bits transpose
+  their images before and after. PyTorch before 2.0 runs attention as two products and a softmax.
 - "Trivial" multiplies the multiply-adds of each model by one number, the median of its own table.
-- If the RTX 4090 is left out, it is predicted 15 % too slow. The cause is not known; fits on all rows
-  alike give it a memory rate that is 1.1 of what its data sheet leads to expect.
-- Only one device was measured in training, one with compiled models, and one processor. "Device left
-  out" predicts them with the priors alone, and in training with the forward passes of the other tables.
-- Diffusion transformers: 50 us of the host for each described kernel and 0.18 ms for each hop of a ring
-  were chosen with rows of batch 1 in view (`host_s` and `hop_s`). Decoders of latents run in
-  fp32. Eight models are few: SANA, with linear attention, and HunyuanDiT are predicted worst when
+- Predictions of the RTX 4090 are 15 % too slow if it is left out. We do not know the cause. Fits on all
+  rows give it a memory rate of 1.1 times the rate that its data sheet suggests.
+- The tables have training on one device only, compiled models on one device only, and one processor. For
+  these, "device left out" predicts with the priors alone; training also uses the forward passes of the
+  other tables.
+- Diffusion transformers: we chose 50 us of host time for each described kernel, and 0.18 ms for each hop of
+  a ring, with the rows of batch 1 in view (`host_s` and `hop_s`). The decoders of latents run in fp32. The
+  tables have only eight models. SANA, with linear attention, and HunyuanDiT have the largest errors when
   they are left out.
-- Flux of MLPerf is predicted 35 % too slow without fits: 652 TFLOP a step and device in 0.63 s are 1.04
-  PFLOP/s, 46 % of what the data sheet of B200 says, and the law of clocks allows 42 %. Clocks under
-  load are not published. GB300 is left out with an error of 27 %, from B200 alone.
-- DLRM on one node is within 10 % with nothing fitted. On two nodes exchanges of embeddings between the
-  nodes decide, which submissions do not describe (45 % too fast).
+- Predictions of MLPerf's Flux are 35 % too slow without fits. A step has 652 TFLOP per device and takes
+  0.63 s. That is 1.04 PFLOP/s, 46 % of the B200's data sheet, but the law of clocks allows 42 %. Clocks
+  under load are not published. With GB300 left out, its prediction rests on B200 alone and is off by 27 %.
+- DLRM on one node is within 10 % with nothing fitted. On two nodes, the exchange of embeddings between the
+  nodes dominates. The submissions do not describe it, and the predictions are 45 % too fast.
 - RetinaNet: 16 B200 take 0.037 s in one submission and 0.070 s in another with the same batch, and 8
-  H200 take 0.104 s and 0.832 s. Only the faster ones are near their predictions; steps with 2 to 8
-  samples a device are predicted two to four times too fast. The cause is not known.
-- R-GAT is left out: a step with 1,024 seeds a device takes 0.077 s and one with 4,096 seeds 0.105 s, so
-  that 0.07 s do not depend on the batch. Submissions do not say where neighbours are sampled and
-  features are kept.
-- NeuSight: graphs of BERT have logits in training alone, which the numbers of their nodes show (82, not
+  H200 take 0.104 s and 0.832 s. Only the faster submissions are near their predictions. Predictions of
+  steps with 2 to 8 samples per device are two to four times too fast. We do not know the cause.
+- R-GAT is not predicted. A step takes 0.077 s with 1,024 seeds per device and 0.105 s with 4,096, so about
+  0.07 s does not depend on the batch. The submissions do not say where neighbours are sampled and where
+  features are stored.
+- NeuSight: the graphs of BERT have logits only in training, as their numbers of nodes show (82 instead of
   79).
-- Facts are those of timm 1.0.31. {changed} rows are of models whose number of parameters has changed by
-  more than 3 % since, or which timm no longer has: published multiply-adds and activations stand in for
-  them where a table prints them, with an interval of their own.
+- The facts of models are those of timm 1.0.31. For {changed} rows, timm no longer has the model, or the
+  number of its parameters has changed by more than 3 % since. flopcast then uses the published
+  multiply-adds and activations where a table prints them, with a separate uncertainty.
 """
 
 

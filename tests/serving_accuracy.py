@@ -65,8 +65,8 @@ was used in the fit. The rates of copies of FlexGen and ZeRO-Inference are fitte
   for its first token, as predicted now; before, 0.2 s were predicted); and tokens go to experts in 4 or 8
   bits where the engine quantises them before. With all three and the constants of these tables, the fitted
   rows have a median error of TTFT of 27.3 % instead of 32.4 % (90 % of the errors are below 81.5 %), and of
-  TPOT of 11.0 % instead of 11.1 %. The 121 rows with pools have 30.5 % (TTFT) and 13.8 % (TPOT) instead of
-  57.6 and 15.4 %.
+  TPOT of 11.0 % instead of 11.1 %. The 121 rows with pools have errors of 30.5 % (TTFT) and
+  13.8 % (TPOT) instead of 57.6 and 15.4 %.
 - The constants of engines were then fitted again (`flopcast calibrate constants --runs TABLE --every 10`),
   on rows without a possible draft. By the fit's own formula, which does not simulate the requests again,
   TTFT has 26.3 % and TPOT 10.1 % on these 331 rows, with models left out 29.6 and 12.1 %, with devices left

@@ -122,7 +122,7 @@ def serving_job(
     file : path of a job file with an engine or traffic, or the name of a model
     model, cluster, gpus, site, price, changes : as those of `job`
     engine : name, by default vllm
-    plan : such as "tp=8 weights=fp8"; without a degree, the fewest devices with room are taken
+    plan : such as "tp=8 weights=fp8"; without a degree, the fewest devices on which the model fits
     traffic : such as "rate=4/s prompt=2000 output=300"
     slo : such as "ttft_p99=2s tpot_p99=50ms"
 

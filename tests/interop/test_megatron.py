@@ -643,7 +643,7 @@ def test_of_several_training_commands_the_fullest_is_read_and_the_others_are_tol
     document = launch_document(text, "run.sh", None)
 
     assert block_of(document)["count"] == 12
-    assert any("not those in line 1" in text for text in document.data["assumptions"])
+    assert any("ignores those in line 1" in text for text in document.data["assumptions"])
 
 
 def test_a_flag_without_effect_on_time_is_silent():

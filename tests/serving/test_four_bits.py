@@ -2,7 +2,7 @@
 
 Published facts: products 2.88 times as fast as cuBLAS in 16 bits and 1.77 times as fast as TensorRT-LLM
 with 4-bit weights, means over large batches; 2.02 and 1.63 times the throughput of TensorRT-LLM with 4-bit
-weights, for two pairs of lengths. Chosen inputs, because the text that was read states none: Llama 3 8B and
+weights, for two pairs of lengths. Chosen inputs, because the text that we read states none: Llama 3 8B and
 70B, batches of 64, 128 and 256 (of 16, 64 and 256 against 4-bit weights), prompts of 1024 tokens with 512
 of output, 16 % of the blocks of activations in 8 bits. Nothing is fitted.
 """

@@ -3,7 +3,7 @@
 Public facts: Llama 3 8B drafts for Llama 3 70B on eight A100; drafting is up to 1.62 times as fast as with
 the best tensor-parallel degree (abstract). The software is eager PyTorch, whose launches are those of the
 catalogue. Nothing is fitted. How many tokens are accepted, which the peak of 4.17 depends on, is not in the
-text that was read.
+text that we read.
 """
 
 import numpy as np

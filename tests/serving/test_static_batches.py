@@ -80,7 +80,7 @@ def prompts_s(lengths):
 def test_prompts_without_padding_take_as_much_less_time_as_published():
     """0.65 of the latency, EnergonAI (arXiv:2209.02341) 0.63, which leaves out padding.
 
-    The lengths are chosen, because the text that was read states none: batches of 4, 8, 16 and 32 prompts,
+    The lengths are chosen, because the text that we read states none: batches of 4, 8, 16 and 32 prompts,
     padded to 64 tokens, of which half are padding.
     """
     ratios = [prompts_s([64] + [31] * (each - 1)) / prompts_s([64] * each) for each in (4, 8, 16, 32)]
@@ -126,7 +126,7 @@ def test_continuous_batches_serve_as_many_times_as_much_as_published(model, clus
 def test_requests_that_join_between_tokens_are_11_times_as_fast_as_one_after_another():
     """GPT-J on an A100 with 16 open requests: more than 11 times the tokens of FasterTransformer.
 
-    The text that was read does not state how many requests the published ratio has.
+    The text that we read does not state how many requests the published ratio has.
     """
     fused = {"base": "fastertransformer", "batching": "continuous", "max_sequences": 16}
     single = {"base": "fastertransformer", "max_sequences": 1}

@@ -143,7 +143,7 @@ def edge(devices):
     """Return small computers with a processor of 8 cores, joined by a wireless network of 300 Mbit/s.
 
     A message takes half of the 7.5 ms of an all-reduce over one device (data/modelling/tiers.md). The drive
-    reads 1.5 GB/s, an estimate: the text that was read does not state it.
+    reads 1.5 GB/s, an estimate: the text that we read does not state it.
     """
     device = {
         "name": "laptop",

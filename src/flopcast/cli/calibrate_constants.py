@@ -85,7 +85,7 @@ def _fitted(paths: tuple[str, ...], watch: OfRuns) -> "Fitted":
                 others[0],
                 "tables of offloaded training only",
                 "their constants are in a file of their own",
-                "fit on this table in a command of its own",
+                "fit on this table in a separate command",
             )
         return fit_offload([run for path in of_offload for run in read_offload_runs(Path(path))])
     return fit_runs(PublishedTables(paths, watch).predicted)

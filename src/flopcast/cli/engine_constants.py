@@ -29,7 +29,7 @@ def fitted_engines(
     from flopcast.lab.serving_runs.tables import read_serving_runs
 
     if others:
-        because, fix = "engines have constants of their own", "fit on this table in a command of its own"
+        because, fix = "engines have constants of their own", "fit on this table in a separate command"
         raise spec_error("--runs", others[0], "tables of serving only", because, fix)
     if out is not None:
         because = "the constants of an engine are in its file, catalog/engines/NAME.yaml"

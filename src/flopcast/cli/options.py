@@ -56,7 +56,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "batch": click.option(
         "--batch",
         type=click.IntRange(min=1),
-        help="Samples (of a decoder, sequences) of one step on all devices: the global batch of the plan.",
+        help="Global batch: samples (for a decoder, sequences) of one step on all devices.",
     ),
     "inference": click.option(
         "--inference", is_flag=True, help="Predict a forward pass alone, without gradients and optimizer."

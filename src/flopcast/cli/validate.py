@@ -17,7 +17,7 @@ from flopcast.errors import Problem, SpecError
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
 ALL_SUITES = (*SUITES, *OF_MEMORY)
-NEEDS_ALL = "constants are fitted on all of them, so that there is no result yet"
+NEEDS_ALL = "constants are fitted on all runs, so there is no result before the last one"
 EXAMPLES = """\b
 flopcast validate
 flopcast validate --suite paper --json
@@ -82,7 +82,7 @@ def command(
     - functional tests of Megatron-LM, with the memory that is allocated after a step
     - measured serving
     - training with the optimizer on the host or on drives
-    - models that are no decoders: timm, NeuSight, and those of ML.ENERGY and MLPerf Training
+    - models that are not decoders: timm, NeuSight, and those of ML.ENERGY and MLPerf Training
 
     Names of timm's files say on what they were measured, or --device, --precision and --software do.
 

@@ -1,6 +1,6 @@
 """`flopcast validate --runs` with tables whose columns are measured quantities.
 
-They hold serving, states outside the devices, models that are no decoders of tokens, or fused products.
+They hold serving, states outside the devices, models that are not decoders of tokens, or fused products.
 """
 
 from collections.abc import Mapping, Sequence
@@ -98,7 +98,7 @@ def print_offload(paths: Sequence[str], others: Sequence[str], judging: Judging,
 
 
 def print_graphs(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
-    """Print measured steps of models that are no decoders beside their predictions.
+    """Print measured steps of models that are not decoders beside their predictions.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def print_graphs(paths: Sequence[str], others: Sequence[str], judging: Judging, 
     }
     allowed = "--leave-one-model-out, --leave-one-generation-out or --no-constants"
     because = "efficiencies of kernels are fitted by family and device, and scores are text or JSON"
-    _check(paths, others, judging, ("models that are no decoders", *words), allowed, because)
+    _check(paths, others, judging, ("models that are not decoders", *words), allowed, because)
     runs = [run for path in paths for run in read_graph_runs(Path(path), judging.measured_on)]
     _print(score_runs(runs, words[judging.constants]), wants_json)
 
@@ -158,7 +158,7 @@ def _check(
             others[0],
             f"tables of {kind} only",
             f"{kind} has scores of its own",
-            "validate this table in a command of its own",
+            "validate this table in a separate command",
         )
     judging.check()
     if judging.sources or judging.constants not in words or judging.report is not None:

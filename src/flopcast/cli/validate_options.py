@@ -35,7 +35,7 @@ class Judging:
     """The constants for predictions of published runs: none, or fitted on other runs.
 
     `left_out` names a source to leave out, `chosen` are the constants whose options were given. At most one
-    may be chosen. `measured_on` says what a table of models that are no decoders does not say itself.
+    may be chosen. `measured_on` says what a table of models that are not decoders does not say itself.
     """
 
     left_out: str | None

@@ -130,7 +130,7 @@ class GraphAttention(AbstractTracedOperator):
     value_head_size : int, optional
         Elements of one row of values; by default `head_size`.
     causal : bool
-        Whether a query meets only keys up to its own place.
+        Whether a query attends only to keys up to its own position.
     """
 
     kind: Literal["graph_attention"] = "graph_attention"

@@ -137,7 +137,7 @@ def _problems_of_loading(job: Job, loading: Job, programs: Programs) -> tuple[Pr
             found.append(Problem(f"--to-plan: {name}", theirs, ours, because, f"set {name} to {ours}"))
     cut = [plan for plan in (old, new) if plan.expert_tensor_parallel > 1]
     if programs.expert_parameters is not None and cut:
-        because = "loading experts that ranks divide by tensor parallelism is not supported yet"
+        because = "loading experts that are sharded by tensor parallelism is not supported yet"
         found.append(
             Problem(
                 "--to-plan: expert_tensor_parallel",

@@ -78,7 +78,7 @@ def _accepted(given: dict[str, object], drafter: str, drafted: int, where: str) 
     """Return the tokens that a pass yields: as stated, from a probability, or as measured."""
     problems: list[Problem] = []
     if "accepted" in given and "acceptance" in given:
-        because = "each of them says how many tokens a pass yields"
+        because = "both words state how many tokens a pass yields"
         fix = "remove accepted or acceptance"
         allowed = "one of accepted and acceptance"
         problems.append(Problem("plan.accepted", given["accepted"], allowed, because, fix, where=where))

@@ -209,7 +209,7 @@ def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
     plan = job.plan.model_copy(update={"tensor_parallel": chosen})
     return job.model_copy(update={"plan": plan}), [
         *notes,
-        f"plan tp={chosen}, the fewest devices with room; flopcast search compares others",
+        f"plan tp={chosen}, the smallest degree at which the model fits; flopcast search compares others",
     ]
 
 

@@ -70,7 +70,7 @@ def best_group_division(job: Job, book: CurveBook) -> GroupDivision:
             job, book, "micro_batches", start, replicas, lambda parts: _with_micro_batches(job, parts)
         )
     allowed = "a plan without interleaved stages in which each stage, or each replica, runs on one group"
-    because = "only then can groups have more or fewer blocks, or micro-batches"
+    because = "only such a plan can give groups different numbers of blocks or of micro-batches"
     raise _refused(job.plan.short(), allowed, because, "change the degrees or the rank order of the plan")
 
 

@@ -141,7 +141,7 @@ class Space(StrictModel):
     )
     pipeline_parallel: Numbers = _degrees("pipeline_parallel", "pp", "default: every divisor")
     virtual_stages: Numbers = _degrees(
-        "virtual_stages", "vpp", "default: those that make chunks equal, and a few"
+        "virtual_stages", "vpp", "default: the numbers that give equal chunks, and a few others"
     )
     micro_batch: Numbers = _degrees("micro_batch", "mbs", "default: every divisor of a reasonable size")
     sequence_parallel: Annotated[tuple[bool, ...], BeforeValidator(words)] = Field(

@@ -154,7 +154,7 @@ class Sharding(StrictModel):
     unit_copies : tuple of str
         Passes over a gathered unit before it is used, as names of kinds of memory-bound operators.
     levels : tuple of str
-        Kinds of state that the software can share in groups of their own, as words of `plan.shards`:
+        Kinds of state that the software can shard over their own groups, as words of `plan.shards`:
         "secondary"; with a format of messages, "parameters:int8".
     single_tensors : SingleTensors or None
         What it costs if each large tensor is a message of its own under ZeRO-3; None if units are messages.

@@ -88,7 +88,7 @@ class LinkMatrix(StrictModel):
         a node of 8 devices, 1 if each device has a card of its own.
     order : tuple of int
         Rows in the order in which ranks fill nodes: the first ranks of a job run on the node of the first
-        number. Empty for the order of the rows.
+        number. By default (empty), ranks fill nodes in the order of the rows.
 
     Examples
     --------

@@ -27,9 +27,8 @@ class Placement(StrictModel):
     ----------
     kind : str
         What is placed. "optimizer": main weights and moments, which the host then updates. "gradients":
-        summed gradients; where the optimizer is placed, they go with it unless they have a place of their
-        own. "parameters": the shards of weights (ZeRO-3). "activations": what layers keep for the backward
-        pass.
+        summed gradients, by default in the same place as the optimizer. "parameters": the shards of
+        weights (ZeRO-3). "activations": what layers keep for the backward pass.
     tier : str
         Where it is placed: in the memory of the "host", on the "nvme" drives of the node, or in the
         "file_system" of the cluster.
@@ -71,11 +70,7 @@ def _placements(given: object) -> object:
         A truth value, or a word of another form.
     """
     if isinstance(given, bool):
-        raise ValueError(
-            "what is placed where, such as optimizer:host, and neither true nor false"
-            if given
-            else "nothing, or placements such as optimizer:host, and not false"
-        )
+        raise ValueError("none, or placements such as optimizer:host, not true or false")
     if isinstance(given, str):
         words = [word.strip() for word in given.split(",")]
         return () if words in ([""], ["none"]) else tuple(_of_word(word) for word in words)

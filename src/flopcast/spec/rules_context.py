@@ -72,7 +72,7 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: (
             f"a degree whose {first(parts(c))} parts divide sequence_length = {c.batch.sequence_length}"
         ),
-        because="all ranks have equally many tokens; in zigzag order, each has two parts of the sequence",
+        because="ranks have the same number of tokens; in zigzag order, each has two parts of the sequence",
         fix=lambda c: f"set context_parallel to {_most_ranks(c)}",
     ),
     Rule(

@@ -136,7 +136,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_parallel",
         holds=_groups_fit,
         allowed=lambda c: f"a divisor or a multiple of expert_groups = {_groups(c)[0]}",
-        because="the experts of a rank are part of one group, or fill several groups",
+        because="a rank holds a part of one group of experts, or several whole groups",
         fix=lambda c: f"set expert_parallel to {_common([_groups(c)[0], first(c.plans.expert_parallel)])}",
     ),
     Rule(

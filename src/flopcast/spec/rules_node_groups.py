@@ -62,7 +62,7 @@ RULES: tuple[Rule, ...] = (
         field="cluster.groups",
         holds=lambda c: len(set(_devices_per_node(c))) == 1,
         value=lambda c: " and ".join(map(str, _devices_per_node(c))) + " devices in a node",
-        allowed="groups whose nodes have equally many devices",
+        allowed="groups whose nodes have the same number of devices",
         because="nodes with different numbers of devices are not supported yet",
         fix=lambda c: f"change devices of every group to {_devices_per_node(c)[0]}",
     ),

@@ -110,7 +110,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: bool(_unsharded(c)) or not _unknown(c),
         value=_word,
         allowed=lambda c: f"words of stack.sharding.levels: {', '.join(c.stack.sharding.levels) or 'none'}",
-        because="the stack shares no other kinds of state in groups of their own",
+        because="the stack shards no other kinds of state over their own groups",
         fix=lambda c: _without(c, lambda one: one in _unknown(c)),
     ),
     Rule(

@@ -80,7 +80,7 @@ def _groups(given: object) -> object:
         A truth value, a word of another form, or a kind that is named twice.
     """
     if isinstance(given, bool):
-        raise ValueError(_fault("a truth value names no kind of state", EXAMPLE))
+        raise ValueError(_fault("true and false are not kinds of state", EXAMPLE))
     found = given
     if isinstance(given, str):
         words = [word.strip() for word in given.split(",")]

@@ -24,8 +24,8 @@ class SlowPart(StrictModel):
     ----------
     kind : str
         "device": all kernels of the device. "host": all work of the host of a node, such as launching
-        kernels. "link": what a device sends and receives outside its scale-up domain, or, with the name of
-        a network tier in its place, through that tier.
+        kernels. "link": what a device sends and receives outside its scale-up domain. The name of a network
+        tier: what a device sends and receives through this tier.
     index : int
         Number of the device or, for a host, of the node. Devices are numbered as ranks are, from 0.
     speed_fraction : float

@@ -1,7 +1,7 @@
 """ATOM (arXiv:2403.10504): peers that swap whole layers, against a pipeline over slow links.
 
 Each peer trains the whole model, whose layers and optimizer states are in the memory of its host. Up to 20
-times the efficiency of decentralised pipelines is published. The text that was read does not state models,
+times the efficiency of decentralised pipelines is published. The text that we read does not state models,
 devices and bandwidths of that ratio. Here: GPT-3 2.7B on four peers with an RTX 3090 each, sequences of
 2,048 tokens, recomputation, links of 10 Mbit/s to 1 Gbit/s. The rare exchange of weights of ATOM's peers
 takes no time here, because they do not wait for it.

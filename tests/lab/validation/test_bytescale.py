@@ -1,6 +1,6 @@
 """ByteScale (arXiv:2502.21231): sequences of up to 2,048K tokens, shared by their length, against a mesh.
 
-The text that was read states neither the lengths, the batch, the memory of a rank nor the cluster behind
+The text that we read states neither the lengths, the batch, the memory of a rank nor the cluster behind
 "up to 7.89x". All of them are chosen here: 16 % of the tokens are in sequences of more than 128K.
 """
 

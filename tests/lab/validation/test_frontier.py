@@ -1,6 +1,6 @@
 """Megatron-DeepSpeed on Frontier (arXiv:2312.12705): parts of the peak, tensor parallelism, weak scaling.
 
-The text that was read states the parts of the peak alone. Plans and batches are chosen: TP 2 for 22B (found
+The text that we read states the parts of the peak alone. Plans and batches are chosen: TP 2 for 22B (found
 by search), TP 4 and 16 stages for 175B, TP 8 and 64 stages for one trillion parameters, with 640 and 1600
 sequences for each replica. FLOP count recompute, as the software prints them. Nothing is fitted: no kernel
 of an MI250X was measured, so that matrix products reach 0.6 of the peak of the data sheet.

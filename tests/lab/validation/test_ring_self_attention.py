@@ -1,6 +1,6 @@
 """Ring self-attention (arXiv:2105.13120) on P100 of 16 GB: memory, largest batch and longest sequence.
 
-The text that was read states neither the model nor the stages of the table. BERT Large on eight stages with
+The text that we read states neither the model nor the stages of the table. BERT Large on eight stages with
 eight micro-batches is chosen: with 3 layers on a stage, the memory that grows with the square of the length
 is that of 16 heads. Stages keep their whole outputs, as Megatron-LM did before 2022, whose code the paper
 compares with. Chosen as well: BERT Base without stages for the largest sizes, as 12 ranks are the most that

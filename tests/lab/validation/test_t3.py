@@ -2,7 +2,7 @@
 
 A sub-layer is a product, the scatter of its result, which overlaps it tile by tile, and the gather that
 follows. Stated: 80 units at 1.4 GHz, 1 TB/s of memory, rings of 150 GB/s in both directions together with
-500 ns, the models and their degrees. Chosen, as the text that was read does not state them: 1,024 FLOP a
+500 ns, the models and their degrees. Chosen, as the text that we read does not state them: 1,024 FLOP a
 cycle and unit, with the efficiency of products on V100; the published hidden sizes of the models; and the
 tokens of a micro-batch, 16,384 for Mega-GPT-2, 8,192 for T-NLG and 2,048 for the others.
 """

@@ -1,6 +1,6 @@
 """ZeRO-Infinity (arXiv:2104.07857) on DGX-2: what fits where, the rate of a device, and how it scales.
 
-The text that was read states neither shapes nor micro-batches. Chosen here: one trillion parameters are 310
+The text that we read states neither shapes nor micro-batches. Chosen here: one trillion parameters are 310
 layers of 16384, with sequences of 1024 tokens, micro-batches of one sequence, and recomputed layers whose
 inputs are on the host. Rates count 8 FLOP for each parameter and token, recompute included.
 """

@@ -1,4 +1,4 @@
-"""Kernel classes of graphs that are no decoders, and the coordinates on which their efficiency depends.
+"""Kernel classes of graphs that are not decoders, and the coordinates on which their efficiency depends.
 
 Answers: which tables make up the efficiency of a class, and which class shares the tables of another?
 Elsewhere: the rows that are priced (kernel_rows.py), the seconds (efficiency.py), the fitted numbers

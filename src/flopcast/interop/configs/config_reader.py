@@ -265,7 +265,7 @@ class ConfigReader:
             self.fault("world size", allowed, because, fix, "is not in the file")
             return share
         if devices % share:
-            allowed = f"tensor · pipeline · context parallel that divides the {devices} devices"
+            allowed = f"tensor × pipeline × context parallelism that divides the {devices} devices"
             because = f"a replica needs {share} ranks, and every rank belongs to a replica"
             fix = f"use a multiple of {share} devices, --gpus N"
             self.fault(shared, allowed, because, fix, "" if self.has(shared) else f"multiply to {share}")

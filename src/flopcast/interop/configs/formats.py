@@ -173,7 +173,7 @@ def known_kind(kind: str | None, document: Document) -> str:
     from flopcast.interop.serving.sources import DESCRIPTIONS  # only a fault needs its names
 
     allowed = ", ".join(["megatron", *KINDS, *DESCRIPTIONS])
-    because = "flopcast reads no other format" if name else "its keys are those of no known format"
+    because = "flopcast reads no other format" if name else "its keys match no format that flopcast knows"
     where = "argument --kind" if name else document.where(())
     near = difflib.get_close_matches(str(name), [*KINDS, *DESCRIPTIONS], n=1)
     fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {_most_signs(document)}"

@@ -97,7 +97,7 @@ def _flags(training: TrainingCommand, name: str) -> Arguments:
     if training.others:
         others = ", ".join(map(str, training.others))
         flags.assume(
-            f"of several training commands, the one in {name}:{line} is read, not those in line {others}"
+            f"flopcast reads the training command in {name}:{line}, and ignores those in line {others}"
         )
     return flags
 

@@ -96,7 +96,7 @@ def _exchange(builder: JobBuilder, context: str) -> None:
 
 def _undivided(builder: JobBuilder, ranks: int, share: int) -> None:
     flag = builder.arguments.first("--tensor-model-parallel-size", PIPELINE)
-    allowed = f"tensor · pipeline · context parallel that divides the {ranks} ranks"
+    allowed = f"tensor × pipeline × context parallelism that divides the {ranks} ranks"
     because = f"a replica needs {share} ranks, and every rank belongs to a replica"
     builder.arguments.fault(flag, share, allowed, because, f"use a multiple of {share} devices, --gpus N")
 

@@ -150,7 +150,7 @@ def _layout(builder: JobBuilder, stages: int) -> None:
         because = "each letter is a layer, each bar ends a chunk"
         args.fault(LAYOUT, text, allowed, because, f"remove {LAYOUT}")
     elif len(held) % stages:
-        because = f"{PIPELINE} {stages} stages take equally many chunks"
+        because = f"{PIPELINE} {stages} stages have the same number of chunks each"
         args.fault(
             LAYOUT,
             f"{len(held)} chunks",

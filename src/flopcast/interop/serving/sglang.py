@@ -144,7 +144,7 @@ def _read_drafting(reader: LaunchReader, entry: str | None) -> None:
     draft, path = drafter, "speculative-draft-model-path"
     if drafter == "eagle" and not reader.has(path) and entry and catalog.model(entry).mtp:
         draft = "mtp"
-        reader.assume("the model's modules of multi-token prediction draft, as no draft model is named")
+        reader.assume("no draft model is named, so the MTP modules of the model draft tokens")
     elif drafter == "model":
         draft = draft_model(reader, path)
     tree = reader.count("speculative-eagle-topk") > 1

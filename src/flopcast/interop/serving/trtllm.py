@@ -84,7 +84,7 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
     if reader.has(cut) and not reader.has(key):
         degree = max(ranks // reader.count(cut), 1)
     if ranks % degree or (reader.has(cut) and reader.count(cut) * degree != ranks):
-        because = f"ranks that hold experts and ranks that cut them multiply to the {ranks} ranks"
+        because = f"expert parallelism × the tensor parallelism of experts must equal the {ranks} ranks"
         reader.contradiction(key, "tensor-parallel-size", because, ranks)
     elif degree > 1 and has_experts(entry) is False:
         reader.remove(key, "1 for a model without experts", f"{entry} has no experts")

@@ -113,8 +113,8 @@ def _derive(entry: Replacement, device: Device, forward: Curve, relative: Mappin
         made,
         table=made.table + shift,
         evidence=CurveEvidence(
-            source=f"{entry.why}: own forward × backward/forward of {relative[entry.name].owner},"
-            f" through one training trace (shift {shift:+.2f})",
+            source=f"{entry.why}: the forward curve of the device × backward/forward of"
+            f" {relative[entry.name].owner}, shifted by {shift:+.2f} to match one training trace",
             rows=1,
             rejected=0,
             relative_error=max(0.1, relative[entry.name].evidence.relative_error),

@@ -175,7 +175,7 @@ def _module_file(cache: str) -> PeerFile:
         measured_s=core_s,
         on_device=_with_queries,
         belongs=is_word(f"kv_cache_dtype={CACHES[cache]}"),
-        faults={"no module like it was timed with a short cache": lambda r: np.isnan(shortest_s(r))},
+        faults={"no similar module was timed with a short cache": lambda r: np.isnan(shortest_s(r))},
         remark=f"{CACHES[cache]} cache, modules of DeepSeek-V3 without all but their cores",
     )
 

@@ -1,4 +1,4 @@
-"""Facts of models that are no decoders: which kernels a sample needs, counted from their code.
+"""Facts of models that are not decoders: which kernels a sample needs, counted from their code.
 
 Answers: which operators of which sizes does a model run for one sample?
 Elsewhere: how software runs them (kernels.py), the script that counts them (tests/timm_facts.py).

@@ -1,4 +1,4 @@
-"""A measured run of a model that is no decoder of tokens, and its prediction.
+"""A measured run of a model that is not a decoder of tokens, and its prediction.
 
 Answers: what was measured of a run, which graph ran on which device, how far is the prediction?
 Elsewhere: the tables that hold runs (tables.py), predicting them (score.py).

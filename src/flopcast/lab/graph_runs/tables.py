@@ -1,4 +1,4 @@
-"""Tables of measured models that are no decoders, recognised by their headers.
+"""Tables of measured models that are not decoders, recognised by their headers.
 
 Answers: which runs does a file hold?
 Elsewhere: the rows of each table (timm.py), how well they are predicted (score.py).

@@ -93,7 +93,7 @@ def _job(block: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[ServingJob |
     if system not in ENGINES:
         compressed = "compressed" in system
         return None, (
-            "a KV cache of 4 bits is not supported outside the device"
+            "a 4-bit KV cache outside the device is not supported"
             if compressed
             else f"system = {system} has no engine in the catalogue"
         )
