@@ -97,7 +97,7 @@ class Overlap(StrictModel):
         sizes = {len(each) for each in given}
         if len(sizes) > 1:
             because = "each share of the device has a speed of each kernel"
-            raise ValueError(f"three lists of one length; because {because}; fix: give equal numbers")
+            raise ValueError(f"three lists of the same length; because {because}; fix: give equal lengths")
         return self
 
 

@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (len(c.batch.documents) <= 1) | (_document_parts(c) == 0),
         value=lambda c: f"documents of {', '.join(map(str, sorted(set(c.batch.documents))[:4]))} tokens",
         allowed=lambda c: f"multiples of {first(parts(c))} tokens where ranks share sequences",
-        because="every rank gets as many tokens of each document, padded to this multiple",
+        because="each document is padded to this multiple and divided evenly over ranks",
         fix="change documents to such lengths, or set context_parallel to 1",
     ),
     Rule(

@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _allocates_needlessly(c.checkpoint),
         value=lambda c: c.checkpoint.staging if c.checkpoint else "",
         allowed="nothing with method: synchronous",
-        because="training waits for the write, and nothing is kept in the memory of the host",
+        because="training waits for the write, so the host memory keeps no copy",
         fix="remove checkpoint.staging",
     ),
 )

@@ -99,7 +99,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_tensor_parallel",
         holds=lambda c: not _experts(c) or ~_cut_otherwise(c),
         allowed=lambda c: f"1, or the value of tensor_parallel, {first(c.plans.tensor_parallel)}",
-        because="experts on other numbers of ranks than one or tensor_parallel are not supported yet",
+        because="sharding an expert over a part of the tensor-parallel ranks is not supported yet",
         fix=lambda c: f"set expert_tensor_parallel to {first(c.plans.tensor_parallel)}",
     ),
     Rule(

@@ -47,7 +47,7 @@ RULES: tuple[Rule, ...] = (
             | c.structure.sequence_parallel
         ),
         allowed="none without sequence_parallel",
-        because="the messages that overlap products in parts are those of sequence parallelism",
+        because="only the gathers and scatters of sequence parallelism overlap with products",
         fix="set sequence_parallel to true, or stack.tensor_overlap to none",
     ),
 )

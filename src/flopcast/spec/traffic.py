@@ -131,7 +131,7 @@ class Traffic(StrictModel):
             raise ValueError(f"{allowed}; because {because}; fix: remove rate_per_s or concurrency")
         given = any(each is not None for each in (value, rate, info.data.get("trace")))
         if not given and {"rate_per_s", "trace"} <= set(info.data):  # else they are refused already
-            because = "one of them says when requests arrive"
+            because = "requests need times of arrival"
             raise ValueError(f"{allowed}; because {because}; fix: write rate=4/s")
         return value
 

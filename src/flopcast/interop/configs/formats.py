@@ -211,7 +211,7 @@ def _has(data: object, sign: str) -> bool:
 
 def _ambiguous(document: Document, names: str) -> Problem:
     return _fault(
-        document, "format", names, "a file that only one format fits", "its keys are those of both"
+        document, "format", names, "a file whose keys match only one format", "its keys match both"
     )
 
 

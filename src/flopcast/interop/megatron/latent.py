@@ -32,7 +32,7 @@ def read_latents(builder: JobBuilder, mixer: Path, heads: int) -> None:
         builder.put((*mixer, field), args.count(flag, usual), flag)
     for flag in ASIDE:
         if args.has(flag):
-            args.assume(f"{flag} has no effect: latent attention has sizes of its own", flag)
+            args.assume(f"{flag} has no effect: latent attention has separate sizes", flag)
     if not args.has("--qk-layernorm"):
         args.assume("latents are counted with their norms, as with --qk-layernorm", MLA)
     if not args.has("--disable-bias-linear"):
