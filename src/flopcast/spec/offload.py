@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
+from flopcast.spec.written_lists import entries_of
 from flopcast.strict_model import StrictModel
 
 Kind = Literal["optimizer", "gradients", "parameters", "activations"]
@@ -71,14 +72,7 @@ def _placements(given: object) -> object:
     """
     if isinstance(given, bool):
         raise ValueError("none, or placements such as optimizer:host, not true or false")
-    if isinstance(given, str):
-        words = [word.strip() for word in given.split(",")]
-        return () if words in ([""], ["none"]) else tuple(_of_word(word) for word in words)
-    if isinstance(given, Mapping):
-        return tuple(_of_entries(given))
-    if isinstance(given, (list, tuple)):
-        return tuple(_of_word(each) if isinstance(each, str) else each for each in given)
-    return given
+    return entries_of(given, _of_word, _of_entries)
 
 
 def _of_word(word: str) -> dict[str, object]:

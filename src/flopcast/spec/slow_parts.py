@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from flopcast.spec.written_lists import entries_of
 from flopcast.strict_model import StrictModel
 
 DEVICE, HOST, LINK = "device", "host", "link"
@@ -66,14 +67,7 @@ def _parts(given: object) -> object:
     ValueError
         A word of another form.
     """
-    if isinstance(given, str):
-        words = [word.strip() for word in given.split(",")]
-        return () if words in ([""], ["none"]) else tuple(_of_word(word) for word in words)
-    if isinstance(given, Mapping):
-        return tuple(_of_entries(given))
-    if isinstance(given, (list, tuple)):
-        return tuple(_of_word(each) if isinstance(each, str) else each for each in given)
-    return given
+    return entries_of(given, _of_word, _of_entries)
 
 
 def _of_word(word: str) -> dict[str, object]:

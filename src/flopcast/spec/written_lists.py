@@ -1,0 +1,36 @@
+"""Lists that a user writes as words, as a mapping or as a list.
+
+Answers: which entries does "optimizer:host,activations:nvme", or a YAML list of the same, consist of?
+Elsewhere: what an entry means (offload.py, slow_parts.py).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+
+def entries_of(
+    given: object,
+    of_word: Callable[[str], object],
+    of_mapping: Callable[[Mapping[object, object]], Iterable[object]],
+) -> object:
+    """Return the entries of a list as a tuple; anything else unchanged.
+
+    Parameters
+    ----------
+    given : words separated by commas, where "" and "none" are no entries, a mapping, or a list
+    of_word, of_mapping : the entry that a word stands for, and the entries of a mapping
+
+    Examples
+    --------
+    >>> entries_of("host, nvme", str.upper, list), entries_of("none", str.upper, list)
+    (('HOST', 'NVME'), ())
+    >>> entries_of([{"kind": "host"}, "nvme"], str.upper, list), entries_of(3, str.upper, list)
+    (({'kind': 'host'}, 'NVME'), 3)
+    """
+    if isinstance(given, str):
+        words = [word.strip() for word in given.split(",")]
+        return () if words in ([""], ["none"]) else tuple(of_word(word) for word in words)
+    if isinstance(given, Mapping):
+        return tuple(of_mapping(given))
+    if isinstance(given, (list, tuple)):
+        return tuple(of_word(each) if isinstance(each, str) else each for each in given)
+    return given
