@@ -73,7 +73,7 @@ def _answer(report: Report) -> list[str]:
         f"rate      {show(metrics.tokens_per_s, f'{job.batch_unit}/s')},"
         f" {show(metrics.device_tokens_per_s, f'{job.batch_unit}/s')} per device",
         f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.device_flop_per_s / 1e12:.0f} TFLOP/s per"
-        f" device, masked attention counted in full; HFU {metrics.hfu_ratio:.1%})",
+        f" device{job.flop_note}; HFU {metrics.hfu_ratio:.1%})",
         *_needs(report.memory),
     ]
     lines[2:2] = trained_lines(job)

@@ -189,11 +189,7 @@ class Report(Summarised):
         rows: list[tuple[Cell, ...]] = [
             ("step", seconds(self.step_time_s), f"90 %: {low} to {high}"),
             ("rate", rate(self.metrics.tokens_per_s, unit), f"{per_device} per device"),
-            (
-                "MFU",
-                share(self.metrics.mfu_ratio),
-                f"{attained} per device, masked attention counted in full",
-            ),
+            ("MFU", share(self.metrics.mfu_ratio), f"{attained} per device{self.job.flop_note}"),
             ("memory", size(self.memory.expected_bytes), f"{need}: {self.memory.device_verdict}"),
             *(
                 (tier.label, size(tier.expected_bytes), f"{tier.need}: {tier.verdict}")

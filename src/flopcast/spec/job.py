@@ -88,6 +88,11 @@ class Job(StrictModel):
         return self.model.adapters is not None or samples is not None
 
     @property
+    def flop_note(self) -> str:
+        """Return how the FLOP of a report count masked attention; "" for a model of samples, which has none."""
+        return ", masked attention counted in full" if self.batch_unit == "tokens" else ""
+
+    @property
     def batch_text(self) -> str:
         """Return the lengths of the batch's sequences as text; a model of samples has none."""
         text = self.batch.text()

@@ -104,8 +104,7 @@ def _rates(report: Report) -> tuple[Tile, ...]:
         (
             "MFU",
             markup(share(metrics.mfu_ratio)),
-            f"{attained} TFLOP/s per device, masked attention counted in full;"
-            f" HFU {markup(share(metrics.hfu_ratio))}",
+            f"{attained} TFLOP/s per device{report.job.flop_note}; HFU {markup(share(metrics.hfu_ratio))}",
         ),
     )
 
