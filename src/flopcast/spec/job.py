@@ -89,7 +89,7 @@ class Job(StrictModel):
 
     @property
     def flop_note(self) -> str:
-        """Return how the FLOP of a report count masked attention; "" for a model of samples, which has none."""
+        """Return how reports count the FLOP of masked attention; "" for a model of samples."""
         return ", masked attention counted in full" if self.batch_unit == "tokens" else ""
 
     @property
