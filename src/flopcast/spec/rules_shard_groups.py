@@ -96,6 +96,12 @@ def _has_experts(case: Case) -> bool:
     return any(isinstance(block.feed_forward, Experts) for block in case.model.blocks)
 
 
+def _levels(case: Case) -> str:
+    """Return what a stack has, or that others have more."""
+    listed = ", ".join(case.stack.sharding.levels)
+    return f"words of stack.sharding.levels: {listed or 'none; others, such as deepspeed-zero, have some'}"
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.shards",
@@ -109,7 +115,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.shards",
         holds=lambda c: bool(_unsharded(c)) or not _unknown(c),
         value=_word,
-        allowed=lambda c: f"words of stack.sharding.levels: {', '.join(c.stack.sharding.levels) or 'none'}",
+        allowed=_levels,
         because="the stack shards no other kinds of state over their own groups",
         fix=lambda c: _without(c, lambda one: one in _unknown(c)),
     ),
