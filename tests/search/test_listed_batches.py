@@ -20,5 +20,5 @@ def test_plans_are_not_screened_for_micro_batches_of_one_of_them():
 def test_several_plans_are_not_lowered_with_micro_batches_that_differ():
     plans = batch_plans([Plan(dp=8, gbs=16), Plan(dp=4, tp=2, gbs=8)])
 
-    with pytest.raises(InternalError, match="one plan at a time"):
+    with pytest.raises(InternalError, match="for several plans at once"):
         lower(JOB.model, plans, JOB.batch)
