@@ -24,7 +24,7 @@ WAYS = (  # kind of score, option of the command, choice of constants
     ("fitted", "", "catalogue"),
     ("families left out", "--leave-one-model-out", "family"),
     ("device left out", "--leave-one-generation-out", "device"),
-    ("never fitted", "--no-constants", "none"),
+    ("development: priors alone", "--no-constants", "none"),
 )
 HEADINGS = ("table", "score", "rows", "median", "mean", "p90", "bias", "inside 90 %")
 TEXT = """# Accuracy of models that are not decoders

@@ -49,7 +49,7 @@ def print_serving(paths: Sequence[str], others: Sequence[str], judging: Judging,
     Raises
     ------
     SpecError
-        Other tables are given together with tables of serving, or sources are to be left out.
+        Tables of another kind are given too, or the options leave a source out.
     """
     from flopcast.lab.serving_runs.score import Constants, score_runs
     from flopcast.lab.serving_runs.tables import read_serving_runs
@@ -75,7 +75,7 @@ def print_offload(paths: Sequence[str], others: Sequence[str], judging: Judging,
     Raises
     ------
     SpecError
-        Other tables are given together with these, or generations of devices are to be left out.
+        Tables of another kind are given too, or the options choose constants that do not exist for these.
     """
     from flopcast.lab.offload_runs.score import OF_DATA_SHEETS, Constants, score_runs
     from flopcast.lab.offload_runs.tables import read_offload_runs
@@ -103,7 +103,7 @@ def print_graphs(paths: Sequence[str], others: Sequence[str], judging: Judging, 
     Raises
     ------
     SpecError
-        Other tables are given together with these, or a source is to be left out.
+        Tables of another kind are given too, or the options leave a source out.
     """
     from flopcast.lab.graph_runs.score import Constants, score_runs
     from flopcast.lab.graph_runs.tables import read_graph_runs

@@ -20,7 +20,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.link_matrix import LinkMatrix
 from flopcast.spec.plan import Plan
 
-Axis = tuple[str, bool]  # of a group, and whether each of its ranks sends to all others
+Axis = tuple[str, bool]  # the axis of a group; whether each of its ranks sends to all others
 
 
 def node_of_ranks(ranks: int, cluster: Cluster) -> Integers:

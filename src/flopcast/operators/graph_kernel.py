@@ -47,7 +47,7 @@ class GraphKernel(AbstractOperator):
 
     @property
     def output_bytes(self) -> Counts:
-        """Return bytes of what the forward kernel writes."""
+        """Return the number of bytes that the forward kernel writes."""
         return self.written * ELEMENT_BYTES[self.dtype]
 
     def work(self) -> Work:

@@ -1,4 +1,4 @@
-"""`num_layers` of a job file: the number of blocks of a model of the catalogue whose blocks are equal.
+"""`num_layers` in a job file, which sets the number of blocks of a catalogue model with equal blocks.
 
 Elsewhere: all other changes of a model (job_files.py).
 """

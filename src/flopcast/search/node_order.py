@@ -3,8 +3,8 @@
 Answers: on which node should each group of consecutive ranks run, and how much faster is the step then?
 Elsewhere: the matrix (spec/link_matrix.py), which pairs of nodes messages cross (cost/crossed_links.py).
 
-An order is estimated from the seconds that the messages of each axis occupy links in the simulated step:
-they grow with the inverse of the speed of the slowest ring of a stage, and of every transfer between
+To estimate an order, we take the seconds for which the messages of each axis occupy links in the simulated
+step. They grow with the inverse of the speed of the slowest ring of a stage, and of every transfer between
 stages. A stage that begins its reduction early can lose the time that it would wait for the last stage.
 Starting from the default order and from chains of fast links, two nodes are exchanged, or one is
 moved, as long as the estimate falls. The best few orders are simulated exactly; the default order is one of

@@ -44,7 +44,7 @@ def _complete(case: Case) -> np.ndarray:
 
 
 def _completed(case: Case) -> str:
-    """Return the global batch of the lists."""
+    """Return the fix that sets the global batch to the sum over the lists of micro-batches."""
     if case.batch.ranks:
         return f"set global_batch to {_listed(case) * first(case.plans.micro_batch)}"
     each = first(case.plans.data_parallel * case.plans.micro_batch)

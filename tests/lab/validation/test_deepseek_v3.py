@@ -1,7 +1,7 @@
 """The published training of DeepSeek-V3 (arXiv:2412.19437) under its own plan; nothing is fitted to it.
 
-The report states degrees, batch, schedule, precision and what is recomputed: norms and up-projections of
-latent attention, and the activation functions of experts. It states 2.664 million hours of devices for
+The report states degrees, batch, schedule and precision. It says that norms, up-projections of latent
+attention and activation functions of experts are recomputed. It states 2.664 million hours of devices for
 14.8e12 tokens on 2,048 devices: 19.9 s for each step. How blocks are divided over stages is chosen: three
 on the first stage, two on the last.
 """

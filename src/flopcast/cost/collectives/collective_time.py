@@ -209,10 +209,10 @@ def _inner(index: int, cluster: Cluster) -> Tier | None:
 
 
 def two_steps(message_bytes: Floats, group: Group) -> tuple[tuple[Floats, Group], tuple[Floats, Group]]:
-    """Return bytes and ranks of the all-to-alls of a message in two steps: inside each domain, and between.
+    """Return bytes and ranks of the two all-to-alls of a message: inside each domain, then between domains.
 
-    In the second, each rank exchanges with those in the same place of other domains, and has as many bytes
-    for each rank of a domain less.
+    In the second step, each rank exchanges with the ranks in the same place of the other domains. Its bytes
+    are those of the first step, divided by the number of ranks in a domain.
     """
     alone = np.ones_like(group.nodes)
     near = Group(inside=group.inside, nodes=alone, depth=group.depth)

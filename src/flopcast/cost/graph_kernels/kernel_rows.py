@@ -37,7 +37,7 @@ def kernel_rows(
     moved_bytes: Floats,
     **coordinates: Counts,
 ) -> KernelRows:
-    """Return rows of one class, or of one class each; coordinates that are not given are 0 in log2.
+    """Return rows of kernels, all of one class or each with its class; omitted coordinates have log2 = 0.
 
     >>> rows = kernel_rows("copy", np.zeros(1, dtype=int), np.ones(1), 0.0, np.array([8e6]))
     >>> rows.moved_bytes.tolist(), rows.coordinates.shape

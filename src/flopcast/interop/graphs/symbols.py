@@ -123,7 +123,7 @@ class Symbols:
         Raises
         ------
         SpecError
-            Names without a size, or sizes for names that the file does not have.
+            A name has no size, or the file does not have a name that a size is given for.
         """
         problems = [
             Problem(

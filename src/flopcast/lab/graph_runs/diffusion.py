@@ -259,8 +259,13 @@ def _ends(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> None:
         scale = 2.0**halvings
         times = max(1.0, frames / min(scale, model.frames))
         pixels = height * side / scale**2
-        sketch.decoder(
-            images=batch * times, channels=(channels, channels), pixels=pixels, window=model.window, calls=7
+        sketch.convolution(
+            decodes=True,
+            images=batch * times,
+            channels=(channels, channels),
+            pixels=pixels,
+            window=model.window,
+            calls=7,
         )
         sketch.one_pass("group_norm", batch * times * pixels * channels, row=2.0**16, calls=7)
         sketch.one_pass("elementwise", batch * times * pixels * channels, calls=7)

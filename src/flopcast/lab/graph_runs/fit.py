@@ -74,7 +74,7 @@ class Fitted:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Prepared:
-    """What does not change while numbers are fitted."""
+    """The data of a fit, which stay the same while it changes the efficiencies."""
 
     observed: Observed
     compute: Design

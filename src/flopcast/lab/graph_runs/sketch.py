@@ -66,33 +66,13 @@ class Sketch:
         pixels: Number,
         window: Number,
         calls: Number = 1.0,
+        decodes: bool = False,
     ) -> None:
-        """Add convolutions of images with all channels in each pixel."""
-        kind = "convolution" if window > 1 else "pixel_convolution"
-        self._convolution(f"{kind}.channels_last", images, channels, pixels, window, calls)
-
-    def decoder(
-        self,
-        *,
-        images: Number,
-        channels: tuple[Number, Number],
-        pixels: Number,
-        window: Number,
-        calls: Number = 1.0,
-    ) -> None:
-        """Add convolutions of a decoder of latents: of images, or of volumes."""
-        kind = "decoder_convolution" if window < VOLUME else "volume_convolution"
-        self._convolution(kind, images, channels, pixels, window, calls)
-
-    def _convolution(
-        self,
-        kind: str,
-        images: Number,
-        channels: tuple[Number, Number],
-        pixels: Number,
-        window: Number,
-        calls: Number,
-    ) -> None:
+        """Add convolutions of images with all channels in each pixel, or of a decoder of latents."""
+        if decodes:
+            kind = "decoder_convolution" if window < VOLUME else "volume_convolution"
+        else:
+            kind = "convolution.channels_last" if window > 1 else "pixel_convolution.channels_last"
         within, without = channels
         depth = within * window
         elements = images * pixels * (within + without) + depth * without

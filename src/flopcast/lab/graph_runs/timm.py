@@ -1,4 +1,4 @@
-"""Step times of timm: CNNs and vision transformers, in inference and in training.
+"""Step times of timm's CNNs and vision transformers in inference and training.
 
 Source: data/graphs/timm_*.csv.gz; on GitHub huggingface/pytorch-image-models, results/. One row is one
 model on one device; its batch was halved until it fitted. The name of a file says the rest:

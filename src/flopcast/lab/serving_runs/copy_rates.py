@@ -107,7 +107,7 @@ class _Batch:
         )
 
     def error(self, rates: Rates) -> float:
-        """Return the relative error of the throughput with these rates."""
+        """Return the relative error of the throughput that these rates predict."""
         weights, caches, unpack = (
             UNFITTED[name] / rates.get(name, UNFITTED[name])
             for name in ("weight_fraction", "cache_fraction", "unpack_fraction")
