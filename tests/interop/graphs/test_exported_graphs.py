@@ -125,6 +125,11 @@ def test_open_sizes_are_asked_for_by_name_and_given_ones_are_used():
         read({"length": 7, "wide": 3})
 
 
+def test_sizes_without_an_exported_graph_are_refused():
+    with pytest.raises(SpecError, match="nothing else has open sizes"):
+        job("llama-3-8b", gpus=8, size={"batch": 4})
+
+
 def test_missing_shapes_are_inferred_from_a_copy_without_weights():
     nodes = [node("Gemm", "x w", "h", transB=1), node("Relu", "h", "y")]
     weights = [weight("w", 300, 8, values=b"\1" * 9600)]
