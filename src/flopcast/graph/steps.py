@@ -146,7 +146,6 @@ def _pass(known: Lowering, node: GraphNode) -> Made:
     return fields, keeps
 
 
-BIASED = ("linear", "matmul", "convolution", "transposed_convolution")
 FAMILIES = ("reduction", "normalisation", "pooling", "movement", "gather", "scatter", "sort", "scan",
             "transform", "unknown")  # fmt: skip
 
