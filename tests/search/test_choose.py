@@ -4,6 +4,7 @@ import pytest
 from all_cases import all_cases
 from conftest import described_model, make_job
 
+import flopcast
 from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.errors import InfeasibleError, SpecError
 from flopcast.files.yaml_text import Document
@@ -271,3 +272,12 @@ def test_a_model_of_very_many_entries_needs_the_whole_plan():
     with pytest.raises(SpecError, match="at most 32 where a plan is chosen"):
         make_job(model=model, plan="auto gbs=64")
     assert len(make_job(model=model, plan="dp=8 gbs=64 precision=fp16").model.blocks) == 33
+
+
+def test_a_plan_is_chosen_for_slow_parts_as_if_all_were_equal():
+    equal = flopcast.job("llama-3-8b", gpus=16)
+    slow = flopcast.job("llama-3-8b", gpus=16, slow="device=3:0.8")
+
+    assert slow.plan == equal.plan
+    assert "the plan is chosen as if all parts of the machine had equal speeds" in slow.assumptions
+    assert flopcast.predict(slow).step_time_s > flopcast.predict(equal).step_time_s

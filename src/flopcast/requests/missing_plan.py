@@ -44,11 +44,11 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     """
     from flopcast.library.curves import load_book  # what only a choice needs is loaded for a choice
     from flopcast.search.default_plan import NoPlanFitsError, choose
-    from flopcast.search.equal_parts import CHOSEN, of_parts
+    from flopcast.search.equal_parts import CHOSEN, of_parts, with_equal_parts
     from flopcast.search.usual_training import batch_assumed
 
     try:
-        choice = choose(job, fixed, load_book(job.cluster))
+        choice = choose(with_equal_parts(job), fixed, load_book(job.cluster))
     except NoPlanFitsError as error:
         from flopcast.requests.changes_that_fit import advice
 

@@ -27,3 +27,12 @@ def of_parts(job: Job) -> Problem | None:
             fix = f"remove {field}, or give a whole plan and add --node-order"
             return Problem(field, size, "none in a search over plans", UNSUPPORTED, fix)
     return None
+
+
+def with_equal_parts(job: Job) -> Job:
+    """Return the job on a machine without slow parts and measured links, as plans are compared."""
+    if of_parts(job) is None:
+        return job
+    tiers = tuple(tier.model_copy(update={"links": None}) for tier in job.cluster.tiers)
+    cluster = job.cluster.model_copy(update={"tiers": tiers})
+    return job.model_copy(update={"cluster": cluster, "site": job.site.model_copy(update={"slow": ()})})
