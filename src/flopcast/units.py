@@ -10,6 +10,7 @@ import math
 import re
 
 Number = int | float
+Hertz = float  # of a clock
 
 SUFFIXES: dict[str, tuple[str, ...]] = {
     "_flop_per_s": ("FLOP/s",),

@@ -30,7 +30,20 @@ def plain(value: Number) -> Number:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Lowering:
-    """What is known of the tensors of a graph while its operators become steps."""
+    """What is known of the tensors of a graph while its operators become steps.
+
+    Attributes
+    ----------
+    graph : OperatorGraph
+    with_gradient : frozenset of str
+        Tensors whose gradient the backward pass computes.
+    roots : mapping of str
+        For each view, the tensor whose memory it is.
+    of_batch : frozenset of str
+        Tensors that depend on an input of the graph, so that their size grows with the batch.
+    kept : set of str
+        Tensors that operators have kept so far; filled during lowering, so that each is counted once.
+    """
 
     graph: OperatorGraph
     with_gradient: frozenset[str]
@@ -66,7 +79,12 @@ class Lowering:
 
     @cached_property
     def readers(self) -> dict[str, list[tuple[GraphNode, str]]]:
-        """Return, for each tensor with memory, the operators through which its gradient comes back."""
+        """Return, for each tensor with memory, the operators through which its gradient comes back.
+
+        Each entry is an operator and the name by which it reads the tensor, which may be that of a view.
+        Weights are left out: their gradients are outputs of the backward pass and are added by the
+        optimizer.
+        """
         found: dict[str, list[tuple[GraphNode, str]]] = {}
         for node in self.graph.nodes:
             known = canonical(node)
@@ -81,7 +99,12 @@ class Lowering:
 
 
 def lowering(graph: OperatorGraph) -> Lowering:
-    """Return what is known of the tensors of a graph."""
+    """Return what is known of the tensors of a graph.
+
+    A tensor grows with the batch if any input of its operator does. An operator that writes in place, or
+    that flopcast does not know, may write the memory of a view; the tensor below the view then grows with
+    the batch too.
+    """
     roots = view_roots(graph)
     of_batch = set(graph.inputs)
     for node in graph.nodes:

@@ -17,7 +17,11 @@ from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedTensor:
-    """Memory that autograd keeps: a tensor of the graph or, if `tensor` is "", of the operator alone."""
+    """Memory that autograd keeps: a tensor of the graph or, if `tensor` is "", of the operator alone.
+
+    `role` says which tensor of the operator it is, in the form "input:0" or "output". Memory of the
+    operator alone is, for instance, the mask of a dropout or the log-sums of attention.
+    """
 
     tensor: str
     role: Role

@@ -22,7 +22,10 @@ MOST_RUNS = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """`count` equal parts of `period` operators each, from place `start` on."""
+    """`count` equal parts of `period` operators each, from place `start` on.
+
+    The run ends before place start + count · period.
+    """
 
     start: int
     period: int

@@ -43,7 +43,13 @@ class AdapterCache:
         return adapter == NONE or adapter in self._users or len(self._users) < self._slots
 
     def begin(self, request: int) -> bool:
-        """Take the adapter of a request into use and return whether it has to be loaded."""
+        """Take the adapter of a request into use and return whether it has to be loaded.
+
+        A request without an adapter (`NONE`) never loads one. An adapter that other running requests use,
+        or that is still in a slot without a user, costs nothing. Otherwise the adapter takes a slot, and
+        the idle adapter that was used least recently leaves if no slot is free. The caller makes sure that
+        one is free or idle (`EngineBatch.has_slot`), because adapters in use are never evicted.
+        """
         adapter = self._adapters[request]
         if adapter == NONE:
             return False
@@ -60,7 +66,11 @@ class AdapterCache:
         return True
 
     def end(self, request: int) -> None:
-        """Let go of the adapter of a request, which stays loaded until its slot is needed."""
+        """Note that a request has ended or was preempted.
+
+        Its adapter stays in its slot. If no other running request uses it, it becomes the idle adapter that
+        is evicted last.
+        """
         adapter = self._adapters[request]
         if adapter == NONE:
             return

@@ -131,7 +131,19 @@ def _begins(
 
 
 def draw(lengths: Lengths, size: int, generator: np.random.Generator) -> Integers:
-    """Return lengths drawn from a distribution: whole numbers of at least 1, shape (size,)."""
+    """Return lengths drawn from a distribution: whole numbers of at least 1, shape (size,).
+
+    Parameters
+    ----------
+    lengths : Lengths
+        What the traffic states: one length, a uniform range, a histogram with weights, or a log-normal
+        distribution. The mean of the log-normal distribution is `mean_tokens`, so that its median is lower
+        by the factor exp(-sigma² / 2).
+    size : int
+        Number of requests.
+    generator : numpy.random.Generator
+        Source of the random numbers. A fixed length uses none of them.
+    """
     if lengths.distribution == "uniform":
         return generator.integers(lengths.least_tokens, lengths.most_tokens, size, endpoint=True)
     if lengths.distribution == "histogram":

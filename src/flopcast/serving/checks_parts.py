@@ -13,7 +13,11 @@ BECAUSE = "serving on parts of other speeds is not supported yet"
 
 
 def of_parts(job: ServingJob) -> Iterator[Problem]:
-    """Yield slow parts, groups of unequal nodes and measured links."""
+    """Yield one problem for each description of unequal parts: slow parts, several groups, measured links.
+
+    A prediction of serving prices all instances on one kind of node. It would silently ignore these fields,
+    and the latencies would be those of the fast parts.
+    """
     if job.site.slow:
         words = ",".join(part.word() for part in job.site.slow)
         yield Problem("site.slow", words, "none for serving", BECAUSE, "remove site.slow")

@@ -18,7 +18,13 @@ FIELDS = {"host": "memory", "nvme": "nvme"}  # of a node, which describe a memor
 
 
 def of_peers(job: ServingJob) -> Iterator[Problem]:
-    """Yield what keeps weights from lying in the memory of devices next to those that serve."""
+    """Yield the reason why weights cannot lie in the memory of spare devices, if there is one.
+
+    Spare devices are those of the cluster that no instance uses. They must exist, be joined to those that
+    serve by the fastest links, and hold `peer_weight_fraction` of the weights of all replicas in the part
+    of their memory that the engine may use. Pools, pipeline stages and offload to the host are not
+    supported together with weights of peers.
+    """
     plan, spare, because = job.plan, job.cluster.num_devices - job.devices, ""
     if not plan.peer_weight_fraction:
         return
@@ -38,7 +44,12 @@ def of_peers(job: ServingJob) -> Iterator[Problem]:
 
 
 def of_streaming(job: ServingJob) -> Iterator[Problem]:
-    """Yield what an engine or a cluster cannot keep outside the devices."""
+    """Yield what an engine or a cluster cannot keep outside the devices.
+
+    The rules concern attention on the host (`host_computes`), the support of the engine for each placement
+    of the plan, and the memories that the cluster describes. Pools and pipeline stages are not supported
+    together with bytes outside the devices.
+    """
     plan, streaming = job.plan, job.engine.streaming
     if plan.host_computes is not None:
         yield from _of_host(job, streaming)
@@ -91,7 +102,11 @@ def _of_host(job: ServingJob, streaming: Streaming | None) -> Iterator[Problem]:
 
 
 def of_overfilled(job: ServingJob) -> Iterator[Problem]:
-    """Yield the memory outside the devices that is too small for weights and hidden states."""
+    """Yield the memory outside the devices that is too small for the bytes placed there.
+
+    The memory of a node is shared by its devices and holds weights and hidden states. The fix names the
+    largest fraction that fits.
+    """
     tier = serving_memory(job).overfilled
     if tier is None:
         return

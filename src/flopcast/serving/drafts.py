@@ -131,7 +131,12 @@ def _is_message(item: Item) -> bool:
 
 
 def joined_inputs(draft: Draft, deployment: Deployment, run: EnginePass) -> tuple[ServedLayer, ...]:
-    """Return the product that joins what a draft reads of the model that it drafts for."""
+    """Return the product that joins what a draft reads of the model that it drafts for.
+
+    Multi-token prediction concatenates two vectors of the hidden width for each token and EAGLE-3 three.
+    The product projects them to one vector; its columns are divided over tensor-parallel ranks. A draft
+    that is an independent model reads tokens alone, and the result is then empty.
+    """
     if not draft.inputs:
         return ()
     hidden, ranks = draft.model.hidden, deployment.tensor_parallel

@@ -191,7 +191,12 @@ class _Means:
         self._scale = shares * report.iteration_s / kernels_s  # what means leave out
 
     def component(self, name: str) -> Explanation:
-        """Return a component with its operators, the longest first."""
+        """Return a component with its operators, the longest first.
+
+        The time of the component is its share of the mean iteration. The times of its operators come from
+        mean passes, scaled so that all kernels together have the time of the report: a pass at the mean
+        sizes takes slightly less time than the mean of all passes.
+        """
         rows = [
             (item, self._mean_s(item, seconds))
             for item, seconds in self.priced.seconds()
@@ -215,7 +220,11 @@ class _Means:
         )
 
     def operator(self, name: str) -> Explanation:
-        """Return an operator: its time in a mean iteration, its work and the curve of its kernel."""
+        """Return an operator: its time in a mean iteration, its work and the curve of its kernel.
+
+        Layers of the same kind run an operator with equal sizes, so that the work is described once. The
+        time is that of all layers.
+        """
         rows = [(item, seconds) for item, seconds in self.priced.seconds() if item.name == name]
         inputs = [*self._inputs(), *(each for item, _ in rows[:1] for each in self._of_item(item))]
         return Explanation(

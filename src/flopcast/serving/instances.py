@@ -24,7 +24,19 @@ Times = PassTimes | StagedTimes | DraftedTimes
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Instances:
-    """The instances of a job without pools, or of one pool of a job."""
+    """The instances of a job without pools, or of one pool of a job.
+
+    Attributes
+    ----------
+    job : ServingJob
+        The job as seen by the pool: its plan has the degrees of one instance of the pool.
+    memory : ServingMemory
+        Memory of the fullest device of an instance.
+    limits : Limits
+        What one scheduler may hold: sequences, tokens of an iteration, KV blocks.
+    times : Times
+        Seconds of any pass, as the scheduler calls it.
+    """
 
     job: ServingJob
     memory: ServingMemory
@@ -41,7 +53,23 @@ def instances_of(job: ServingJob, book: CurveBook, longest: int) -> Instances:
 
 
 def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
-    """Return the seconds of every pass that a job may run; `longest` is that of a request, in tokens."""
+    """Return the seconds of every pass that a job may run.
+
+    Parameters
+    ----------
+    job : ServingJob
+    book : CurveBook
+        Curves of kernels and messages.
+    longest : int
+        Longest context of a request, in tokens; the tables reach that far.
+
+    Returns
+    -------
+    PassTimes, StagedTimes or DraftedTimes
+        A function of new tokens, sequences, cached tokens and pairs of a pass. With pipeline stages it
+        combines the tables of all stages; with drafted tokens it adds the passes of the draft, whose first
+        pass also computes the tokens of prompts.
+    """
 
     def price(passes: EnginePass) -> tuple[PricedPasses, ...]:
         return by_stage(price_of(job, book, passes), job.model, job.plan, job.cluster)
@@ -77,8 +105,21 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
 def price_of(
     job: ServingJob, book: CurveBook, passes: EnginePass, further: tuple[ServedLayer, ...] = ()
 ) -> PricedPasses:
-    """Return the prices of the layers of all stages, of the messages between these, and of `further`
-    layers.
+    """Return the prices of all items of a batch of passes.
+
+    Parameters
+    ----------
+    job : ServingJob
+    book : CurveBook
+    passes : EnginePass
+        Arrays of shape (passes, 1).
+    further : tuple of ServedLayer
+        Layers beyond those of the model, such as the product that joins the inputs of a draft.
+
+    Returns
+    -------
+    PricedPasses
+        Layers of all pipeline stages and the messages between the stages. `by_stage` divides them.
     """
     layers = (
         *lower_passes(job.model, job.plan, job.engine, passes),

@@ -31,7 +31,11 @@ from flopcast.serving.source import Source
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class EnginePool:
-    """Equal engines: how many, what one may hold, and the seconds of its passes."""
+    """Equal engines: how many, what one may hold, and the seconds of its passes.
+
+    Engines that are alike share one table of decode times, because the seconds of a pass depend only on
+    what is in it.
+    """
 
     engines: int
     limits: Limits
@@ -206,7 +210,12 @@ class _Joined:
         self._source.ended(request, now_s)
 
     def served(self, limits: Limits) -> Served:
-        """Return the times of all requests, from the engines that served them."""
+        """Return the times of all requests, from the engines that served them.
+
+        A request with a single output token ends on the engine that computes its prompt and is never
+        transferred. For all others, the first token is counted when the decoding engine admits the request,
+        and the wait for that engine is part of the time in queues (`queued_s`).
+        """
         arrival_s, moved_s = np.array(self._source.arrival_s), np.array(self._moved_s)
         single = np.array(self._single)
         first = {

@@ -39,7 +39,11 @@ class KvBlocks:
         self._growing -= 1
 
     def needed(self, clock: int, tokens: int) -> int:
-        """Return the blocks that growing sequences need for their next `tokens` tokens each."""
+        """Return the further blocks that growing sequences need for their next tokens.
+
+        The count is exact. A sequence needs a block for each token that begins a new block, and
+        `_crossings` counts sequences by the place of the clock at which they do.
+        """
         whole, rest = divmod(tokens, self.block_tokens)
         begin = clock % self.block_tokens
         end = begin + rest
@@ -49,7 +53,20 @@ class KvBlocks:
         return count
 
     def enough_for(self, clock: int, most_tokens: int) -> int:
-        """Return for how many tokens of each growing sequence the free blocks suffice, up to a limit."""
+        """Return for how many tokens of each growing sequence the free blocks suffice.
+
+        Parameters
+        ----------
+        clock : int
+            Tokens that sequences have gained so far; it tells how full their last blocks are.
+        most_tokens : int
+            The answer is never larger than this.
+
+        Notes
+        -----
+        Whole rounds of `block_tokens` tokens need one block of each sequence. The rest is counted token by
+        token, with the number of sequences that start a new block at each place.
+        """
         free = self.capacity - self.used
         if self._growing * (most_tokens // self.block_tokens + 1) <= free:
             return most_tokens

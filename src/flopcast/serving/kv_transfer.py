@@ -30,7 +30,21 @@ class KvTransfer:
 
 
 def kv_transfer(job: ServingJob, book: CurveBook, prompt_tokens: Integers) -> KvTransfer:
-    """Return the transfers of prompts of so many tokens, from one pool of a job to the other."""
+    """Return the transfers of prompts from the pool that computes them to the pool that decodes.
+
+    Parameters
+    ----------
+    job : ServingJob
+        A job with two pools, those of prompts first.
+    book : CurveBook
+    prompt_tokens : array of shape (requests,)
+
+    Returns
+    -------
+    KvTransfer
+        The time is that of the busiest rank: the receiver with the most layers, or the sender where the
+        pool of prompts has fewer ranks. The link is the scale-up fabric if both pools fit into one domain.
+    """
     senders, receivers = (job.of(pool) for pool in job.plan.pools)
     per_stage = bytes_of_prompts(receivers, prompt_tokens)  # (stages, requests), of each rank
     sent_bytes = per_stage.sum(axis=0) * receivers.plan.tensor_parallel

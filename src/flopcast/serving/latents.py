@@ -25,7 +25,12 @@ OF_ALL_HEADS = ("attention.q", "attention.q_up", "attention.out")  # products of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachedLatents:
-    """The latents of one token on one rank: `groups` of `rank` elements, each read by `heads` heads."""
+    """The latents of one token on one rank: `groups` of `rank` elements, each read by `heads` heads.
+
+    A rank keeps `groups` · `rank` elements for a token, and `rope_size` elements of a key with rotated
+    positions, which all groups share. The numbers are fractions where ranks split a latent, and `heads`
+    counts the heads that read one group on this rank.
+    """
 
     groups: Number
     rank: Number

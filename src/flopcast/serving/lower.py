@@ -61,7 +61,13 @@ def lower_passes(
 
 
 def split_of(deployment: Deployment, run: EnginePass) -> Split:
-    """Return what layers see of a pass: one sequence of all new tokens, and the cut of the weights."""
+    """Return what layers see of a pass: one sequence of all new tokens, and the division of the weights.
+
+    Layers are the same as in training. A pass is one sequence whose length is its number of new tokens,
+    because products and norms depend on nothing else; the rewrites replace attention. Expert weights are
+    divided over the devices of a stage: `expert_parallel` ranks hold different experts, and the remaining
+    ranks divide each expert.
+    """
     experts = deployment.expert_parallel
     return Split(
         sequences=constant(1),

@@ -33,7 +33,22 @@ class OutputMixture:
 def output_mixture(
     traffic: Traffic, requests: Requests, play: Callable[[Requests], Served]
 ) -> OutputMixture | None:
-    """Return the mixture of a traffic whose outputs are a histogram of several lengths; else None."""
+    """Return the mixture of a traffic whose outputs are a histogram of several lengths; else None.
+
+    Parameters
+    ----------
+    traffic : Traffic
+    requests : Requests
+        Requests drawn from this traffic.
+    play : function
+        Plays requests on the engines of the job. It is called twice: with the requests, and with requests
+        that all have the longest output.
+
+    Returns
+    -------
+    OutputMixture or None
+        `cost_ratio` is the rate of the long requests over that of the mixture. It is below 1.
+    """
     lengths = traffic.output_tokens
     if lengths is None or len(set(lengths.tokens)) < 2:
         return None

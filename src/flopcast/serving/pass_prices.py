@@ -87,7 +87,19 @@ class PricedPasses:
         return dict(found)
 
     def by_factor(self, ratios: Ratios) -> dict[str, Floats]:
-        """Return the seconds that each factor scales, each (passes,), in an engine with these ratios."""
+        """Return the seconds that each factor scales.
+
+        Parameters
+        ----------
+        ratios : function
+            Ratio by which the engine scales the kernels of a component, an array of shape (passes,).
+
+        Returns
+        -------
+        dict of arrays of shape (passes,)
+            An item counts once for each of its factors, so that the sum exceeds the seconds of the pass. A
+            factor that concerns a part of an item (`ItemPrice.partly`) gets that part.
+        """
         found: dict[str, Floats] = defaultdict(lambda: np.zeros(self.size))
         for item, seconds in self.seconds():
             price = self.prices[item]
@@ -130,7 +142,24 @@ def price_passes(
     book: CurveBook,
     site: Site,
 ) -> PricedPasses:
-    """Price every item of a batch of `size` passes on a cluster."""
+    """Price every item of a batch of passes on a cluster.
+
+    Parameters
+    ----------
+    layers : tuple of ServedLayer
+        Items with sizes of shape (passes, 1).
+    size : int
+        Number of passes.
+    deployment : Deployment
+        Its degrees place the ranks on links.
+    engine, cluster, book, site
+        The software, the hardware, the curves, and measured speeds of this machine.
+
+    Returns
+    -------
+    PricedPasses
+        Kernels come from CUDA graphs, which the host launches together; no item waits for the host.
+    """
     items = tuple(item for layer in layers for item in layer.items)
     plans = plan_of(deployment)
     axes = {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}

@@ -70,7 +70,12 @@ class _Table:
         return float(np.exp(below + share * (above - below)))
 
     def over(self, first: Counts, second: Counts) -> Floats:
-        """Return the seconds at many points, arrays of one shape."""
+        """Return the seconds at many points, arrays of one shape.
+
+        The same interpolation as `at`: linear in the logarithms of coordinates and seconds, with the last
+        slope beyond both ends of an axis. `at` exists because numpy costs more than the arithmetic for one
+        point.
+        """
         logs, rows = np.array(self.logs), np.array(self.first)
         at = np.log(np.maximum(first, FEWEST))
         row = np.clip(np.searchsorted(rows, at, side="right") - 1, 0, len(rows) - 2)

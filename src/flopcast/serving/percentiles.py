@@ -18,7 +18,11 @@ STUDENT_95 = 1.833  # quantile 0.95 of Student's distribution with GROUPS - 1 de
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Spread:
-    """Values of a latency in order of time, and how often each occurs; both of shape (values,)."""
+    """Values of a latency in order of time, and how often each occurs; both of shape (values,).
+
+    The order of time serves the interval of a percentile: neighbouring requests wait for the same work, so
+    that they carry less information than independent ones.
+    """
 
     values_s: Floats
     weights: Counts

@@ -41,7 +41,23 @@ class Pools:
 def pools_of(
     kinds: list[Instances], shares: list[TimeShares], served: Served, transfer: KvTransfer
 ) -> Pools:
-    """Return the report of two pools whose requests were played, prompts first."""
+    """Return the report of two pools whose requests were played.
+
+    Parameters
+    ----------
+    kinds : list of Instances
+        The pool of prompts and the pool that decodes.
+    shares : list of TimeShares
+        For each pool, what its iterations are spent on.
+    served : Served
+        Times of the requests and iterations of both pools.
+    transfer : KvTransfer
+
+    Returns
+    -------
+    Pools
+        Means over transfers leave out requests with a single output token, which are never moved.
+    """
     numbers = served.prefill_engines, served.engines
     span_s = served.end_s - float(served.arrival_s.min())
     prefill, decode = (

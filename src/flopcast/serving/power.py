@@ -33,7 +33,10 @@ RATE_AT_LIMIT = 0.65
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DevicePower:
-    """The mean power of a device while passes run and while none does, and how sure it is."""
+    """The mean power of a device while passes run and while none does, and how sure it is.
+
+    `log_sigma_factor` is the sigma of the logarithm of the power while passes run.
+    """
 
     running_w: float
     standing_w: float
@@ -100,7 +103,22 @@ class MeanPower:
 def power_of_kinds(
     kinds: Sequence[Instances], powers: Sequence[DevicePower | None], served: Served
 ) -> MeanPower | None:
-    """Return the mean power of the devices of all kinds of instances; None if it is unknown."""
+    """Return the mean power of the devices of all kinds of instances; None if it is unknown.
+
+    Parameters
+    ----------
+    kinds : sequence of Instances
+        One entry, or two for pools (prompts first).
+    powers : sequence of DevicePower or None
+        The power of a device of each kind. None if the board power of the device is not known.
+    served : Served
+        Gives the share of the time in which iterations run; a device draws `standing_w` in the rest.
+
+    Returns
+    -------
+    MeanPower or None
+        The mean weights each kind by its devices. Errors of the kinds are taken to be the same error.
+    """
     span_s = served.end_s - float(served.arrival_s.min())
     engines = (served.prefill_engines, served.engines)[-len(kinds) :]
     devices, total_w, uncertain_w = 0, 0.0, 0.0

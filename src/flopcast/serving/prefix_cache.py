@@ -37,7 +37,13 @@ class PrefixCache:
         self._alone = -1  # the next key for blocks that no other prompt begins with
 
     def look(self, request: int) -> tuple[int, int]:
-        """Return how many tokens of a prompt are in the cache, and how many of its blocks are in use."""
+        """Return how many tokens of a prompt are in the cache, and how many of its blocks are in use.
+
+        A prompt hits as far as its segments are complete in the cache: a segment whose end was evicted
+        counts with its remaining blocks and ends the hit. Only whole blocks count. Blocks in use are those
+        of segments that running requests have; the other hits are idle blocks, which the request takes back
+        into use.
+        """
         hit_tokens, pinned, broken = 0, 0, False
         for place in range(self._starts[request], self._starts[request + 1]):
             key, tokens = self._ids[place], self._tokens[place]
@@ -51,7 +57,11 @@ class PrefixCache:
         return hit_tokens // self._block_tokens * self._block_tokens, pinned
 
     def pin(self, request: int) -> int:
-        """Take the segments of a prompt into use and return the blocks that they have together."""
+        """Take the segments of a prompt into use and return the blocks that they have together.
+
+        Blocks of a segment that other running requests use are shared with them. The segment counts as
+        complete from now on, because the request computes what is missing. `release` gives it back.
+        """
         together = 0
         self._pinned.add(request)
         for place in range(self._starts[request], self._starts[request + 1]):

@@ -45,7 +45,11 @@ class Requests:
         return len(self.prompt_tokens)
 
     def first(self, number: int) -> "Requests":
-        """Return the first `number` requests; all of them if there are no more."""
+        """Return the first `number` requests; all of them if there are no more.
+
+        Turns of a conversation come after the turns that they follow, so that every request which is kept
+        still has the one that it waits for.
+        """
         kept = min(number, self.size)
         segments = int(self.segment_starts[kept])
         return Requests(

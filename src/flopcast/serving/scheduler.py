@@ -148,7 +148,12 @@ class EngineLoop:
 
     @property
     def ends_s(self) -> float:
-        """Return when the next iterations end at the earliest, if no further request arrives."""
+        """Return when the next iterations end at the earliest, if no further request arrives.
+
+        The loop over two pools (joined_pools.py) uses it as a lower bound: an engine whose iterations end
+        later than the clock of all others cannot affect them before. While prompts or waiting requests are
+        there, the bound is the begin of the next iteration.
+        """
         batch, limits = self.batch, self.limits
         if not batch.running or batch.prefilling or self._waiting:
             return self.next_s
@@ -167,7 +172,18 @@ class EngineLoop:
         return iterations(np.array(self._rows).reshape(-1, len(Iterations.__slots__)))
 
     def iterate(self) -> None:
-        """Play the next iteration, or several that differ only by their caches, or wait for an arrival."""
+        """Play the next iteration, or several that differ only by their caches, or wait for an arrival.
+
+        The steps are those of the module: look for arrivals, make room for the next tokens of decoding
+        sequences, admit waiting requests unless one was preempted, and run a pass. A pass with prompts is
+        played alone, or together with equal chunks of one long prompt. Passes that only decode are played
+        until something else can happen.
+
+        Raises
+        ------
+        InternalError
+            Requests are left and none of them will ever arrive.
+        """
         batch = self.batch
         if self._unseen >= self.limits.receive_interval or not batch.running:
             self._waiting.extend(self.source.arrived(self._now_s))

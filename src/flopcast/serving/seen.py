@@ -13,7 +13,21 @@ from flopcast.spec.engine import Engine
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Seen:
-    """A layer, the pass, the engine that runs it, its deployment, and the split of its layers."""
+    """A layer, the pass, the engine that runs it, its deployment, and the split of its layers.
+
+    Attributes
+    ----------
+    layer : AbstractLayer
+        The layer whose items are rewritten.
+    run : EnginePass
+        Numbers of the pass, arrays of shape (passes, 1).
+    engine : Engine
+    deployment : Deployment
+    split : Split
+        The division of weights and tokens that the layer was lowered with.
+    hidden : int
+        Width of the residual stream.
+    """
 
     layer: AbstractLayer
     run: EnginePass

@@ -21,7 +21,11 @@ from flopcast.units import Number
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A number with the interval that holds it in nine of ten cases."""
+    """A number with the interval that holds it in nine of ten cases.
+
+    Intervals of times and rates are those of a log-normal distribution (`log_normal`), so that they are not
+    symmetric: the upper half is wider.
+    """
 
     value: Number
     low: Number

@@ -35,7 +35,12 @@ class Source:
         return min(due_s, self._times[self._first[self._next]])
 
     def arrived(self, now_s: float) -> list[int]:
-        """Return the requests that have arrived since the last call, the earliest first."""
+        """Return the requests that have arrived since the last call, the earliest first.
+
+        Three kinds of requests arrive: those with a time of their own, turns of a conversation, whose time
+        follows from the end of the turn before, and first turns of a closed loop, which begin when another
+        conversation ends. `arrival_s` holds the times of all that have arrived.
+        """
         found: list[int] = []
         while (at_s := self.next_s()) <= now_s:
             if self._due and self._due[0][0] == at_s:

@@ -101,7 +101,20 @@ def _hops(deployment: Deployment, cluster: Cluster) -> Integers:
 def by_stage(
     priced: PricedPasses, model: Model, deployment: Deployment, cluster: Cluster
 ) -> tuple[PricedPasses, ...]:
-    """Return the prices of each stage, whose layers are a part of all layers and hops."""
+    """Return the prices of each pipeline stage, whose layers are a part of all layers and messages.
+
+    Parameters
+    ----------
+    priced : PricedPasses
+        Layers of the whole model, then the messages between stages, in the order of `price_of`.
+    model, deployment, cluster
+        They give the layers of each stage and the links between stages.
+
+    Returns
+    -------
+    tuple of PricedPasses
+        One entry for each stage, first stage first. Prices are shared; only counts of layers differ.
+    """
     stages = deployment.pipeline_parallel
     if stages == 1:
         return (priced,)
@@ -144,7 +157,22 @@ class StagedTimes:
 def staged_times(
     tables: tuple[PassTimes, ...], model: Model, deployment: Deployment, cluster: Cluster, in_flight: int
 ) -> PassTimes | StagedTimes:
-    """Return the seconds of passes through stages; stages with the same layers are evaluated once."""
+    """Return the seconds of passes through stages; stages with the same layers are evaluated once.
+
+    Parameters
+    ----------
+    tables : tuple of PassTimes
+        Times of each stage; the first includes the host.
+    model, deployment, cluster
+        They give the layers and messages that make two stages alike.
+    in_flight : int
+        Passes that the engine keeps in the pipeline.
+
+    Returns
+    -------
+    PassTimes or StagedTimes
+        Just the table of the stage if there is one stage.
+    """
     stages = len(tables)
     if stages == 1:
         return tables[0]

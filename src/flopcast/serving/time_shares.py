@@ -34,8 +34,18 @@ ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchma
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Certainty:
-    """The sigma of the logarithm of an iteration's time, the factors that it follows from, and their shares
-    of that time.
+    """How sure the time of an iteration is, and what that depends on.
+
+    Attributes
+    ----------
+    log_sigma_factor : float
+        Sigma of the logarithm of the time. Factors are independent: the sigmas of the factors, each times
+        its share, add up as squares.
+    factors : mapping of Factor
+        Factors by name.
+    shares : mapping of float
+        Share of the time that each factor scales. Shares do not sum to 1, because a time has several
+        factors.
     """
 
     log_sigma_factor: float
@@ -45,8 +55,20 @@ class Certainty:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class TimeShares:
-    """Shares of a mean iteration by component, which sum to 1; its factors; the curves used; the seconds
-    of a mean iteration that constants of the engine scale, at ratios of 1; and watts."""
+    """What the mean iteration of some instances consists of.
+
+    Attributes
+    ----------
+    shares : mapping of float
+        Shares by component; they sum to 1.
+    certainty : Certainty
+    used : tuple of Used
+        The curves that priced the kernels.
+    constant_s : mapping of float
+        Seconds of the mean iteration that constants of the engine scale, at ratios of 1.
+    power : DevicePower or None
+        Watts of a device; None if its board power is not known.
+    """
 
     shares: Mapping[str, float]
     certainty: Certainty
@@ -56,7 +78,22 @@ class TimeShares:
 
 
 def time_shares(instances: Instances, book: CurveBook, requests: Requests, table: Iterations) -> TimeShares:
-    """Return where the time of the iterations of some instances goes."""
+    """Return where the time of the iterations of some instances goes.
+
+    Parameters
+    ----------
+    instances : Instances
+    book : CurveBook
+    requests : Requests
+    table : Iterations
+        The iterations that were played. They are summarised by a few mean passes with weights.
+
+    Returns
+    -------
+    TimeShares
+        Components that run beside others are shortened until the sum is the time of the pass. What a pass
+        takes beyond its components is the wait for launches, for copies, for drafts or for other stages.
+    """
     mean, weights = mean_passes(requests, table, instances.limits.computed_tokens)
     job = instances.job
     priced = price_of(job, book, mean)

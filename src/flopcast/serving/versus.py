@@ -54,7 +54,19 @@ class ServingComparison:
 
 
 def serving_versus(first: ServingReport, second: ServingReport) -> ServingComparison:
-    """Compare two reports, of any models, clusters, engines and traffic."""
+    """Compare two reports, of any models, clusters, engines and traffic.
+
+    Parameters
+    ----------
+    first, second : ServingReport
+
+    Returns
+    -------
+    ServingComparison
+        Ratios of all quantities that both reports have. Equal jobs have ratios without an interval. For
+        different jobs, the interval holds what the shared factors leave, and a further sigma
+        (`LOG_SIGMA_BETWEEN_FACTOR`) for errors that no factor describes.
+    """
     same = first.job.model_copy(update={"assumptions": ()}) == second.job.model_copy(
         update={"assumptions": ()}
     )

@@ -15,6 +15,7 @@ from flopcast.spec.operations import Facility, Power, Price, Reliability
 from flopcast.spec.source import Sources
 from flopcast.spec.tier import Tier
 from flopcast.strict_model import FrozenMapping, PositiveByName, StrictModel, nameable
+from flopcast.units import Hertz
 
 
 class Sustained(StrictModel):
@@ -103,7 +104,7 @@ class Device(StrictModel):
     memory_bytes_per_s: float = Field(gt=0)
     peak_flop_per_s: PositiveByName
     multiprocessors: int = Field(ge=1)
-    clock_hz: float | None = Field(default=None, gt=0)
+    clock_hz: Hertz | None = Field(default=None, gt=0)
     cache_bytes: float = Field(default=0.0, ge=0)
     kernel_launch_s: float = Field(gt=0)
     host_bytes_per_s: float = Field(default=25e9, gt=0)

@@ -10,6 +10,7 @@ from pydantic import Field
 from flopcast.spec.slow_parts import SlowParts
 from flopcast.spec.source import Sources
 from flopcast.strict_model import StrictModel
+from flopcast.units import Hertz
 
 LEAST_LIMIT_FRACTION = 0.3  # of the board power: measured epochs go down to 0.38 (data/power/zeus_*.csv)
 
@@ -119,7 +120,7 @@ class Site(StrictModel):
     factors: tuple[SiteFactor, ...] = ()
     runs: tuple[SiteRun, ...] = ()
     power_limit_w: float | None = Field(default=None, gt=0)
-    clock_hz: float | None = Field(default=None, gt=0)
+    clock_hz: Hertz | None = Field(default=None, gt=0)
     clock_spread_fraction: float = Field(default=CLOCK_SPREAD_FRACTION, ge=0, le=0.2)
     slow: SlowParts = ()
     source: Sources = ()

@@ -20,7 +20,13 @@ from flopcast.serving.seen import Seen
 
 
 def adapter_products(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
-    """Add two kernels for each product whose linears have adapters."""
+    """Add two kernels for each product whose linears have adapters.
+
+    Linears that one product computes together (queries, keys and values) have adapters of their own, which
+    one kernel computes side by side: its inner width is the rank times their number. `seen` gives the pass,
+    whose new tokens bound how many different adapters are read, and the slots of the engine. Items of other
+    layers, and of deployments without adapters, stay the same.
+    """
     rank, layer = seen.deployment.adapter_rank, seen.layer
     if rank is None or not isinstance(layer, Block):
         return items

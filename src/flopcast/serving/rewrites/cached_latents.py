@@ -36,7 +36,12 @@ LEFT_OUT = (  # fused with their neighbours, or views
 
 
 def cached_latents(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
-    """Replace the core of latent attention, and project up the latents of prompts alone."""
+    """Replace the core of latent attention, and project up only the latents of prompts.
+
+    Decoding queries are absorbed: two products of one matrix for each head, and a kernel that reads
+    latents. With split latents, the products of queries and outputs have all heads on each rank. Other
+    layers are returned unchanged.
+    """
     mixer = seen.layer.mixer if isinstance(seen.layer, Block) else None
     if not isinstance(mixer, LatentAttention):
         return items

@@ -31,7 +31,13 @@ ROUTER = ("experts.router", "experts.pick")  # one kernel makes scores of logits
 
 
 def served_experts(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
-    """Replace the rows' way to the experts and back by one call on each rank."""
+    """Replace the exchange of rows and the products of experts by one call on each rank.
+
+    Training permutes rows and sends each to its experts; an engine runs one kernel over the tokens that the
+    rank already holds. The items of the router stay. Groups of ranks that share experts add an all-gather
+    before and a reduce-scatter after the call, or the exchange of single tokens. At the end, one all-reduce
+    adds the results of routed and shared experts over the ranks of a group.
+    """
     experts = seen.layer.feed_forward if isinstance(seen.layer, Block) else None
     if not isinstance(experts, Experts):
         return items

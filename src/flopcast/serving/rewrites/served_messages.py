@@ -8,7 +8,12 @@ from flopcast.serving.seen import Seen
 
 
 def served_messages(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
-    """Replace all-reduces, and leave out what sends nothing forward."""
+    """Replace all-reduces by those of the engine, and leave out messages that only a backward pass sends.
+
+    Engines have all-reduces of their own for small messages: custom kernels over peer memory
+    (`own_all_reduce`), or one device that adds all parts (`star_all_reduce`). Their curves differ from
+    those of NCCL. `Replicate` sends nothing forward.
+    """
     kept: list[Item] = []
     for item in items:
         work = item.work
