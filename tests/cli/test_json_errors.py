@@ -58,10 +58,39 @@ def test_the_table_of_commands_with_json_is_whole():
 
 def test_an_unknown_option_is_a_json_error_of_every_command():
     for command in MISSING:
-        (fault,) = faults_of(flopcast(*command.split(), "--json", "--reprot", "x"), 1)
+        fault, *others = faults_of(flopcast(*command.split(), "--json", "--reprot", "x"), 1)
 
         assert fault["field"] == "--reprot", command
         assert "--json" in fault["allowed"]
+        assert all(other["message"].endswith("is missing") for other in others), command
+
+
+def test_all_wrong_options_and_arguments_are_reported_together():
+    wrong = ("--gpuss", "8", "--gpus", "none", "--json=3", "--seq", "0", "--modell", "x", "--report")
+
+    faults = faults_of(flopcast("predict", "--json", *wrong), 1)
+
+    assert [fault["field"] for fault in faults] == [
+        *("--gpuss", "--json", "--modell", "--report"),  # where the command line cannot be read
+        *("--gpus", "--seq"),  # where it can, but a value is wrong
+    ]
+    assert [
+        fault["field"] for fault in faults_of(flopcast("explain", "step", "--json", "--gpus", "x"), 1)
+    ] == ["--gpus"]
+
+
+def test_arguments_that_a_command_does_not_take_are_reported_with_wrong_values():
+    faults = faults_of(flopcast("validate", "--json", "--suite", "papers", "runs.csv", "more.csv"), 1)
+
+    assert [fault["field"] for fault in faults] == ["--suite", "arguments"]
+    assert "runs.csv more.csv" in faults[1]["fix"]
+
+
+def test_a_needless_permission_for_unknown_operators_is_one_line_of_stderr():
+    ended = flopcast("predict", *WHOLE, "--json", "--allow-unknown")
+
+    assert ended.err == "note: --allow-unknown was not needed: the job has no unknown operators\n"
+    assert json.loads(ended.out)["step_time_s"] > 0
 
 
 def test_a_near_option_is_the_fix_and_stderr_has_the_text():

@@ -8,9 +8,6 @@ Elsewhere: the shape of the JSON (render/error_json.py), usage errors (usage_err
 import json
 from collections.abc import Sequence
 
-import click
-
-from flopcast.cli.usage_errors import usage_problem
 from flopcast.errors import InfeasibleError, SpecError
 
 OPTION = "--json"
@@ -32,9 +29,7 @@ def as_json(error: Exception) -> str:
     """Return an error as the text of one JSON object."""
     from flopcast.render.error_json import BUG, INFEASIBLE, fault, input_faults
 
-    if isinstance(error, click.ClickException):
-        data = input_faults([usage_problem(error)])
-    elif isinstance(error, SpecError):
+    if isinstance(error, SpecError):
         data = input_faults(error.problems)
     elif isinstance(error, InfeasibleError):
         data = fault(INFEASIBLE, str(error))

@@ -22,7 +22,7 @@ import click
 import flopcast
 from flopcast.cli.json_errors import as_json, wants_json
 from flopcast.cli.terminal import print_error
-from flopcast.cli.usage_errors import usage_problem
+from flopcast.cli.usage_errors import usage_problems
 from flopcast.garbage import collect_rarely
 
 if TYPE_CHECKING:
@@ -149,8 +149,22 @@ def _run_as_json(words: list[str]) -> int:
 
 
 def _invoke(words: list[str]) -> None:
-    with group.make_context("flopcast", words) as context:
-        group.invoke(context)
+    """Run a command.
+
+    Raises
+    ------
+    SpecError
+        Options or arguments are wrong; every error in them is listed.
+    """
+    try:
+        with group.make_context("flopcast", list(words)) as context:
+            group.invoke(context)
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.ClickException as error:
+        from flopcast.errors import SpecError
+
+        raise SpecError(usage_problems(error, words)) from error
     _flush()
 
 
@@ -173,8 +187,8 @@ def _attempt(action: Callable[[], None]) -> tuple[int, Exception | None]:
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED, None
-    except click.ClickException as error:
-        _report_usage(error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
         return EXIT_INPUT, error
     except BrokenPipeError:
         _drop_what_is_left()
@@ -188,14 +202,6 @@ def _drop_what_is_left() -> None:
     """Discard the unwritten output of stdout, so that Python does not try to write it at exit."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _report_usage(error: click.ClickException) -> None:
-    """Print a usage error of click like every other fault; a command without arguments prints its help."""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        error.show()
-    else:
-        print_error("1 error in the input", f"\n\n{usage_problem(error)}")
 
 
 def _report_error(error: Exception) -> int:

@@ -74,7 +74,6 @@ def command(
     from flopcast.api import diagnose, predict, report_page
     from flopcast.render.report_json import as_json
     from flopcast.render.report_text import marked_text
-    from flopcast.report.unknown_operators import unknown_fault
 
     options.check_writable("--report", report)
     options.check_writable("--trace", trace)
@@ -86,8 +85,7 @@ def command(
         return
     log_text, log_json = _log_reader(log)
     made = predict(resolve(request))
-    if not allow_unknown and (fault := unknown_fault(made.breakdown, made.step_time_s)) is not None:
-        raise fault
+    _check_unknown_operators(made, allow_unknown)
     changes, told = offload_advice(made.job, made.memory)
     if wants_json:
         options.print_json(as_json(made) | told | log_json(made))
@@ -102,6 +100,23 @@ def command(
         with options.writing("--trace", trace):
             write_trace(made, trace)
         click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
+
+
+def _check_unknown_operators(made: "Report", allowed: bool) -> None:
+    """Refuse a step that consists mostly of unknown operators, or say that --allow-unknown is not needed.
+
+    Raises
+    ------
+    SpecError
+        Unknown operators take a large part of the step, and the option is not given.
+    """
+    from flopcast.report.unknown_operators import needless_option_note, unknown_fault
+
+    fault = unknown_fault(made.breakdown, made.step_time_s)
+    if fault is not None and not allowed:
+        raise fault
+    if fault is None and allowed:
+        click.echo(needless_option_note(made.breakdown, made.step_time_s), err=True)
 
 
 def _predict_rl(document: Document, wants_json: bool, files: dict[str, Path | None]) -> None:

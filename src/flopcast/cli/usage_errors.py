@@ -1,4 +1,4 @@
-"""Errors of the command line's grammar, which click raises, as problems in flopcast's words.
+"""Wrong options and arguments, which click reports one at a time, as a list of problems.
 
 Answers: which option or argument is wrong, which values are allowed, and which edit fixes it?
 Elsewhere: errors as JSON (json_errors.py), exit codes (main.py), errors in the values of a job (requests/).
@@ -6,8 +6,10 @@ Elsewhere: errors as JSON (json_errors.py), exit codes (main.py), errors in the 
 
 import difflib
 import re
+from collections.abc import Iterator, Sequence
 
 import click
+from click.core import iter_params_for_processing
 
 from flopcast.errors import Problem
 
@@ -18,6 +20,72 @@ EXTRA = re.compile(r"unexpected extra arguments? \(([^)]*)\)")
 SWITCH = re.compile(r"does not take a value")
 VALUE = re.compile(r"^'(.*)' is not|^(\S+) is not in the range")  # in messages of click's types
 PATH = re.compile(r"^\w+ '(.*)' (.*?)\.?$")  # in those about paths: "Directory 'out' is a file."
+
+
+def usage_problems(error: click.ClickException, words: Sequence[str]) -> list[Problem]:
+    """Return every error in the arguments of a command, of which click raises only the first.
+
+    `words` is the whole command line after the program's name.
+    """
+    context = getattr(error, "ctx", None)
+    if context is None or isinstance(context.command, click.Group):
+        return [usage_problem(error)]
+    own_words = list(words[len(context.command_path.split()) - 1 :])
+    return [usage_problem(each) for each in _usage_errors(context, own_words)] or [usage_problem(error)]
+
+
+def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.UsageError]:
+    """Yield all usage errors in the words after a command, in the order in which click checks them."""
+    command = context.command
+    fresh = click.Context(command, context.parent, context.info_name, **command.context_settings)
+    unknown: list[click.NoSuchOption] = []
+    while True:
+        try:
+            values, extra, order = command.make_parser(fresh).parse_args(list(words))
+            break
+        except click.NoSuchOption as error:
+            yield error
+            unknown.append(error)
+            words = _without_option(words, error.option_name, fresh)
+        except click.BadOptionUsage as error:
+            yield error
+            words = _without_option(words, error.option_name, fresh)
+    meant = {_nearest_option(error.option_name, fresh) for error in unknown}
+    parameters = [each for each in command.get_params(fresh) if not each.is_eager]
+    for parameter in iter_params_for_processing(order, parameters):
+        try:
+            _, extra = parameter.handle_parse_result(fresh, values, extra)
+        except click.MissingParameter as error:
+            if not meant.intersection(parameter.opts):
+                yield error
+        except click.UsageError as error:
+            yield error
+    if extra and not unknown:  # a word after an unknown option may be its value
+        yield click.UsageError(f"Got unexpected extra arguments ({' '.join(extra)})", fresh)
+
+
+def _without_option(words: list[str], name: str, context: click.Context) -> list[str]:
+    """Return a command line without a wrong option, and without its value if it has one.
+
+    The next word is the value if the most similar option of the command takes one.
+    """
+    places = [i for i, word in enumerate(words) if word.startswith(f"{name}=")]
+    places = places or [i for i, word in enumerate(words) if word == name]
+    if not places:  # one of several letters after a single hyphen
+        return [word for word in words if not (word[:1] == "-" != word[1:2] and name[1:] in word)]
+    at, similar = places[-1], _nearest_option(name, context)
+    takes_value = any(
+        isinstance(each, click.Option) and similar in each.opts and not each.is_flag
+        for each in context.command.get_params(context)
+    )
+    has_value = takes_value and words[at] == name and not "".join(words[at + 1 : at + 2]).startswith("-")
+    return [*words[:at], *words[at + 1 + has_value :]]
+
+
+def _nearest_option(name: str, context: click.Context) -> str:
+    """Return the option of a command whose name is most like a given one, or ""."""
+    known = sorted(_options(context))
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=NEAR_RATIO)), "")
 
 
 def usage_problem(error: click.ClickException) -> Problem:
@@ -56,11 +124,11 @@ def _wrong_value(
 
 def _unknown_option(error: click.NoSuchOption, context: click.Context) -> Problem:
     """Return the fault of an option that the command does not have."""
-    known, name = sorted(_options(context)), error.option_name
-    near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR_RATIO)
+    name = error.option_name
+    near = _nearest_option(name, context)
     because = f"{context.command_path} has no such option"
-    fix = f"did you mean {near[0]}?" if near else f"remove {name}"
-    return Problem(name, None, ", ".join(known), because, fix, fault="is not known")
+    fix = f"did you mean {near}?" if near else f"remove {name}"
+    return Problem(name, None, ", ".join(sorted(_options(context))), because, fix, fault="is not known")
 
 
 def _wrong_use(error: click.BadOptionUsage) -> Problem:
@@ -180,7 +248,8 @@ def _because(parameter: click.Parameter, value: str | None) -> str:
         try:
             number = float(value or "")
         except ValueError:
-            return f"the setting is a {'whole ' * isinstance(kind, click.types.IntParamType)}number"
+            return f"the value must be a {'whole ' * isinstance(kind, click.types.IntParamType)}number"
         low = getattr(kind, "min", None)
-        return f"{'smaller' if low is not None and number <= low else 'other'} values are not possible"
+        refused = f"values below {low}" if low is not None and number < low else "other values"
+        return f"{refused} are not possible"
     return f"{_name(parameter)} takes no other value"

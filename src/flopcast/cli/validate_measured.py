@@ -3,9 +3,11 @@
 They hold serving, states outside the devices, models that are not decoders of tokens, or fused products.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -15,6 +17,13 @@ from flopcast.errors import spec_error
 
 if TYPE_CHECKING:
     from flopcast.lab.scores import Scores
+
+DEVICE_WORDS: Mapping[str, Literal["catalogue", "device", "none"]] = {
+    "catalogue": "catalogue",
+    "generations": "device",
+    "none": "none",
+}
+"""Names of constants: those of the options → those of the scores, which call a generation a device."""
 
 
 def print_measured(paths: Sequence[str], judging: Judging, wants_json: bool) -> bool:
@@ -31,9 +40,9 @@ def print_measured(paths: Sequence[str], judging: Judging, wants_json: bool) -> 
     from flopcast.lab.serving_runs.tables import is_serving_table
 
     kinds = (
-        (is_serving_table, print_serving),
+        (is_serving_table, partial(print_by_model_and_device, table=SERVING)),
         (is_offload_table, print_offload),
-        (is_graph_table, print_graphs),
+        (is_graph_table, partial(print_by_model_and_device, table=GRAPHS)),
         (is_table_of_fused_products, print_fused_products),
     )
     for is_table, print_table in kinds:
@@ -43,28 +52,57 @@ def print_measured(paths: Sequence[str], judging: Judging, wants_json: bool) -> 
     return False
 
 
-def print_serving(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
-    """Print measured runs of serving engines beside their predictions.
+def print_by_model_and_device(
+    paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool, table: "_Fitted"
+) -> None:
+    """Print measured runs beside predictions whose constants are fitted by model and by device.
 
     Raises
     ------
     SpecError
         Tables of another kind are given too, or the options leave a source out.
     """
-    from flopcast.lab.serving_runs.score import Constants, score_runs
+    allowed = "--leave-one-model-out, --leave-one-generation-out or --no-constants"
+    because = f"{table.constants} are fitted by {table.model} and device, and scores are text or JSON"
+    _check(paths, others, judging, (table.kind, *DEVICE_WORDS, "models"), allowed, because)
+    _print(table.scores(paths, judging), wants_json)
+
+
+def _serving_scores(paths: Sequence[str], judging: Judging) -> "Scores":
+    """Return predictions of measured runs of serving engines, and their errors."""
+    from flopcast.lab.serving_runs.score import score_runs
     from flopcast.lab.serving_runs.tables import read_serving_runs
 
-    words: Mapping[str, Constants] = {
-        "catalogue": "catalogue",
-        "models": "model",
-        "generations": "device",
-        "none": "none",
-    }
-    allowed = "--leave-one-model-out, --leave-one-generation-out or --no-constants"
-    because = "constants of engines are fitted by model and device, and scores are text or JSON"
-    _check(paths, others, judging, ("serving", *words), allowed, because)
     runs = [run for path in paths for run in read_serving_runs(Path(path))]
-    _print(score_runs(runs, words[judging.constants]), wants_json)
+    return score_runs(runs, DEVICE_WORDS.get(judging.constants, "model"))
+
+
+def _graph_scores(paths: Sequence[str], judging: Judging) -> "Scores":
+    """Return predictions of measured steps of models that are not decoders, and their errors."""
+    from flopcast.lab.graph_runs.score import score_runs
+    from flopcast.lab.graph_runs.tables import read_graph_runs
+
+    runs = [run for path in paths for run in read_graph_runs(Path(path), judging.measured_on)]
+    return score_runs(runs, DEVICE_WORDS.get(judging.constants, "family"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Fitted:
+    """A kind of table whose constants are fitted by model and by device."""
+
+    kind: str  # what the tables measure
+    constants: str
+    model: str  # what a model is called in these tables
+    scores: Callable[[Sequence[str], Judging], "Scores"]
+
+
+SERVING = _Fitted(kind="serving", constants="constants of engines", model="model", scores=_serving_scores)
+GRAPHS = _Fitted(
+    kind="models that are not decoders",
+    constants="efficiencies of kernels",
+    model="family",
+    scores=_graph_scores,
+)
 
 
 def print_offload(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
@@ -95,30 +133,6 @@ def print_offload(paths: Sequence[str], others: Sequence[str], judging: Judging,
     runs = [run for path in paths for run in read_offload_runs(Path(path), chosen not in OF_DATA_SHEETS)]
     beside = score_runs(runs, "model") if chosen == "catalogue" else None
     _print(score_runs(runs, chosen), wants_json, beside)
-
-
-def print_graphs(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
-    """Print measured steps of models that are not decoders beside their predictions.
-
-    Raises
-    ------
-    SpecError
-        Tables of another kind are given too, or the options leave a source out.
-    """
-    from flopcast.lab.graph_runs.score import Constants, score_runs
-    from flopcast.lab.graph_runs.tables import read_graph_runs
-
-    words: Mapping[str, Constants] = {
-        "catalogue": "catalogue",
-        "models": "family",
-        "generations": "device",
-        "none": "none",
-    }
-    allowed = "--leave-one-model-out, --leave-one-generation-out or --no-constants"
-    because = "efficiencies of kernels are fitted by family and device, and scores are text or JSON"
-    _check(paths, others, judging, ("models that are not decoders", *words), allowed, because)
-    runs = [run for path in paths for run in read_graph_runs(Path(path), judging.measured_on)]
-    _print(score_runs(runs, words[judging.constants]), wants_json)
 
 
 def print_fused_products(

@@ -45,3 +45,14 @@ def unknown_fault(breakdown_s: Mapping[str, Number], step_time_s: Number) -> Spe
         because="the time of unknown operators is an estimate from their bytes alone",
         fix="add --allow-unknown to see the prediction, or export the model without custom operators",
     )
+
+
+def needless_option_note(breakdown_s: Mapping[str, Number], step_time_s: Number) -> str:
+    """Return the line that says why --allow-unknown was not needed; call it if there is no fault.
+
+    >>> needless_option_note({"linears": 1.0}, 1.0)
+    'note: --allow-unknown was not needed: the job has no unknown operators'
+    """
+    share = breakdown_s.get(KEY, 0.0) / step_time_s
+    part = f"unknown operators take {share:.1%} of the step, and {REFUSED_SHARE:.0%} are allowed"
+    return f"note: --allow-unknown was not needed: {part if share else 'the job has no unknown operators'}"
