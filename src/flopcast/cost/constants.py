@@ -48,7 +48,11 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """All constants, the largest change first, and the noise by model family, as a log sigma."""
+    """All constants, the largest change first, and the noise by model family, as a log sigma.
+
+    The noise is what remains between predicted and measured steps of a family after all constants were
+    fitted; it is a factor of its own in the interval of every prediction of that family.
+    """
 
     constants: tuple[Constant, ...]
     noise_log_sigmas: Mapping[str, float]

@@ -44,7 +44,22 @@ class PricedOnce:
 
 
 def priced_once(items: Sequence[Item], plans: Plans, cluster: Cluster) -> PricedOnce:
-    """Narrow items to the rows that have to be priced."""
+    """Return the items with only those rows that have to be priced.
+
+    Parameters
+    ----------
+    items : sequence of Item
+        Items whose arrays have one row for each plan, or one row for all.
+    plans : Plans
+    cluster : Cluster
+        Decides which links join the ranks of a message.
+
+    Returns
+    -------
+    PricedOnce
+        Items that are the same for all plans of an equal split have one row for each split. The others keep
+        one row for each plan, and `narrowed` says which are which.
+    """
     rows = of_equal_split(plans)
     groups: dict[tuple[str, bool], Group] = {}
     for axis in {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}:

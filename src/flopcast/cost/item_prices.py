@@ -85,7 +85,13 @@ class ItemPrice:
         return float(self.moves[min(row, rows - 1), min(stage_class, classes - 1)])
 
     def of_rows(self, rows: Integers) -> "ItemPrice":
-        """Return the price in some plans of the batch."""
+        """Return the price in some plans of the batch.
+
+        Parameters
+        ----------
+        rows : array of int
+            Places of the plans. Arrays with a single row are the same for all plans and stay as they are.
+        """
         return replace(
             self,
             alone_s=of_rows(self.alone_s, rows),
@@ -112,7 +118,11 @@ class ItemPrice:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The row of prices of each stage of a kind of replica, and its micro-batches; None for the plan's."""
+    """The row of prices of each stage of a kind of replica, and its micro-batches; None for the plan's.
+
+    Replicas of one pattern have the same prices on every stage, so that one simulation serves all of them
+    (cost/parts.py).
+    """
 
     rows: tuple[int, ...]
     micro_batches: int | None = None

@@ -158,7 +158,11 @@ def ranks_per_domain(world: Counts, devices: int) -> Counts:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RankLevel:
-    """`size` ranks, `stride` apart: one axis, or several that follow each other in the rank order."""
+    """`size` ranks, `stride` apart: one axis, or several that follow each other in the rank order.
+
+    The first rank of a level has neighbours at distance `stride`; the last is (size - 1) · stride away. A
+    level lies inside one node if size · stride is at most the ranks of a node.
+    """
 
     size: Counts
     stride: Counts

@@ -21,7 +21,11 @@ from flopcast.spec.stack import Stack
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PricedItem:
-    """The price of an item, with the factors and the curves that it rests on."""
+    """The price of an item, with the factors and the curves that it rests on.
+
+    It is the value that a cache of earlier predictions keeps. Factors and curves are part of it because a
+    report lists them even if nothing had to be priced again.
+    """
 
     price: ItemPrice
     factors: tuple[Factor, ...] = ()

@@ -36,7 +36,11 @@ Place = dict[str, int]
 
 
 def degrees(plan: Plan) -> dict[str, int]:
-    """Return the number of ranks along each axis, in the plan's rank order, the fastest first."""
+    """Return the number of ranks along each axis, in the plan's rank order, the fastest first.
+
+    Axes of experts are not among them: they divide the ranks of a stage in their own way
+    (`expert_degrees`).
+    """
     sizes = {
         "tp": plan.tensor_parallel,
         "cp": plan.context_parallel,

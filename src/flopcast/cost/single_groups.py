@@ -20,7 +20,17 @@ from flopcast.operators.item import Item
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Single:
-    """An item of experts, the dense product in its place, and the plans in which it is one: (plans, 1)."""
+    """An item of experts that a rank computes for a single expert in some plans.
+
+    Attributes
+    ----------
+    item : Item
+        The grouped product.
+    dense : Item
+        The dense product in its place, with the same FLOP and bytes.
+    where : array of bool, shape (plans, 1)
+        Plans in which a rank holds one expert.
+    """
 
     item: Item
     dense: Item

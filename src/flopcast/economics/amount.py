@@ -19,7 +19,11 @@ from flopcast.units import Number
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slope:
-    """The slope of an amount in one factor: `change` is d amount / d log(factor), in the amount's unit."""
+    """The slope of an amount in one factor: `change` is d amount / d log(factor), in the amount's unit.
+
+    `log_sigma_factor` is the sigma of the factor's logarithm, so that their product is the share of the
+    amount's sigma that this factor causes.
+    """
 
     log_sigma_factor: float
     change: Number
@@ -72,7 +76,10 @@ class Amount:
 
     @property
     def inverse(self) -> "Amount":
-        """Return the inverse of the amount; factors that increase the amount decrease the inverse."""
+        """Return the inverse of the amount; factors that increase the amount decrease the inverse.
+
+        By the chain rule, the slope of 1 / x is -slope / x². The amount must not be 0.
+        """
         turned = {
             name: Slope(
                 log_sigma_factor=slope.log_sigma_factor, change=-slope.change / self.value / self.value

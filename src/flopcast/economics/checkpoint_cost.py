@@ -114,7 +114,20 @@ def checkpoint_cost(
 def by_method(
     job: Job, checkpoint: Checkpoint, programs: Programs, step_s: Number, update_s: Number, rates: SaveRates
 ) -> dict[str, CheckpointCost]:
-    """Return the cost of the checkpoints with each method, everything else as in `checkpoint`."""
+    """Return the cost of the checkpoints with each method, everything else as in `checkpoint`.
+
+    Parameters
+    ----------
+    job : Job
+    checkpoint : Checkpoint
+        Target and interval; its own method is replaced.
+    programs : Programs
+        Give the saved states of each rank.
+    step_s, update_s : Number
+        Seconds of a step, and of its update, during which parameters must not be copied.
+    rates : SaveRates
+        Rates of copies and writes.
+    """
     names: tuple[MethodName, ...] = ("synchronous", "asynchronous", "chunked", "lazy")
     return {
         name: checkpoint_cost(job, _with_method(checkpoint, name), programs, step_s, update_s, rates)

@@ -55,7 +55,26 @@ class PowerDraw:
 def power_draw(
     timeline: Timeline, priced: Priced, cluster: Cluster, site: Site, busy: Mapping[str, float]
 ) -> PowerDraw:
-    """Return what a device of a played step draws; `busy` are shares of the step by kind of work."""
+    """Return what a device of a simulated step draws.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    priced : Priced
+    cluster : Cluster
+    site : Site
+        May set a power limit below the board's.
+    busy : mapping of float
+        Share of the step by kind of work.
+
+    Returns
+    -------
+    PowerDraw
+        Peak power over windows of a tenth of a second, the share of the step at the limit, and the limit at
+        which a step takes the least energy, with its time and energy relative to those of the step. Power
+        of the node beyond its devices counts towards that energy, because a longer step needs it for
+        longer.
+    """
     device = cluster.node.device
     beside_w = cluster.facility.node_overhead_fraction * (device.board_power_w or 0.0)
     limit_w = site.power_limit_w or device.board_power_w or 0.0
@@ -104,7 +123,13 @@ def _peak_w(timeline: Timeline, priced: Priced, device: Device, site: Site) -> f
 
 
 def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Site) -> Floats:
-    """Return the mean watts of a task of each pass, (passes,), from what the mean stage does in it."""
+    """Return the mean watts of a task of each pass, from what the mean stage does in it.
+
+    Returns
+    -------
+    array of shape (passes,)
+        Waiting power, plus for each item its power above that of waiting times its share of the task.
+    """
     kind_of: dict[Item | None, int] = {
         item: number
         for number, segments in enumerate(priced.programs.passes)

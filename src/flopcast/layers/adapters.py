@@ -169,7 +169,12 @@ class Adapted(AbstractLayer):
         return self.adapters.base_dtype != "model" and self.inner.kind == "block" and name.startswith(parts)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return the frozen weights of the layer inside, and the two matrices of each adapter."""
+        """Return the frozen weights of the layer inside, and the two matrices of each adapter.
+
+        Weights of products are stored in the dtype of the base (4 bits for QLoRA), unless they belong to a
+        part that is never quantised. Tensor parallelism divides matrix A of a row-parallel linear and
+        matrix B of a column-parallel one; the other matrix is whole on every rank.
+        """
         products = {i.name for i in self.inner.forward(hidden, split) if isinstance(i.work, Matmul)}
         frozen = [
             replace(

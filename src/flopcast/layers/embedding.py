@@ -68,7 +68,11 @@ class Embedding(AbstractLayer):
     dropout: Probability = 0.0
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return the table, and positions and norm, which every rank holds whole."""
+        """Return the table, and positions and norm, which every rank holds whole.
+
+        The table of a rank has `padded_rows` / tensor-parallel rows; `total` counts the vocabulary without
+        padding, as published parameter counts do.
+        """
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         table = Weight(
             name="embedding.table",

@@ -105,7 +105,12 @@ class GatedDeltaNet(AbstractMixer):
         return 2 * key_heads * self.key_size + heads * self.value_size
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return projections, convolution, decays and the norm, cut by heads."""
+        """Return projections, convolution, decays and the norm, cut by heads.
+
+        Queries, keys and values are one matrix whose columns also pass the causal convolution. `z` is the
+        output gate; `ba` has two columns for each head, the write strength and the decay. The norm after
+        the core has the size of one head and is whole on every rank.
+        """
         inner, channels = self.heads * self.value_size, self.channels
         cut = channels / self.local_channels(split)
         inside = constant(inner) / split.tensor
@@ -129,7 +134,15 @@ class GatedDeltaNet(AbstractMixer):
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Return items from "attention.in.full" to "attention.partial", one rank's share of the sum."""
+        """Return items from "attention.in.full" to "attention.partial", one rank's share of the sum.
+
+        Parameters
+        ----------
+        hidden : int
+            Width of the residual stream.
+        split : Split
+            Tokens of a rank and the degrees; no context parallelism (spec/rules_linear_attention.py).
+        """
         heads, key_heads = self.local_heads(split)
         tokens, dtype, channels = split.tokens, split.dtype, self.local_channels(split)
         inner = heads * self.value_size

@@ -96,7 +96,12 @@ class GraphConvolution(AbstractTracedOperator):
     keeps_input: bool = True
 
     def work(self, split: Split) -> AbstractOperator:
-        """Return the convolution on one micro-batch."""
+        """Return the convolution on one micro-batch as a product over its patches.
+
+        `rows` counts output positions and grows with the samples; `terms` is the length of the sum for one
+        output element, input channels of a group times the kernel's size. A convolution with one input
+        channel for each group is depthwise and has a kernel class of its own.
+        """
         return Convolution(
             rows=self.rows.of(split),
             columns=constant(self.columns),
@@ -143,7 +148,11 @@ class GraphAttention(AbstractTracedOperator):
     causal: bool = False
 
     def work(self, split: Split) -> AbstractOperator:
-        """Return the kernel on one micro-batch."""
+        """Return the kernel on one micro-batch.
+
+        `heads` and `kv_heads` are counted over all samples. Keys differ in number from queries in
+        cross-attention.
+        """
         values = self.value_head_size
         return FlashAttention(
             batch=self.heads.of(split),
@@ -194,7 +203,7 @@ class GraphPass(AbstractTracedOperator):
     gradient: bool = True
 
     def work(self, split: Split) -> AbstractOperator:
-        """Return the kernel on one micro-batch."""
+        """Return the memory-bound kernel on one micro-batch."""
         return GraphKernel(
             family=self.family,
             moved=self.moved.of(split),

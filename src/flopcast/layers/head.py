@@ -72,7 +72,12 @@ class Head(AbstractLayer):
     score: bool = False
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return a table of the embedding's shape and padding, so that both are cut alike; and the bias."""
+        """Return the table, which is padded and divided like that of the embedding, and the bias.
+
+        A tied table counts no parameters of its own, since the embedding has counted them, but it is held
+        again on a stage without the embedding. A head that scores (`score`) has one column and is whole on
+        every rank.
+        """
         if self.score:
             return (replicated("head.score", hidden),)
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)

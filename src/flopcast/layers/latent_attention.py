@@ -155,7 +155,12 @@ class LatentAttention(AbstractMixer):
         return float(length) ** 2
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return projections down and norms, whole on every rank, then those up and out, cut by heads."""
+        """Return projections down and norms, whole on every rank, then those up and out, cut by heads.
+
+        With `q_lora_rank` queries have a latent and two projections; without it they have one projection,
+        cut by heads. `kv_down` gives the latent and the rotated part of the keys, `kv_up` the keys and
+        values of all heads.
+        """
         queries, inner = self.heads * self.query_size, self.heads * self.value_head_size
         up, cut = self.heads * self._up_columns, split.tensor
         query: tuple[Weight, ...] = (_cut("q", hidden, queries, cut),)
@@ -174,7 +179,11 @@ class LatentAttention(AbstractMixer):
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Return items from "attention.in", own tokens, to "attention.sum", of the same shape."""
+        """Return items from "attention.in", own tokens, to "attention.sum", of the same shape.
+
+        The order is: queries, latents, keys and values, messages of context parallelism before the core,
+        the core, messages after it, the output projection and its sum over tensor-parallel ranks.
+        """
         return (
             *self._queries(hidden, split),
             *self._keys_and_values(hidden, split),

@@ -68,7 +68,11 @@ class Mlp(AbstractLayer):
         return (*linear_weights("mlp.up", hidden, self.up_columns, split.tensor, self.bias), down)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Return items from "mlp.in.full" to "mlp.partial", one rank's share of the sum."""
+        """Return items from "mlp.in.full" to "mlp.partial", one rank's share of the sum.
+
+        The bias of the second linear is not among them: it is added after the sum over ranks, with the
+        residual (block.py).
+        """
         tokens, dtype = split.tokens, split.dtype
         width, inner = self.up_columns / split.tensor, self.ffn_hidden / split.tensor
         up = Matmul(m=tokens, n=width, k=constant(hidden), dtype=dtype)

@@ -210,7 +210,11 @@ class TracedBatchedMatmul(AbstractTracedOperator):
     scores: bool = Field()
 
     def work(self, split: Split) -> AbstractOperator:
-        """Return the products on one micro-batch."""
+        """Return the products on one micro-batch.
+
+        Products that make attention scores have m queries and n keys; those with the scores have k keys.
+        Ranks divide the batch, which counts heads times sequences.
+        """
         batch = self.batch.of(split) / self.cut("within", split=split)
         n, k = self.n.of(split), self.k.of(split)
         return BatchedMatmul(
@@ -246,7 +250,7 @@ class TracedAttention(AbstractTracedOperator):
     value_head_size: int | None = Field(default=None, ge=1)
 
     def work(self, split: Split) -> AbstractOperator:
-        """Return the kernel on one micro-batch."""
+        """Return the causal kernel on one micro-batch; ranks divide its heads."""
         values, sequences = self.value_head_size, split.sequences / self.cut("within", split=split)
         return FlashAttention(
             batch=self.heads * sequences,

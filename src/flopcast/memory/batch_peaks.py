@@ -57,7 +57,22 @@ class CategoryBytes:
 def held_bytes(
     programs: Programs, weights: CategoryBytes, plan: Integers, micro_batches: Counts
 ) -> dict[str, Floats]:
-    """Return the bytes by category at the peak; (pairs, stage classes), 0 where a class pads the batch."""
+    """Return the bytes by category at the peak of each pair of a plan and its number of micro-batches.
+
+    Parameters
+    ----------
+    programs : Programs
+    weights : CategoryBytes
+        Bytes of one micro-batch in flight, waiting and at work, (plans, stage classes, chunk classes).
+    plan : array of int, shape (pairs,)
+        Plan of each pair.
+    micro_batches : array of shape (pairs,)
+
+    Returns
+    -------
+    dict of arrays of shape (pairs, stage classes)
+        0 where a class only pads the batch.
+    """
     shape = (len(plan), *weights.shape[1:])
     flying, waits, work = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     for members, moments, level in _groups(programs, weights, plan, micro_batches):

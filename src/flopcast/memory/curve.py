@@ -144,7 +144,11 @@ def _curve(programs: Programs, stage: int, rank_class: int, order: Order, of_kin
 
 
 def peak_of(curve: MemoryCurve) -> StagePeak:
-    """Return the first of the fullest moments of a stage."""
+    """Return the first of the fullest moments of a stage.
+
+    The update counts as the fullest moment only if it needs more than every task. Its chunk and micro-batch
+    are then -1. Categories of size 0 are left out.
+    """
     level = curve.level_bytes
     best = int(level.argmax())
     if curve.update_bytes > level[best]:

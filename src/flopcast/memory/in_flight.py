@@ -94,7 +94,11 @@ class Moments:
 
 
 def of_classes(found: Sequence[InFlight]) -> Moments:
-    """Return the moments of stage classes, one class per row."""
+    """Return the moments of stage classes, one class per row.
+
+    Classes have different numbers of moments. Shorter ones repeat their last moment, which changes no
+    maximum.
+    """
     most, columns = max(len(each.task) for each in found), found[0].in_flight.shape[1]
     rows = [np.minimum(np.arange(most), len(each.task) - 1) for each in found]
     at_work = np.eye(columns + 1)[:, :-1]  # NOTHING, the last row, is no column

@@ -65,7 +65,10 @@ class PeakMemory:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FullestMoment:
-    """Bytes of one rank at its fullest moment, as `PeakMemory` has them; (plans, stage classes)."""
+    """Bytes of one rank at its fullest moment, as `PeakMemory` has them; (plans, stage classes).
+
+    A search needs only these five sizes for each plan, without categories and moments.
+    """
 
     reserved_bytes: Floats
     device_used_bytes: Floats
@@ -209,7 +212,11 @@ def fits(memory: PeakMemory | FullestMoment, cluster: Cluster) -> np.ndarray:
 
 
 def seen_bytes(memory: PeakMemory | FullestMoment, cluster: Cluster) -> Floats:
-    """Return what the driver shows, (plans, stage classes); at most the capacity if a stage fits."""
+    """Return the memory that the driver shows, (plans, stage classes).
+
+    The allocator's cache fills up to the capacity and is given back when memory is short. A stage that fits
+    therefore never shows more than the capacity, even if its cache would need more.
+    """
     capacity = cluster.node.device.memory_bytes
     shown_bytes: Floats = np.where(
         memory.needed_bytes <= capacity,

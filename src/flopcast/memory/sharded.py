@@ -35,7 +35,12 @@ def parameter_shards(programs: Programs) -> Floats:
 
 
 def all_parameter_shards(programs: Programs) -> Floats:
-    """Return the same, with what is placed outside the device."""
+    """Return the shards of parameters, including those that are placed outside the device.
+
+    `parameter_shards` counts those on the device. The shard is in the dtype of activations. Parameters
+    whose 16-bit copy is not kept between steps (`sharding.keeps_low_precision`) count only while they are
+    gathered, because the fp32 master weights of the optimizer take their place.
+    """
     plans = programs.plans
     each_bytes = ELEMENT_BYTES[plans.structure.activations]
     kept = float(programs.stack.sharding.keeps_low_precision)
@@ -57,7 +62,12 @@ def secondary_copy(programs: Programs) -> Floats:
 
 
 def gradient_shards(programs: Programs) -> Floats:
-    """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all."""
+    """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all.
+
+    The dtype of shards is that of the stack's sharding and the dtype of whole gradients that of its
+    gradients. Gradients that leave for the host layer by layer count with the part that stays on the
+    device.
+    """
     stack, shard = programs.stack, trained_shard(programs)
     if programs.plans.structure.shards:
         shard = programs.trained_parameters / ranks_of(programs.plans, "gradients")
@@ -91,7 +101,11 @@ def gathered_parameters(programs: Programs) -> Floats:
 
 
 def unreduced_gradients(programs: Programs) -> Floats:
-    """Return one unit's gradients, in 16 bits as its backward writes them and in the dtype that is sent."""
+    """Return one unit's gradients, in 16 bits as its backward writes them and in the dtype that is sent.
+
+    They exist from ZeRO-2 on, for the largest unit and for a moment: until the reduction of the unit has
+    ended. Below ZeRO-2 whole gradients stay, and nothing is added here.
+    """
     plans = programs.plans
     if plans.structure.zero < 2:
         return ZERO[:, :, None]

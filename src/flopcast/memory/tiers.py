@@ -125,7 +125,12 @@ def _capacity_and_ranks(tier: str, cluster: Cluster) -> tuple[float, int]:
 
 
 def tier_memories(programs: Programs, cluster: Cluster) -> Iterator[TierMemory]:
-    """Yield the memory of every tier that the first plan uses."""
+    """Yield the memory of every tier outside the devices that the first plan uses.
+
+    Sizes are those of a node for the host and its drives, and those of the job for a file system. Every
+    rank counts as one of the fullest stage, so that the expectation is an upper estimate for pipelines with
+    uneven stages. The interval is that of `OUTSIDE_HIGH_RATIO` in both directions.
+    """
     for tier in TIERS:
         sizes = outside_bytes(programs, tier, *_each_plan(programs))
         if not sizes:

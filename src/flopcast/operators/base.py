@@ -98,7 +98,12 @@ class AbstractOperator(metaclass=_Interface):
 
 
 class AbstractMessage(metaclass=_Interface):
-    """Data that the ranks of one parallel axis exchange: a frozen dataclass of arrays."""
+    """Data that the ranks of one parallel axis exchange: a frozen dataclass of arrays.
+
+    A message knows its axis and its bytes; which ranks and links that means follows from the plan and the
+    cluster. `collective` names the formula that gives its seconds (cost/collectives/formulas.py), and
+    `dual` gives the message of the backward pass.
+    """
 
     axis: str  # "tp", "cp", "dp", "ep", "etp", "expert_dp", "pp", ...: cost/placement.py
     message_bytes: Floats  # by the convention of the collective

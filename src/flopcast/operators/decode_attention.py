@@ -56,7 +56,12 @@ class DecodeAttention(AbstractOperator):
         return f"{name}.{self.cache}" if self.cache else name
 
     def work(self) -> Work:
-        """Return the work: two products over all keys; the cache is read, queries too, results written."""
+        """Return the work of scores and of the weighted sum of values over all cached keys.
+
+        `keys` is the sum of the contexts of all sequences. Each cached key and value is read once, in the
+        format of the cache, whose bytes include the scales of a block. Queries are read and results are
+        written in the dtype of the computation. FLOP are 2 for each multiply-add of both products.
+        """
         size = ELEMENT_BYTES[self.dtype]
         cached = 2 * self.keys * self.kv_heads * self.head_size
         queries = self.sequences * self.heads * self.head_size

@@ -22,7 +22,20 @@ OF_LIBRARIES = tuple(  # collectives that are a library's own, and not NCCL's
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Routing:
-    """The destinations of tokens: `tokens_bytes` of one rank's tokens, each sent once, and the choice."""
+    """The destinations of the tokens of one rank.
+
+    Attributes
+    ----------
+    tokens_bytes : array of shape (plans, 1)
+        Bytes of the rank's tokens, each counted once.
+    experts : array of shape (plans, 1)
+        Routed experts of a layer.
+    top_k : array of shape (plans, 1)
+        Experts that each token chooses.
+    groups, top_groups : int
+        Groups into which experts are divided, and how many of them a token may choose from (DeepSeek-V3: 4
+        of 8, arXiv:2412.19437, section 2.1.2). This limits how many nodes a token is sent to.
+    """
 
     tokens_bytes: Floats
     experts: Counts

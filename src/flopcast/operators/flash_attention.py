@@ -143,7 +143,13 @@ class FlashAttention(AbstractOperator):
         return length, 0.5 * (self.head_size + self.output_size), squares
 
     def saves(self) -> tuple[Saved, ...]:
-        """Return q, k, v, the output and one fp32 log-sum per row; blocks of a row share theirs."""
+        """Return q, k, v, the output and one fp32 log-sum of each row.
+
+        The backward kernel computes the scores again from these tensors. A kernel over one block of a ring
+        (`partial`) keeps no log-sums of its own, because the blocks of a row share theirs. Keys and values
+        are those of the heads that the rank holds, which are fewer than the heads of queries with grouped
+        queries.
+        """
         size = ELEMENT_BYTES[self.dtype]
         query_bytes, key_bytes = self.batch * self.queries * size, self.kv_batch * self._num_keys * size
         log_sums = self.batch * self.queries * ELEMENT_BYTES["fp32"]

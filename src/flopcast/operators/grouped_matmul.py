@@ -70,7 +70,13 @@ class GroupedMatmul(AbstractOperator):
         return f"narrow_{name}.{self.narrow}.{self.layout}" if self.narrow else f"{name}.{self.layout}"
 
     def work(self) -> Work:
-        """Return the work: every row meets one weight, and every weight moves once."""
+        """Return the work: every row is multiplied by one weight, and every weight moves once.
+
+        The forward and the input gradient read rows and weights and write rows. The weight gradient reads
+        two sets of rows and writes weights; if it adds to a sum of earlier micro-batches (`sum_bytes` for
+        an element), that sum is read and written after the product. Separate kernels in 8 bits write their
+        16-bit results after the products on some devices (`result_bytes`).
+        """
         wide, narrow = ELEMENT_BYTES[self.dtype], self._operand_bytes
         weights = self.groups * self.n * self.k
         operands, result = self.rows * self.k * narrow + weights * narrow, self.rows * self.n * wide
@@ -125,8 +131,9 @@ class GroupedMatmul(AbstractOperator):
         return (Saved(role="input:0", size_bytes=x_bytes),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return `dx = dout @ w.T` over the same groups; for trained weights also `dw = x.T @ dout` per
-        group.
+        """Return the operators of the backward pass, the input gradient first.
+
+        Both have the FLOP of the forward product.
         """
         products: list[tuple[str, AbstractOperator]] = [
             ("dgrad", replace(self, n=self.k, k=self.n, layout="input_gradient")),

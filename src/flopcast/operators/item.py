@@ -97,14 +97,35 @@ def kernel(
     component: str,
     group: str = "",
 ) -> Item:
-    """Return a forward operator on the compute stream; by default, its output has its name."""
+    """Return a forward operator on the compute stream.
+
+    Parameters
+    ----------
+    name : str
+        Name of the item; also that of its output if `output` is empty.
+    work : AbstractOperator
+    inputs : tuple of str
+        Tensors that it reads; the first is the one whose gradient flows on to the layer before.
+    component : str
+        Line of the breakdown that its seconds belong to.
+    group : str
+        Name shared by items that a rewrite replaces together, such as "core_attention".
+    """
     return Item(
         name=name, work=work, component=component, inputs=inputs, output=output or name, group=group
     )
 
 
 def host_work(kind: str, phase: str) -> Item:
-    """Return an item that waits until the device is idle, then takes host time."""
+    """Return an item that waits until the device is idle, then takes host time.
+
+    Parameters
+    ----------
+    kind : str
+        The stack gives the seconds of each kind (`Host`).
+    phase : str
+        Part of the step in which it runs: "forward", "backward" or "step".
+    """
     return Item(
         name=f"host.{kind}",
         work=HostWork(kind=kind),

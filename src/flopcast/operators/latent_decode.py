@@ -56,7 +56,12 @@ class LatentDecode(AbstractOperator):
         return f"latent_decode.{self.cache}" if self.cache else "latent_decode"
 
     def work(self) -> Work:
-        """Return the work: scores over latents and rotated keys, sums over latents; each is read once."""
+        """Return the work of absorbed latent attention over all cached tokens.
+
+        Scores are products with the latent and the rotated key, `rank` + `rope_size` elements a token for
+        each head; the weighted sum is over latents, `rank` elements. Latents and keys are read once for all
+        heads, in the format of the cache.
+        """
         size = ELEMENT_BYTES[self.dtype]
         wide = self.rank + self.rope_size
         queries = self.sequences * self.heads * (wide + self.rank)  # and results

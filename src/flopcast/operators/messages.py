@@ -23,7 +23,10 @@ from flopcast.operators.exchanges import Combine, Dispatch
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AllReduce(AbstractMessage):
-    """Every rank gets the sum. The gradient of a sum of copies needs no message."""
+    """Every rank gets the sum. The gradient of a sum of copies needs no message.
+
+    `message_bytes` is the array that every rank holds. A ring sends 2 (n - 1) / n of it.
+    """
 
     axis: str
     message_bytes: Floats
@@ -131,7 +134,10 @@ class QuantisedReduceScatter(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Broadcast(AbstractMessage):
-    """Every rank gets the array of one."""
+    """Every rank gets the array of one. In the backward pass the gradients of all copies are reduced to it.
+
+    `message_bytes` is that array.
+    """
 
     axis: str
     message_bytes: Floats
@@ -144,7 +150,10 @@ class Broadcast(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Reduce(AbstractMessage):
-    """One rank gets the sum of an array that every rank has."""
+    """One rank gets the sum of an array that every rank has. Backward, its gradient is broadcast.
+
+    `message_bytes` is the array of one rank.
+    """
 
     axis: str
     message_bytes: Floats
@@ -157,7 +166,10 @@ class Reduce(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SendReceive(AbstractMessage):
-    """One rank sends, its neighbour on the axis receives."""
+    """One rank sends, its neighbour on the axis receives. The gradient travels the other way.
+
+    `message_bytes` is what one rank sends.
+    """
 
     axis: str
     message_bytes: Floats
@@ -170,7 +182,10 @@ class SendReceive(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AllToAll(AbstractMessage):
-    """Every rank sends an equal part of its array to each other: what was cut one way is cut another."""
+    """Every rank sends an equal part of its array to each other: what was cut one way is cut another.
+
+    `message_bytes` is the array of one rank, including the part that stays on it.
+    """
 
     axis: str
     message_bytes: Floats

@@ -34,7 +34,11 @@ class TierCopy:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class StorageTraffic:
-    """What one rank reads from and writes to a storage during its update."""
+    """What one rank reads from and writes to a storage during its update.
+
+    `tier` is the name of the storage in a plan's placement, "nvme" or "file_system". Both sizes are arrays
+    of shape (plans, 1), and reads and writes run at the same time as the update on the host.
+    """
 
     tier: str
     read_bytes: Floats

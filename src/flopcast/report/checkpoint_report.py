@@ -29,7 +29,17 @@ from flopcast.workload.saved_states import saved_states
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Resharded:
-    """A checkpoint that another plan loads: that job, bytes of each of its ranks, and seconds."""
+    """A checkpoint that another plan loads.
+
+    Attributes
+    ----------
+    job : Job
+        The job that loads it.
+    reads : Reads
+        What each of its ranks reads of the saved states.
+    restore_s : float
+        Seconds until the states are loaded.
+    """
 
     job: Job
     reads: Reads

@@ -29,7 +29,12 @@ ROUNDING = 0.005  # printed rates and times hold three digits: conventions this 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Convention:
-    """One formula for the FLOP of a step, which software prints rates by it, and its source."""
+    """One formula for the FLOP of a step, which software prints rates by it, and its source.
+
+    `formula` takes a job and gives the FLOP of the whole cluster in a step, where all sequences are as long
+    as the batch says. `frameworks` are named as `report.log` names them; the first is the one that a log of
+    that framework is taken to use.
+    """
 
     formula: Callable[[Job], float]  # where all sequences are as long as the batch says
     frameworks: tuple[str, ...]  # as report.log names them; the first to think of

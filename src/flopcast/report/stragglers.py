@@ -29,7 +29,12 @@ class Straggler:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stragglers:
-    """The cost of all slow parts of a job: mean steps with them and without, and each part alone."""
+    """The cost of all slow parts of a job.
+
+    `step_time_s` is the mean step with all of them and `without_s` the mean step without any. `each` has
+    one entry for every part that is slow alone; their costs need not add up, because stages wait only for
+    the slowest.
+    """
 
     step_time_s: float
     without_s: float

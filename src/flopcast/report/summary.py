@@ -28,7 +28,10 @@ class Summary:
         return table(self.caption, self.headings, self.rows)
 
     def as_text(self) -> str:
-        """Return the caption and the rows in columns, without a final newline."""
+        """Return the caption and the rows in columns, without a final newline.
+
+        Columns are as wide as their longest cell, so that the text suits a fixed-width font.
+        """
         from flopcast.render.page.table import shown
 
         lines = [list(self.headings), *([shown(cell) for cell in row] for row in self.rows)]

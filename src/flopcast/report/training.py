@@ -17,7 +17,11 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Training:
-    """A run, and the report of each phase's step."""
+    """A run, and the report of each phase's step.
+
+    Phases follow one another, each with a job of its own, such as a longer sequence or a larger cluster at
+    the end.
+    """
 
     run: TrainingRun
     reports: tuple[Report, ...]

@@ -31,7 +31,27 @@ ROLLOUT, SCORING, TRAINING, HANDOFF = PHASES = ("rollout", "scoring", "training"
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RlReport:
-    """The prediction of a step; `phases` are seconds by name, `step_s` is the time from step to step."""
+    """The prediction of one step of reinforcement learning.
+
+    Attributes
+    ----------
+    plan : RlPlan
+        How both jobs share devices.
+    rollout : ServingReport
+        Generation of the answers.
+    training : Report
+        One step of the training job.
+    train_steps : int
+        Training steps in each step of reinforcement learning.
+    phases : mapping of Estimate
+        Seconds by name of the phase: generation, scoring, training, hand-over of weights.
+    step_s : Estimate
+        Time from step to step, in which phases on separate devices overlap.
+    handoff_bytes : float
+        Bytes of weights or adapters that each generating device receives.
+    usd : Estimate or None
+        Cost of a step; None without a price.
+    """
 
     plan: RlPlan
     rollout: ServingReport

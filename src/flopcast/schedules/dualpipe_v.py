@@ -31,7 +31,11 @@ from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, AbstractSplitSche
 
 
 class DualPipeV(AbstractSplitSchedule):
-    """Two chunks a stage in the shape of a V, with pairs of a forward and a backward."""
+    """Two chunks a stage in the shape of a V, with pairs of a forward and a backward.
+
+    It needs at least two micro-batches for each stage, so that the steady phase begins. Stage 0 holds the
+    first and the last chunk, that is both the embedding and the head.
+    """
 
     folds_chunks: ClassVar[bool] = True
     pairs_passes: ClassVar[bool] = True

@@ -14,7 +14,18 @@ class GPipe(AbstractSchedule):
     """Every micro-batch stays in flight until the stage's last forward is done."""
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Return the same order on every stage: all forwards first."""
+        """Return the same order on every stage: all forwards first, then backwards in reverse order.
+
+        Parameters
+        ----------
+        stages, virtual, micro_batches : int
+            `virtual` is 1: GPipe has one chunk on each stage.
+
+        Returns
+        -------
+        Order
+            Arrays of shape (stages, 2 · micro-batches).
+        """
         tasks = np.arange(micro_batches)
         kind, index = alternate(micro_batches, tasks, tasks[::-1])
         shape = (stages, len(kind))

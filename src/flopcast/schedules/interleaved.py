@@ -29,14 +29,29 @@ def warm_up(stage: Number, stages: Number, virtual: Number) -> Number:
 
 
 class InterleavedOneForwardOneBackward(AbstractSchedule):
-    """1F1B over `virtual` chunks a stage: the bubble shrinks by that factor."""
+    """1F1B over `virtual` chunks a stage: the bubble shrinks by that factor.
+
+    The bubble is (p - 1) / (v m) of the ideal step with p stages, v chunks and m micro-batches. Messages
+    between stages are v times as many, and a stage keeps up to p (1 + (p - 1) / (p v)) micro-batches of
+    activations instead of p (arXiv:2104.04473, section 2.2.2; arXiv:2205.05198, section 4.2.3).
+    """
 
     groups_micro_batches: ClassVar[bool] = True
     least_chunks: ClassVar[int] = 2
     most_chunks: ClassVar[float] = np.inf
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Return the order: every stage starts with the forwards of its `warm_up`, or all there are."""
+        """Return the order of all stages.
+
+        Stage s starts with `warm_up` forwards, 2 (p - s - 1) + (v - 1) p, or with all there are, and then
+        runs one forward and one backward in turn. Forwards go through the chunks in groups of p
+        micro-batches, backwards through the chunks from the last to the first.
+
+        Returns
+        -------
+        Order
+            Arrays of shape (stages, 2 · micro-batches · virtual).
+        """
         warm_ups = [warm_up(stage, stages, virtual) for stage in range(stages)]
         kind, index = alternate_all(warm_ups, micro_batches * virtual)
         chunk = index % (stages * virtual) // stages

@@ -29,7 +29,11 @@ KINDS = {"F": FORWARD, "B": BACKWARD, "W": WEIGHT}
 
 
 class ZeroBubbleV(AbstractSplitSchedule):
-    """Two chunks a stage, in the shape of a V; memory of 1F1B."""
+    """Two chunks a stage, in the shape of a V; memory of 1F1B.
+
+    Backward passes are divided into the gradient of the input (B) and that of the weights (W), which fills
+    what would be bubbles.
+    """
 
     folds_chunks: ClassVar[bool] = True
     least_chunks: ClassVar[int] = 2

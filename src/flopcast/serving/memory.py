@@ -53,7 +53,7 @@ class ServingMemory:
     tiers: tuple[TierMemory, ...] = ()  # the host's memory and drives, if anything is kept there
 
     def parts(self) -> dict[str, float]:
-        """Return what fills the device, in bytes by name."""
+        """Return what fills the device, in bytes by name; the values add up to the capacity."""
         states = {"states of linear attention": self.all_states_bytes} if self.state_bytes else {}
         adapters = {"slots of adapters": self.adapter_bytes} if self.adapter_bytes else {}
         return {

@@ -80,7 +80,20 @@ def steps_of(terms: StepTerms, schedule: str | OwnSchedule, micro_batches: Count
 
 
 def step_terms(priced: Priced) -> StepTerms:
-    """Return the terms of the steps of every plan."""
+    """Return the terms of the steps of every plan.
+
+    Returns
+    -------
+    StepTerms
+        Arrays of shape (plans, 1): seconds until the busiest stage begins, its seconds for each
+        micro-batch, the ends of the pipeline, and seconds outside of it (update, reductions). A search
+        combines them for any number of micro-batches without pricing items again.
+
+    Notes
+    -----
+    The turn of a step is that of its busiest stage, or the mean turn of all stages if stages hand their
+    work on without a barrier.
+    """
     programs = priced.programs
     here = programs.stages.multiplicity > 0
     passes, seconds = _passes(priced)

@@ -46,7 +46,11 @@ class Columns:
         return self.number * (2 if self.slopes else 1)
 
     def launching(self, item: Item) -> Iterator[tuple[int, Flags]]:
-        """Yield the columns that count the host's seconds of launching an item, and where each does."""
+        """Yield the columns that count the host's seconds of launching an item, and where each does.
+
+        A column counts seconds along the longest path in one unit. Launches of experts' kernels have a
+        column of their own in plans where a rank holds several experts, because their factor differs.
+        """
         if not launches_experts(item):
             yield self.number - LAUNCH_COLUMNS, EVERYWHERE
             return
@@ -150,7 +154,14 @@ class _Running:
     paths: Paths
 
     def latest(self, own: str, waits: set[str]) -> Start:
-        """Return when a stream and the streams that its item waits for are all free."""
+        """Return when a stream and the streams that its item waits for are all free.
+
+        Returns
+        -------
+        tuple
+            The time, and the counts of the path that causes it, which tell how the time depends on each
+            item. On a tie, the item's own stream is the cause.
+        """
         places = [self.streams.index(own)]
         places += [place for place, name in enumerate(self.streams) if name in waits and name != own]
         free_s = self.paths.longest_s[:, places]

@@ -62,7 +62,15 @@ class Waits:
 
 
 def waits(priced: Priced) -> Waits:
-    """Return the seconds that stages wait for transfers, for plans of one structure."""
+    """Return the seconds that stages wait for transfers, for plans of one structure.
+
+    Returns
+    -------
+    Waits
+        Arrays of shape (plans, stage classes) for what each micro-batch waits on a stage, and of shape
+        (plans, 1) for the way of the first micro-batch. All are 0 without a pipeline, and for schedules
+        whose stages hand nothing on.
+    """
     pipes = _pipes(priced)
     waits_of = {"sequential": _one_by_one, "batched": _together, "overlapped": _ahead}
     plain, interleaved = (

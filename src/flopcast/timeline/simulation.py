@@ -17,7 +17,18 @@ from flopcast.workload.program import Programs
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ProgramOfTask:
-    """The program that each task of an order runs: flat arrays (stages · tasks,), stage after stage."""
+    """The program that each task of an order runs: flat arrays (stages · tasks,), stage after stage.
+
+    Attributes
+    ----------
+    chunk_class : array of int
+        Class of the chunk, whose layers the task runs.
+    position : array of int
+        Index into POSITIONS: whether the task is the first, the last or another one of its kind, because
+        gathers and reductions run at the ends.
+    row : array of int
+        Row of arrays over plans: the plan, or the kind of micro-batch where these differ.
+    """
 
     chunk_class: Integers
     position: Integers  # index into POSITIONS

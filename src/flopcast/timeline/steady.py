@@ -30,7 +30,10 @@ Amount = TypeVar("Amount", float, Floats)
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SteadyStep:
-    """A step that is `times` periods longer than `longer`, which is one period longer than `shorter`."""
+    """A step that is `times` periods longer than `longer`, which is one period longer than `shorter`.
+
+    Times and numbers of this step are linear in `times`: value = longer + times · (longer - shorter).
+    """
 
     shorter: StepSimulation
     longer: StepSimulation
@@ -47,7 +50,19 @@ class SteadyStep:
         return long + self.times * (long - of(self.shorter))
 
     def shares(self, of: Callable[[StepSimulation], Shares]) -> tuple[TimeAttribution, ...]:
-        """Return the shares of the step, each of one item."""
+        """Return the shares of the step, each of one item.
+
+        Parameters
+        ----------
+        of : function
+            Returns the shares of one simulated step, such as those of its critical path.
+
+        Returns
+        -------
+        tuple of TimeAttribution
+            Shares of the longer step, plus `times` periods of the difference between both steps. A share
+            that occurs in only one of them counts as 0 in the other.
+        """
         one: dict[object, TimeAttribution] = {}
         path_s: dict[object, float] = defaultdict(float)
         shift_s: dict[object, float] = defaultdict(float)

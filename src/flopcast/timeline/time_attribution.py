@@ -47,7 +47,13 @@ class TimeAttribution:
         return (HOST, EXPERT_LAUNCH) if self.of_experts else (HOST,)
 
     def times(self, part_ratio: float) -> "TimeAttribution":
-        """Return the share of a part of these executions."""
+        """Return the share of a part of these executions.
+
+        Parameters
+        ----------
+        part_ratio : float
+            Fraction of the executions, at least 0. It scales seconds and slopes alike.
+        """
         return TimeAttribution(
             item=self.item,
             path_s=self.path_s * part_ratio,

@@ -83,7 +83,20 @@ def backward_peak(
 
 
 def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
-    """Return bytes of the tensors of a layer, as far as items that keep, make or read them say."""
+    """Return the bytes of the tensors of a layer, as far as items that keep, make or read them say.
+
+    Parameters
+    ----------
+    items : tuple of Item
+        Forward items of one layer, in order.
+
+    Returns
+    -------
+    dict of arrays of shape (plans, 1)
+        Bytes by name of the tensor. Where several items state a size, what is kept comes first, then what
+        is made, then what is read. An output whose size nobody states is as large as its item's first
+        input.
+    """
     sizes: dict[str, Floats] = {}
     for item in items:
         for name, size_bytes in item.saved():
@@ -155,7 +168,13 @@ class _Walk:
         self.held[self.number[name]] = size_bytes
 
     def step(self, item: Item) -> Floats:
-        """Process one item's backward; return the bytes of gradients alive while it runs."""
+        """Process one item's backward and return the bytes of gradients that are alive while it runs.
+
+        Gradients of the item's inputs are born while that of its output is still alive. An input that
+        already has a gradient from another item gets a second one for a moment, until both are added. An
+        item that only passes a gradient on (a sum, a view) gives its input the gradient of its output. An
+        item whose output has no gradient does nothing.
+        """
         of_output = self.number.pop(item.output, None)
         if of_output is None:  # nothing behind it has a gradient
             return self.alive()
@@ -226,7 +245,12 @@ def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: boo
 
 
 def weight_bytes(work: object) -> Floats:
-    """Return bytes of a linear's weight, or a table, in its product's dtype; 0 if frozen or other work."""
+    """Return the bytes of the weight that a product or a lookup reads.
+
+    The size is that of the whole weight on this rank, in the dtype of the product. It is 0 if the weight is
+    frozen, and for work without weights. Frozen weights matter here because only trained ones have a
+    gradient, which is as large as the weight.
+    """
     if not getattr(work, "trained", True):
         return ZERO
     if isinstance(work, Matmul):

@@ -41,7 +41,22 @@ class CandidateStages:
         at_end: int = 2,
         checkpoints: Checkpoints | None = None,
     ) -> Stages:
-        """Return the slices as stages of the one plan, in the form that `realise` needs (`divide_all`)."""
+        """Return the slices as stages of the one plan, in the form that `realise` needs (`divide_all`).
+
+        Parameters
+        ----------
+        counts : tuple of int
+            Blocks of each run of equal layers.
+        plans : Plans
+            A batch of one plan.
+        parts, at_end, checkpoints
+            As those of `divide_all`.
+
+        Returns
+        -------
+        Stages
+            One stage class for each group of slices that hold the same layers.
+        """
         held = in_kinds(self._held(counts, at_end), parts, checkpoints)
         division = in_classes(held)
         return Stages(

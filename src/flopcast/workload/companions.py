@@ -36,7 +36,17 @@ def frozen_passes(model: Model) -> int:
 
 
 def beside_reference(layers: Layers, model: Model, reference: Layers) -> Layers:
-    """Return the layers with those of the reference beside them, and its weights if it has its own."""
+    """Return the layers with those of the reference beside them.
+
+    Parameters
+    ----------
+    layers, reference : Layers
+        Equal in number: a reference has the shape of the trained model.
+    model : Model
+        Its `reference_passes` says how often the reference runs for each micro-batch. If its `reference` is
+        "separate", the reference has weights of its own, which each rank also holds. Otherwise the trained
+        model with its adapters switched off is the reference.
+    """
     separate = model.reference == "separate"
     return tuple(
         replace(
@@ -72,7 +82,18 @@ def _weights(layer: LogicalLayer, name: str, count: int) -> Iterable[Weight]:
 
 
 def run_forward(items: Iterable[Item], count: int, number: int) -> tuple[Item, ...]:
-    """Return the items of a frozen layer, which runs `count` times; nothing is kept of them."""
+    """Return the items of a frozen layer, of whose tensors nothing is kept.
+
+    Parameters
+    ----------
+    items : iterable of Item
+        Forward items of the layer.
+    count : int
+        How often it runs for each micro-batch.
+    number : int
+        Number of the companion. It begins the names of items and tensors, so that those of a layer and of
+        its companions differ.
+    """
     prefix = f"frozen{number}."
 
     def named(tensors: tuple[str, ...]) -> tuple[str, ...]:

@@ -34,7 +34,16 @@ ORDERING = ("sort", "unsort")  # rows of several ranks brought into the order of
 
 
 def with_expert_software(items: tuple[Item, ...], software: ExpertSoftware) -> tuple[Item, ...]:
-    """Forward items of one layer as the software runs them; those that are no experts' stay the same."""
+    """Return forward items of one layer as the software of experts runs them.
+
+    Parameters
+    ----------
+    items : tuple of Item
+        Logical items of a layer. Those that are not items of experts stay the same.
+    software : ExpertSoftware
+        The library of exchanges, whether rows are permuted before they are sent, whether the router runs on
+        16-bit operands, and where the host waits for the numbers of rows.
+    """
     result = items
     if software.sends_every_row:
         result = tuple(_every_row(item) for item in result)

@@ -31,7 +31,11 @@ def forward_only(layer: Layer) -> Layer:
 
 
 def without_update(programs: Programs) -> Programs:
-    """Return programs without backward pass, reduction, optimizer and trained weights."""
+    """Return programs without backward pass, reduction, optimizer and trained weights.
+
+    All parameters count as frozen, so that no gradient and no optimizer state is held. Messages between
+    stages go forward only.
+    """
     backward = tuple(replace(segment, items=()) for segment in programs.backward)
     return replace(
         programs,

@@ -45,7 +45,24 @@ class LowPrecisionLayer:
 def low_precision_layer(
     logical: LogicalLayer, forward: tuple[Item, ...], workload: Workload, stack: Stack
 ) -> LowPrecisionLayer:
-    """Return a layer's items under the plan's low-precision recipe; unchanged if there is none."""
+    """Return a layer's items under the plan's low-precision recipe; unchanged if there is none.
+
+    Parameters
+    ----------
+    logical : LogicalLayer
+        The layer before any pass; layers marked as wide keep 16-bit products.
+    forward : tuple of Item
+        Its forward items after the rewrites of the stack.
+    workload : Workload
+    stack : Stack
+        Says how experts' rows are padded, which casts are fused, and which weights are kept in fewer bits.
+
+    Returns
+    -------
+    LowPrecisionLayer
+        The items, the casts of weights, the bytes of the cast weights, and the bytes of 16-bit weights that
+        they replace.
+    """
     recipe = RECIPES.get(workload.plans.structure.precision)
     if recipe is None or logical.wide:
         return LowPrecisionLayer(forward=forward, weight_bytes=ZERO)

@@ -44,7 +44,17 @@ ALL_BEFORE = ("compute", "tp", "ep", "cp", "dp", "host")
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Matrices:
-    """Equal matrices that a rank of each stage class holds: short and long side, their number."""
+    """Equal matrices that a rank of each stage class holds.
+
+    Attributes
+    ----------
+    short, long : arrays of shape (plans, 1)
+        Length of the shorter and of the longer side.
+    number : array of shape (plans, stage classes)
+        How many of these matrices a rank holds.
+    expert : bool
+        Whether they are weights of routed experts, whose states are shared by other ranks.
+    """
 
     short: Counts
     long: Counts
@@ -63,7 +73,11 @@ def is_orthogonalised(kind: str, weight: Weight) -> bool:
 
 
 def matrices(held: Parameters) -> Iterator[Matrices]:
-    """Yield the matrices of every layer that are orthogonalised."""
+    """Yield the matrices of every layer that are orthogonalised.
+
+    Embedding, head and vectors are left out (`is_orthogonalised`). A weight that contains several matrices,
+    such as the experts of a layer, yields one entry with their number.
+    """
     for part, layer in enumerate(held.layers):
         for weight in layer.weights:
             if weight.matrix is not None and is_orthogonalised(layer.kind, weight):
@@ -83,7 +97,23 @@ def other_elements(held: Parameters) -> Counts:
 
 
 def orthogonal_items(stack: Stack, plans: Plans, held: Parameters) -> tuple[Item, ...]:
-    """Return the messages and products of Muon's update; none for another optimizer."""
+    """Return the messages and products of Muon's update; none for another optimizer.
+
+    Parameters
+    ----------
+    stack : Stack
+        `stack.optimizer.matrices` says whether ranks gather all momenta ("gathered") or own whole matrices.
+    plans : Plans
+    held : Parameters
+        Weights of a rank by stage class.
+
+    Returns
+    -------
+    tuple of Item
+        Messages and Newton-Schulz products, dense weights before experts, and the update of all other
+        weights by AdamW. A rank that owns matrices computes at least one whole matrix, however many ranks
+        share them.
+    """
     if not OPTIMIZERS[plans.structure.optimizer].orthogonal:
         return ()
     gathered = stack.optimizer.matrices == "gathered"

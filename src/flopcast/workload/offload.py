@@ -170,7 +170,17 @@ def layer_on_host(stack: Stack, plan: Plan, phase: str) -> tuple[Item, ...]:
 
 
 def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
-    """Return the copies of a layer's reduced gradients during the last backward pass, in fp32."""
+    """Return the copies of a layer's reduced gradients during the last backward pass, in fp32.
+
+    Parameters
+    ----------
+    stack : Stack
+        `stack.offload` says when gradients leave: layer by layer with or without blocking compute, or all
+        together at the update. In the last case, and below ZeRO-2, there is nothing to copy here.
+    plans : Plans
+    shard : array of shape (plans, 1)
+        Elements of the layer's gradients on one rank after the reduction.
+    """
     how = stack.offload
     if how.gradient_flush in AT_UPDATE or plans.structure.zero < 2:
         return ()

@@ -116,7 +116,11 @@ def equal_buckets(stack: Stack, plans: Plans, held: Counts, overlaps: bool) -> t
 
 
 def step_message(name: str, message: AbstractMessage) -> Item:
-    """Return a message at the end of a step, after everything that was launched before it."""
+    """Return a message of the data-parallel axis at the end of a step.
+
+    It waits for everything that was launched before it, as the norm of gradients and the gather of updated
+    parameters do.
+    """
     return Item(
         name=f"gradients.{name}",
         work=message,

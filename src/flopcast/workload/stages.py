@@ -201,7 +201,20 @@ def in_kinds(held: Counts, parts: tuple[int, ...], checkpoints: Checkpoints | No
 
 
 def in_classes(held: Counts) -> Division:
-    """Return stages and chunks grouped by equal content; `held` is (stages, virtual stages, parts)."""
+    """Return stages and chunks grouped by equal content.
+
+    Parameters
+    ----------
+    held : array of shape (stages, virtual stages, parts)
+        How many layers of each part (run of equal layers) a chunk holds.
+
+    Returns
+    -------
+    Division
+        Chunks with equal counts form a chunk class; stages whose chunks have equal classes in equal order
+        form a stage class. `multiplicity` counts the stages of a class, and `earliest_stage` is the first
+        of them, which keeps the most micro-batches in flight.
+    """
     stages, virtual = held.shape[:2]
     chunk_counts, inverse = np.unique(held.reshape(stages * virtual, -1), axis=0, return_inverse=True)
     chunk_class = inverse.reshape(stages, virtual)

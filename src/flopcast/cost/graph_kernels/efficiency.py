@@ -31,7 +31,17 @@ UNFITTED = {(COMPUTE, False): 0.7, (MEMORY, False): 0.8, (COMPUTE, True): 0.7, (
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Rates:
-    """What bounds the kernels of each graph: arrays of shape (graphs,). `launch_s` is added per call."""
+    """What bounds the kernels of each graph.
+
+    Attributes
+    ----------
+    flop_per_s, vector_flop_per_s : arrays of shape (graphs,)
+        Dense peak rates of matrix engines and of vector units, at the clock that the board sustains.
+    bytes_per_s : array of shape (graphs,)
+        Peak bandwidth of the device's memory.
+    launch_s : array of shape (graphs,)
+        Seconds added for each call of a kernel.
+    """
 
     flop_per_s: Floats
     vector_flop_per_s: Floats
@@ -41,7 +51,11 @@ class Rates:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Design:
-    """Which fitted numbers make up the log-efficiency of each row: positions, and their weights."""
+    """Which fitted numbers make up the log-efficiency of each row, in sparse form.
+
+    Entry i adds `weight[i]` times number `number[i]` to the log-efficiency of kernel row `row[i]`. The fit
+    solves for the numbers with the same matrix.
+    """
 
     row: Integers
     number: Integers
@@ -89,7 +103,21 @@ def _positions() -> Mapping[str, int]:
 
 
 def design(rows: KernelRows, bound: str) -> Design:
-    """Return which numbers make up the log-efficiency of each row under one bound."""
+    """Return which numbers make up the log-efficiency of each row under one bound.
+
+    Parameters
+    ----------
+    rows : KernelRows
+        One row for each distinct kernel.
+    bound : str
+        "compute" or "memory": efficiencies of FLOP and of bytes have tables of their own.
+
+    Returns
+    -------
+    Design
+        Every row has the level of its class, and for each coordinate the two nodes around its value with
+        weights that sum to 1.
+    """
     parts: list[tuple[Integers, Integers, Counts]] = []
     for number, each in enumerate(GRAPH_KERNELS.values()):
         own = np.flatnonzero(rows.kernel == number)

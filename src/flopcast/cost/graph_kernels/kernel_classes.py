@@ -23,7 +23,11 @@ no multiple of 8. strided: whether a kernel changes the order of elements."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """The table of one coordinate: log2 of its nodes; flags have the nodes 0 and 1."""
+    """The table of one coordinate: log2 of its nodes; flags have the nodes 0 and 1.
+
+    Between two nodes the log-efficiency is interpolated linearly; outside of them it is that of the nearest
+    node.
+    """
 
     coordinate: str
     nodes: tuple[float, ...]

@@ -63,7 +63,10 @@ def kernel_rows(
 
 
 def joined(parts: Iterable[KernelRows]) -> KernelRows:
-    """Return the rows of all parts."""
+    """Return the rows of all parts, in order.
+
+    The numbers of graphs stay as they are, so that the rows of one graph may come from several parts.
+    """
     known = list(parts)
     return KernelRows(
         graph=np.concatenate([part.graph for part in known]),

@@ -140,7 +140,19 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelClass:
-    """The class of a curve, the layout inside it ("" for classes without), its base and its kind."""
+    """What the name of a kernel says about its curve.
+
+    Attributes
+    ----------
+    curve : str
+        Class of the curve in the files of `catalog/curves`.
+    layout : str
+        Layout of the operands inside the class, for which a curve has a ratio; "" for classes without.
+    base : KernelBase
+        The class before its dtype and other parts of the name: sigmas and features are those of the base.
+    kind : KernelFamily
+        What bounds the kernel, which decides about clocks and about the conversion between devices.
+    """
 
     curve: str
     layout: str

@@ -111,7 +111,11 @@ def clock_factors(
 
 
 def clock_warnings(site: Site, device: Device) -> list[str]:
-    """Return sentences about clocks and limits that measurements hardly test."""
+    """Return sentences about clocks and limits of power that measurements hardly test.
+
+    There are two: a power limit below half of the board's power, where the formula was up to 15 % off, and
+    a clock that the site sets, which no measurement covers.
+    """
     warnings = []
     limit_w, board_w = site.power_limit_w, device.board_power_w
     if limit_w is not None and board_w is not None and limit_w < FAMILIAR_LIMIT_FRACTION * board_w:

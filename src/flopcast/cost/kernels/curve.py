@@ -127,7 +127,21 @@ def _overflowed(curve: Curve, logs: list[Logs]) -> list[Logs]:
 
 
 def looked_up(axes: tuple[Counts, ...], table: Logs, logs: Sequence[Logs]) -> Logs:
-    """Return a table at log2 of coordinates, each clipped to its axis; (rows,)."""
+    """Return a table at log2 of coordinates, each clipped to its axis.
+
+    Parameters
+    ----------
+    axes : tuple of arrays
+        Nodes of each coordinate, ascending. An axis with a single node has no influence.
+    table : array with one dimension for each axis
+    logs : sequence of arrays of shape (rows,)
+        Log2 of each coordinate.
+
+    Returns
+    -------
+    array of shape (rows,)
+        Multilinear interpolation: the weighted sum over the corners of the cell around each point.
+    """
     corners: list[Corner] = [(np.ones(logs[0].shape), ())]
     for axis, log in zip(axes, logs, strict=False):
         below, share = _locate(axis, log)

@@ -117,7 +117,23 @@ def slower(curve: Curve, time_ratio: float) -> Curve:
 
 
 def flat_curve(owner: str, name: str, efficiency: float, launch_s: float) -> Curve:
-    """Return a curve of constant efficiency: an estimate from the data sheet, without axes."""
+    """Return a curve of constant efficiency: an estimate from the data sheet, without axes.
+
+    Parameters
+    ----------
+    owner : str
+        Device or fabric.
+    name : str
+        Class of the curve.
+    efficiency : float
+        Fraction of the peak that is reached at every size, in (0, 1].
+    launch_s : float
+
+    Returns
+    -------
+    Curve
+        Its evidence says that nothing was measured; the sigma is `UNCALIBRATED_LOG_SIGMA`.
+    """
     return Curve(
         name=name,
         owner=owner,

@@ -34,7 +34,15 @@ from flopcast.spec.cluster import Device
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates:
-    """The limits of memory-bound kernels on a device: its memory and the cycles of all multiprocessors."""
+    """The limits of memory-bound kernels on a device.
+
+    Attributes
+    ----------
+    memory_bytes_per_s : float
+        Bandwidth that its memory sustains.
+    cycles_per_s : float or None
+        Multiprocessors times their clock; None if the clock is not known.
+    """
 
     memory_bytes_per_s: float
     cycles_per_s: float | None  # None if the clock is not known

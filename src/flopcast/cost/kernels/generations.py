@@ -17,7 +17,11 @@ NEWEST = "newest"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
-    """Times over those of FlashAttention-2 on the same device, and the sigma of their logarithm."""
+    """Times over those of FlashAttention-2 on the same device, and the sigma of their logarithm.
+
+    A ratio below 1 is a faster kernel. Forward and backward have ratios of their own, because papers report
+    them separately.
+    """
 
     forward_time_ratio: float
     backward_time_ratio: float

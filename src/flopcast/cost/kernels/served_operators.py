@@ -27,7 +27,12 @@ def served_matmul(kernel: str, shape: Coordinates) -> ServedMatmul:
 
 
 def fused_experts(kernel: str, table: Coordinates) -> FusedExperts:
-    """Return experts of one column of weights: bytes of tokens are few beside those of weights."""
+    """Return experts whose weights have one column, at nodes of the table.
+
+    The coordinates are rows of each expert, elements of an expert's weights, experts that are touched, and
+    tokens for each row. With one column, bytes of tokens are negligible beside those of weights, as in the
+    measured kernels. The elements are those of a gated layer with three matrices.
+    """
     rows_each, elements, touched, tokens_a_row = table
     rows = rows_each * touched
     return FusedExperts(
@@ -49,7 +54,11 @@ def _cache_of(kernel: str) -> str:
 
 
 def decode_attention(kernel: str, shape: Coordinates) -> DecodeAttention:
-    """Return attention with one cached head in each of the sequences and heads of the coordinates."""
+    """Return attention with one cached head in each of the sequences and heads of the coordinates.
+
+    The coordinates are keys of a sequence, sequences times cached heads, the size of a head, and the heads
+    of queries that share a cached head.
+    """
     keys, units, size, sharing = shape
     return DecodeAttention(
         sequences=units,
@@ -63,7 +72,11 @@ def decode_attention(kernel: str, shape: Coordinates) -> DecodeAttention:
 
 
 def latent_decode(kernel: str, shape: Coordinates) -> LatentDecode:
-    """Return absorbed latent attention; of each token a ninth is rotated (DeepSeek: 64 of 576 elements)."""
+    """Return absorbed latent attention at nodes of the table.
+
+    The coordinates are keys of a sequence, sequences, the elements of a cached token, and heads. An eighth
+    of the latent's size is rotated in addition (DeepSeek: 64 beside 512 elements).
+    """
     keys, sequences, size, heads = shape
     return LatentDecode(
         sequences=sequences,
@@ -77,7 +90,10 @@ def latent_decode(kernel: str, shape: Coordinates) -> LatentDecode:
 
 
 def gated_delta(_: str, shape: Coordinates) -> GatedDelta:
-    """Return the delta rule over heads of 128, the size of all that were measured."""
+    """Return the delta rule over heads of 128, the size of all that were measured.
+
+    The coordinates are tokens and states, one state for each head of each sequence.
+    """
     tokens, states = shape
     size = np.full_like(tokens, 128.0)
     return GatedDelta(

@@ -57,7 +57,23 @@ class UnscaledTimes:
 
 
 def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Device) -> UnscaledTimes:
-    """Return the times of operators of one kernel class, which `curve` prices."""
+    """Return the times of operators of one kernel class before factors scale them.
+
+    Parameters
+    ----------
+    works : sequence of AbstractOperator
+        Operators of one class; their sizes are arrays of any shape.
+    curve : Curve
+        The curve that prices the class.
+    device : Device
+
+    Returns
+    -------
+    UnscaledTimes
+        Flat arrays over all works. The parts of a kernel's time are the curve's seconds times the ratio of
+        a busy device, seconds of results written after products, gaps between kernels that run in turn, and
+        passes over memory that follow a kernel.
+    """
     need, priced = works[0].work(), class_of(works[0].kernel)
     shapes, columns, coordinates = _flatten(works, device)
     bound_s, compute_s, least_s, after_bytes, result_bytes, kernels, in_turn = columns

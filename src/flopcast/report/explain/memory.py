@@ -24,7 +24,11 @@ PER_PARAMETER = ("parameters", "gradients", "optimizer_states", "narrow_weights"
 
 
 def explain_memory(report: Report) -> Explanation:
-    """Return what is allocated on the fullest stage, by category, and what is added to it."""
+    """Return what is allocated on the fullest stage, by category, and what is added to it.
+
+    The amount is the memory that the framework has allocated at the peak. Inputs list what comes on top:
+    fragments of the allocator, the context of the driver, buffers of communicators; and the capacity.
+    """
     memory = report.memory
     parts = tuple(
         Explanation(name=f"memory.{name}", amount=size, unit="B", formula="")
@@ -80,7 +84,11 @@ def _size(name: str, size_bytes: float, source: str) -> Input:
 
 
 def explain_category(report: Report, name: str) -> Explanation:
-    """Return one category, described by the functions that count it."""
+    """Return one category, described by the functions that count it.
+
+    The formula is the first paragraph of the docstring of each function in memory/categories.py, so that
+    explanation and computation cannot differ.
+    """
     functions = [kind[name] for kind in KINDS if name in kind]
     size = report.memory.by_category[name]
     words = [" ".join((function.__doc__ or "").partition("\n\n")[0].split()) for function in functions]

@@ -40,7 +40,24 @@ def group_of(work: AbstractMessage, priced: Priced) -> Group:
 def message_inputs(
     work: AbstractMessage, priced: Priced, book: CurveBook, row: int, column: int
 ) -> tuple[Input, ...]:
-    """Return everything that determines the seconds of one execution, with its sources."""
+    """Return everything that determines the seconds of one execution, with its sources.
+
+    Parameters
+    ----------
+    work : AbstractMessage
+    priced : Priced
+    book : CurveBook
+    row : int
+        Plan, or kind of micro-batch.
+    column : int
+        Stage class.
+
+    Returns
+    -------
+    tuple of Input
+        One line that says why nothing is sent, or the inputs of the collective's formula. An all-to-all
+        over several nodes that runs in two steps is described as two messages.
+    """
     whole = group_of(work, priced)
     group = Group(
         inside=np.array([element_at(whole.inside, row, 0)]),

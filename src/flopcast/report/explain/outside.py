@@ -29,7 +29,22 @@ from flopcast.units import show
 def outside_inputs(
     work: TierCopy | HostUpdate, priced: Priced, column: int
 ) -> tuple[str, tuple[Input, ...]]:
-    """Return the formula of a copy or of an update on the host, and the numbers in it."""
+    """Return the formula of a copy or of an update on the host, and the numbers in it.
+
+    Parameters
+    ----------
+    work : TierCopy or HostUpdate
+    priced : Priced
+        Gives the cluster and the fitted levels of host and links.
+    column : int
+        Stage class.
+
+    Returns
+    -------
+    tuple
+        The formula as text, and its inputs. The update on the host takes the longest of its own time, the
+        traffic of its storage, and the copies that run beside it.
+    """
     cluster, levels = priced.cluster, priced.levels
     if isinstance(work, TierCopy):
         amount, speed = _amount("bytes", work.size_bytes, column), _copy_rate(work, priced)

@@ -68,7 +68,10 @@ def _share(seconds: float | int, report: Report) -> str:
 
 
 def explain_mfu(report: Report) -> Explanation:
-    """Return model FLOP over what the devices could have done."""
+    """Return model FLOP over what the devices could have done.
+
+    The peak is the dense rate of the engine that the plan's precision uses, as the data sheet states it.
+    """
     metrics, job = report.metrics, report.job
     device = job.cluster.node.device
     engine = product_engine(job.plan.precision)
@@ -83,7 +86,11 @@ def explain_mfu(report: Report) -> Explanation:
 
 
 def explain_component(report: Report, name: str) -> Explanation:
-    """Return a line of the breakdown: its operators, longest first."""
+    """Return a line of the breakdown: its operators, longest first.
+
+    Seconds are those by which operators lengthen the busiest stage; what runs hidden behind other work
+    counts nothing. Bubble and jitter have no operators and explanations of their own.
+    """
     if name == JITTER:
         return _jitter(report)
     if name == BUBBLE:
@@ -243,7 +250,16 @@ def _factors(report: Report, item: Item, row: int, sources: Mapping[str, str]) -
 
 
 def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> str:
-    """Return the source of a factor: site, whole runs, stack or cluster; or what it represents."""
+    """Return the source of a factor: site, whole runs, stack or cluster; or what it represents.
+
+    Parameters
+    ----------
+    report : Report
+    name : str
+        Name of the factor, with its owner in brackets if it has one.
+    sources : mapping of str
+        Sources of the constants that were fitted on whole runs, by factor.
+    """
     job, kind = report.job, name.partition("[")[0]
     if any(each.name == name for each in job.site.factors):
         return "the job's site"
@@ -259,7 +275,11 @@ def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> s
 
 
 def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Explanation:
-    """Return a factor: its level, its uncertainty, and the part of the critical path that it scales."""
+    """Return a factor: its level, its uncertainty, and the part of the critical path that it scales.
+
+    The slope d log(step) / d log(factor) is the share of the critical path that the factor scales. A factor
+    that concerns only the ratio of two plans has no part in a step and says so.
+    """
     (known,) = [each for each in report.factors if each.name == name]
     sigma = Input(name="sigma", text=f"{known.log_sigma_factor:.1%}", number=known.log_sigma_factor)
     if not known.scales_step:

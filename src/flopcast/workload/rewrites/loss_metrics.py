@@ -14,7 +14,11 @@ METRICS = ("cross_entropy", "perplexity")
 
 
 def loss_metrics(items: Items) -> Items:
-    """Add one `metric_cross_entropy` of the same logits before a loss for each metric."""
+    """Add one `metric_cross_entropy` of the same logits before a loss for each metric.
+
+    The kernel reads as many bytes as the forward of the loss. It has a kind of its own because its backward
+    pass does not exist.
+    """
     found: list[Item] = []
     for item in items:
         if kind_of(item) == "cross_entropy" and isinstance(item.work, MemoryBound):
