@@ -40,7 +40,10 @@ LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldFault:
-    """The words of one fault, as in `errors.Problem`."""
+    """The text of one fault, as in `errors.Problem`.
+
+    `allowed` states the values that pass, `because` the reason, and `fix` an edit that mends the file.
+    """
 
     allowed: str
     because: str

@@ -97,7 +97,11 @@ def exists(text: str) -> bool:
 
 
 def is_missing(text: str) -> bool:
-    """Return whether there is no file or folder of this name; False for invalid names, and for "-"."""
+    """Return whether there is no file or folder of this name.
+
+    It is False for names that the system refuses, whose error is more precise than "missing", and for "-",
+    the standard input.
+    """
     try:
         os.stat(text)
     except FileNotFoundError:

@@ -34,7 +34,11 @@ def write_csv(path: Path, rows: Rows) -> None:
 
 
 def parquet_problem(path: Path) -> list[Problem]:
-    """Return the fault of a Parquet file without a library that writes it; empty if there is one."""
+    """Return the fault of a Parquet file without a library that writes it; empty if there is one.
+
+    The libraries are optional (`pip install 'flopcast[data]'`). The check looks for them without importing
+    them.
+    """
     if any(find_spec(name) for name in LIBRARIES):
         return []
     return [

@@ -118,7 +118,20 @@ def read_yaml(raw: bytes, name: str) -> Document:
 
 
 def decoded(raw: bytes, name: str) -> str:
-    """Return the text of bytes; refuse what is not text, for which libyaml's message is unhelpful."""
+    """Return the text of a file's bytes.
+
+    Parameters
+    ----------
+    raw : bytes
+    name : str
+        Name of the file for messages.
+
+    Raises
+    ------
+    SpecError
+        The file is too large, is not UTF-8, or has a control character; the message has the line of the
+        first bad byte, which libyaml does not give.
+    """
     if len(raw) > MAX_BYTES:
         size, allowed = f"at least {len(raw)} bytes", f"at most {MAX_BYTES} bytes"
         raise refuse(name, 1, "size", size, allowed, "give a smaller file")

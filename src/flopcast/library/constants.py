@@ -49,7 +49,18 @@ def shipped_levels() -> Mapping[str, FittedLevel]:
 
 
 def read(text: str) -> Fitted:
-    """Return the constants of a file's text."""
+    """Return the constants of a file's text.
+
+    Parameters
+    ----------
+    text : str
+        JSON as `write` lays it out.
+
+    Returns
+    -------
+    Fitted
+        `seen` of a constant lists the contexts (such as devices or frameworks) in which runs support it.
+    """
     data = json.loads(text)
     constants = tuple(
         Constant(
@@ -67,7 +78,11 @@ def read(text: str) -> Fitted:
 
 
 def write(path: Path, fitted: Fitted) -> None:
-    """Write all constants; equal ones give equal bytes. A broken-off write leaves the old file whole."""
+    """Write all constants; equal ones give equal bytes.
+
+    Constants are sorted by name and noise is rounded to four decimals. The file is replaced only when it is
+    written whole, so that an interrupt leaves the old file.
+    """
     entries = [
         {
             "name": constant.name,

@@ -120,7 +120,16 @@ def read_owner(text: str, owner: str) -> dict[tuple[str, str], Curve]:
 
 
 def curve_of(owner: str, entry: Mapping[str, Any]) -> Curve:
-    """Return a curve from its JSON object; the table's nesting gives its shape."""
+    """Return a curve from its JSON object; the table's nesting gives its shape.
+
+    Parameters
+    ----------
+    owner : str
+        Device or fabric to which the file belongs.
+    entry : mapping
+        `log2_axes` has one list of nodes for each coordinate, `log_efficiency` the natural logarithms at
+        their combinations.
+    """
     return Curve(
         name=entry["name"],
         owner=owner,

@@ -155,7 +155,21 @@ def merged(base: object, changes: object) -> object:
 
 
 def edited(data: object, parts: Sequence[str], value: object) -> object:
-    """Return `data` with the value at a dotted path replaced; a name on the way becomes `base: NAME`."""
+    """Return `data` with the value at a dotted path replaced; a name on the way becomes `base: NAME`.
+
+    Parameters
+    ----------
+    data : object
+        A mapping, a list, or the name of a catalogue entry. It is not changed.
+    parts : sequence of str
+        Keys on the way; digits choose an entry of a list.
+    value : object
+
+    Examples
+    --------
+    >>> edited({"cluster": "dgx-h100"}, ("cluster", "nodes"), 4)
+    {'cluster': {'base': 'dgx-h100', 'nodes': 4}}
+    """
     if not parts:
         return value
     key, *rest = parts

@@ -15,7 +15,18 @@ KINDS = ("stacks", "engines", "devices", "hosts", "clusters", "sites")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """A source of the catalogue: its file, what it covers, and the runs that it names."""
+    """A source of the catalogue.
+
+    Attributes
+    ----------
+    where : str
+        Kind and name of the entry, such as "engines/vllm".
+    covers : str
+        Fields for which it is the source; "all" for a whole entry.
+    title : str
+    fitted_on : tuple of str
+        Names of the runs on which these numbers were fitted; empty for data sheets and measurements.
+    """
 
     where: str
     covers: str

@@ -52,7 +52,14 @@ def shipped_efficiencies() -> Mapping[str, Efficiencies]:
 
 
 def read(text: str) -> dict[str, Efficiencies]:
-    """Return the numbers of a file's text; those that it does not list have their prior."""
+    """Return the numbers of a file's text; those that it does not list have their prior.
+
+    Returns
+    -------
+    dict of Efficiencies
+        By kind of software, such as eager or compiled PyTorch. Numbers are logarithms of efficiencies in
+        the order of `number_names`.
+    """
     places = {name: place for place, name in enumerate(number_names())}
     found: dict[str, Efficiencies] = {}
     for kind, entry in json.loads(text)["efficiencies"].items():
@@ -73,7 +80,10 @@ def read(text: str) -> dict[str, Efficiencies]:
 
 
 def write(path: Path, found: Mapping[str, Efficiencies]) -> None:
-    """Write all numbers that differ from their prior, one kind of software a line."""
+    """Write all numbers that differ from their prior, one kind of software a line.
+
+    Numbers are rounded to three decimals, which is 0.1 % of a time.
+    """
     prior = prior_numbers()
     kinds = []
     for kind, each in found.items():

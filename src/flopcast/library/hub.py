@@ -39,7 +39,10 @@ class HubModel:
 
 @lru_cache(maxsize=1)
 def hub_models() -> Mapping[str, HubModel]:
-    """Return all models of the table, keyed by lower-case id and by its last part."""
+    """Return all models of the table, keyed by lower-case id and by its last part.
+
+    If several ids have the same last part, the first one in the table keeps it.
+    """
     text = (files("flopcast") / "catalog" / "hub.yaml").read_bytes()
     data = read_yaml(text, "catalog/hub.yaml").data
     entries = data["entries"] if isinstance(data, dict) else []

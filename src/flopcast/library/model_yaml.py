@@ -64,7 +64,11 @@ def _is_list(value: object) -> bool:
 
 
 def flow(value: object) -> str:
-    """Return a value on one line; texts are quoted if YAML might read them as another type."""
+    """Return a value on one line of YAML.
+
+    Texts are quoted if YAML might read them as another type. Whole floats are written as integers. A
+    mapping or a list becomes one in braces or brackets.
+    """
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {flow(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):

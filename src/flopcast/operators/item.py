@@ -122,7 +122,7 @@ def host_work(kind: str, phase: str) -> Item:
     Parameters
     ----------
     kind : str
-        The stack gives the seconds of each kind (`Host`).
+        Kind of work, such as "step" or "synchronise"; the stack states the seconds of each kind.
     phase : str
         Part of the step in which it runs: "forward", "backward" or "step".
     """

@@ -11,7 +11,23 @@ from flopcast.library.edits import merged
 def with_num_layers(
     base: object, changes: dict[str, object], document: Document
 ) -> tuple[dict[str, object], list[Problem]]:
-    """Return `num_layers` as the number of blocks, if all blocks are equal, and its faults."""
+    """Return the changes with `num_layers` as the number of blocks, and its faults.
+
+    Parameters
+    ----------
+    base : object
+        Data of the catalogue model to which the changes apply.
+    changes : dict
+        What the job file changes in it.
+    document : Document
+        Gives the line of the value for a fault.
+
+    Returns
+    -------
+    tuple
+        The changes without `num_layers`, and the problems. There is one if the blocks of the model are not
+        all equal, or if the value is not a positive whole number.
+    """
     if "num_layers" not in changes:
         return changes, []
     rest = {name: value for name, value in changes.items() if name != "num_layers"}

@@ -72,7 +72,23 @@ def _of_runs(job: Job) -> Problem:
 
 
 def unmendable(job: Job, problems: tuple[Problem, ...], fixed: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Return the problems that no choice of a plan can fix: outside the plan, or of fixed fields."""
+    """Return the problems that no choice of a plan can fix.
+
+    Parameters
+    ----------
+    job : Job
+    problems : tuple of Problem
+        All problems of the job with its incomplete plan.
+    fixed : mapping
+        Fields of the plan that the user has set.
+
+    Returns
+    -------
+    tuple of Problem
+        Problems outside the plan, or of fields that the user set and a search does not vary. Jobs that a
+        search does not support (listed micro-batches, unequal groups, models of very many runs of blocks)
+        return that one problem.
+    """
     if len(job.model.blocks) > MOST_RUNS:
         return (_of_runs(job),)
     from flopcast.search.default_plan import SEARCHED

@@ -51,7 +51,11 @@ def with_offload(document: Document, request: JobRequest) -> Document:
 
 
 def with_slow_parts(document: Document, request: JobRequest) -> Document:
-    """Return the document with the slow parts of an option in its site, in the place of the site's own."""
+    """Return the document with the slow parts of `--slow` in its site, in the place of the site's own.
+
+    A site that is named, not written out, becomes the base of a changed site, so that its other
+    measurements stay.
+    """
     if request.slow is None:
         return document
     data = document.data if isinstance(document.data, dict) else {}

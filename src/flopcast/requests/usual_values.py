@@ -23,7 +23,11 @@ GRAPH_STACK = "torch-fsdp2"
 
 
 def with_defaults(document: Document) -> Document:
-    """Return a training document with defaults for stack and sequence length, which become assumptions."""
+    """Return a training document with defaults for stack and sequence length, which become assumptions.
+
+    Documents of serving, and documents that are not mappings, are returned unchanged. The default length is
+    that of the model's training.
+    """
     data = document.data
     if not isinstance(data, dict) or any(name in data for name in OF_SERVING):
         return document
@@ -46,7 +50,12 @@ def _with_usual_length(document: Document, batch: dict[str, object]) -> Document
 
 
 def with_usual_stack(document: Document) -> Document:
-    """Return the document with the usual stack of its model and devices, an assumption."""
+    """Return the document with the usual stack of its model and devices, an assumption.
+
+    Exported graphs run in eager PyTorch. Otherwise the stack is the one that the device's catalogue entry
+    names for all models or, where it overlaps the exchange of tokens, for mixtures of experts. Fine-tunes
+    on other devices run in PyTorch, everything else in the default stack. The assumption says why.
+    """
     device, why = _device(document), ""
     stack = device.usual_stack if device else ""
     if _is_graph(document):

@@ -38,7 +38,25 @@ class BatchLosses:
     def of(
         cls, question: Question, job: Job, global_batch: Counts, part: Screened, step_s: Floats
     ) -> "BatchLosses":
-        """Return losses and limits at these step times, (plans,), without jitter."""
+        """Return the losses of the possible plans of a batch, and by how much they break limits.
+
+        Parameters
+        ----------
+        question : Question
+        job : Job
+            One size of the question; the plans take the place of its own.
+        global_batch : array of shape (plans, 1)
+        part : Screened
+            Which plans are possible, and their memory.
+        step_s : array of shape (plans,)
+            Estimates or lower bounds of the step, without jitter.
+
+        Returns
+        -------
+        BatchLosses
+            Arrays of shape (rows,) for the possible plans. A ratio above 1 says that a plan breaks a limit;
+            the largest ratio of all limits counts. A plan lacks only memory if no other limit is broken.
+        """
         row = np.flatnonzero(part.possible)
         estimates = Estimates(
             job=job,

@@ -38,7 +38,11 @@ def read_question(text: str) -> Question:
 
 
 def candidates_text(candidates_kept: TopCandidates) -> str:
-    """Return the top candidates of a chunk as text, which holds every plan once."""
+    """Return the top candidates of a chunk as text, which holds every plan once.
+
+    A plan is often among the best and on the front at the same time. Lists therefore hold places in the
+    order of the space, and the plans themselves follow. `read_candidates` returns equal candidates.
+    """
     kept = {one.order: one for name in KEPT for one in getattr(candidates_kept, name)}
     if candidates_kept.nearest is not None:
         kept[candidates_kept.nearest.order] = candidates_kept.nearest
@@ -101,7 +105,15 @@ def variants_text(each: Sequence[Variants]) -> str:
 
 
 def read_variants(text: str, jobs: Sequence[Job]) -> tuple[Variants, ...]:
-    """Return the variants of the plans of these jobs from their text."""
+    """Return the variants of the plans of these jobs from their text.
+
+    Parameters
+    ----------
+    text : str
+        As `variants_text` writes it: one entry for each job.
+    jobs : sequence of Job
+        The jobs whose plans were refined, in the same order; a variant changes only the plan.
+    """
     names = [field.name for field in fields(Variants)]
     return tuple(
         Variants(

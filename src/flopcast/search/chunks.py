@@ -85,7 +85,20 @@ def screened(
     kept: KeptResults = NOTHING_KEPT,
     before: Incumbents = NO_INCUMBENTS,
 ) -> TopCandidates:
-    """Return the top candidates of a chunk, without those that what is known `before` rules out."""
+    """Return the top candidates of a chunk.
+
+    Parameters
+    ----------
+    question : Question
+    chunk : Chunk
+    book_of : function
+        Returns the curves of a cluster.
+    kept : KeptResults
+        Results of earlier predictions with the same items.
+    before : Incumbents
+        What is known of other chunks. Plans that it rules out are not estimated; the final answer is the
+        same with and without it.
+    """
     job = tuple(question.sized())[chunk.place]
     parts = plans_from(job, question.space, chunk.structure, chunk.first, chunk.number)
     batches = ((job, plans) for plans in parts)

@@ -226,7 +226,23 @@ def first_choices(
 
 
 def first_choice(question: Question, job: Job, book: CurveBook, kept: KeptResults) -> FirstChoice:
-    """Return the first choice for one of the settings of a question."""
+    """Return the first choice for one of the settings of a question.
+
+    Parameters
+    ----------
+    question : Question
+    job : Job
+        The job of the setting, on its cluster and with its number of devices.
+    book : CurveBook
+    kept : KeptResults
+
+    Returns
+    -------
+    FirstChoice
+        The chosen plan, or None if no usual plan keeps the limits; the best usual plan by estimate; and
+        what both rule out in the search that follows. Variants with recompute are left out here, because
+        finding the least recompute that fits takes longer than the choice itself.
+    """
     found = usual_candidates(question, job, book, kept, BEST)
     wanted = replace(asked_variants(question), recompute=False)
     jobs = [one.job for one in _played(found.best[:PLAYED])]

@@ -12,7 +12,11 @@ CHOSEN = "the plan is chosen as if all parts of the machine had equal speeds"
 
 
 def of_parts(job: Job) -> Problem | None:
-    """Return the fault of searching for a job with unequal nodes, slow parts or measured links, or None."""
+    """Return the fault of searching for a job with unequal nodes, slow parts or measured links, or None.
+
+    A search estimates many plans by the prices of equal parts. Which ranks run on a slow part differs from
+    plan to plan, so that its estimates would be wrong for such a job.
+    """
     if len(job.cluster.groups) > 1:
         fix = "give a whole plan, or describe one group"
         value = f"{len(job.cluster.groups)} groups"

@@ -199,7 +199,17 @@ def to_play(
     book_of: Callable[[Cluster], CurveBook],
     kept: KeptResults = NOTHING_KEPT,
 ) -> tuple[Job, ...]:
-    """Return the jobs to simulate exactly: the best by estimate, their variants, the user's own plans."""
+    """Return the jobs to simulate exactly: the best by estimate, their variants, the user's own plans.
+
+    Parameters
+    ----------
+    question : Question
+    candidates_by_setting : CandidatesBySetting
+        What screening has kept, overall and for each setting.
+    book_of : function
+        Returns the curves of a cluster.
+    kept : KeptResults
+    """
     best, asked = candidates_by_setting.to_play(), asked_variants(question)
     parts = to_refine(candidates_by_setting, asked)
     each = (one for part in parts for one in part.each)
@@ -272,7 +282,17 @@ def first_look(question: Question, first: Sequence[FirstChoice], total: int) -> 
 def best_so_far(
     question: Question, first: Sequence[FirstChoice], seen: Sequence[TopCandidates] = ()
 ) -> str:
-    """Return the best feasible plan of the first choices and of streams with its estimate, or ""."""
+    """Return the best feasible plan so far with its estimate, as text for a progress line; "" without one.
+
+    Parameters
+    ----------
+    question : Question
+        Its first objective decides.
+    first : sequence of FirstChoice
+        Usual plans, which are simulated before the search begins.
+    seen : sequence of TopCandidates
+        Streams that have been screened.
+    """
     each = [one.best for one in first if one.best is not None]
     each += [candidates_kept.best[0] for candidates_kept in seen if candidates_kept.best]
     if not each:

@@ -90,7 +90,20 @@ class _Selection:
     rounds: int = field(default=0)
 
     def __call__(self, part: Screened, least_s: Floats) -> Flags:
-        """Return which step times are of use, (plans,)."""
+        """Return which plans need an estimate of their step, (plans,).
+
+        Parameters
+        ----------
+        part : Screened
+            Plans of the batch; steps that are not estimated yet are infinite.
+        least_s : array of shape (plans,)
+            Seconds that no step can be shorter than.
+
+        Notes
+        -----
+        The caller asks again after each round. The first rounds choose only the most promising plans, whose
+        estimates then rule out many others.
+        """
         estimated = np.isfinite(part.step_time_s)
         step_s = np.where(estimated, part.step_time_s, least_s)
         least = BatchLosses.of(self.question, self.job, self.plans.global_batch, part, step_s)
@@ -116,7 +129,22 @@ def selection(question: Question, job: Job, plans: Plans, known: Incumbents, mos
 
 
 def incumbents_of(losses: BatchLosses, done: Flags, most: int) -> Incumbents:
-    """Return what the plans of a batch that are `done`, (rows,), say about others."""
+    """Return what estimated plans of a batch say about others.
+
+    Parameters
+    ----------
+    losses : BatchLosses
+    done : array of bool, shape (rows,)
+        Plans whose losses are estimates; the others have only lower bounds and say nothing.
+    most : int
+        How many of the best plans a search keeps: a plan is of no use if that many are better.
+
+    Returns
+    -------
+    Incumbents
+        The best loss, the loss of the last plan that is kept, and points of the front and of plans that
+        lack memory alone.
+    """
     feasible = np.flatnonzero(done & (losses.over_ratio <= 1.0))
     first = np.sort(losses.losses[feasible, 0])
     best_loss = float(first[0]) if len(first) else np.inf

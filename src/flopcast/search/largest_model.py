@@ -29,7 +29,11 @@ PlanOf = Callable[[Job], Plan | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LargestModel:
-    """The largest model that fits, with a plan that trains it."""
+    """The largest model that fits, with a plan that trains it.
+
+    `model` differs from the job's in the number of blocks alone. `plan` includes its placement outside the
+    devices.
+    """
 
     model: Model
     plan: Plan

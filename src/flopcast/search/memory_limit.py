@@ -90,7 +90,15 @@ def device_memory_ratio(played: Exact, headroom_fraction: float | None) -> float
 def within_memory(
     memory: PeakMemory | FullestMoment, cluster: Cluster, headroom_fraction: float | None
 ) -> Flags:
-    """Return whether each stage is within the memory that may be used, (plans, stage classes)."""
+    """Return whether each stage is within the memory that may be used, (plans, stage classes).
+
+    Parameters
+    ----------
+    memory : PeakMemory or FullestMoment
+    cluster : Cluster
+    headroom_fraction : float or None
+        Part of the device's memory that the driver may show; None accepts plans whose interval fits.
+    """
     capacity_bytes = cluster.node.device.memory_bytes
     fits = memory.needed_bytes <= capacity_bytes
     used = seen_bytes(memory, cluster)

@@ -40,7 +40,17 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeOrder:
-    """The best order that was found, and its step beside that of the default order, both without jitter."""
+    """The best order of nodes that was found, and its step beside that of the default order.
+
+    Attributes
+    ----------
+    order : Order
+        Number of the node for each group of consecutive ranks.
+    step_time_s : float
+        Simulated step with this order, without jitter.
+    default_step_time_s : float
+        Simulated step with nodes in the order of the matrix, without jitter; never below `step_time_s`.
+    """
 
     order: Order
     step_time_s: float
@@ -112,6 +122,12 @@ class _Estimate:
     transfers_s: float
 
     def __call__(self, order: Order) -> float:
+        """Return the estimated seconds of messages in the step with this order of nodes.
+
+        Each ring takes the time of its slowest link on the stage where that exceeds the stage's slack. A
+        part of the mean over stages is added, so that an order with fewer slow rings is preferred among
+        equal ones.
+        """
         inverse = 1.0 / self.relative[np.ix_(order, order)]
         total_s = 0.0
         for spent_s, stages in self.rings:

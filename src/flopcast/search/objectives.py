@@ -43,7 +43,11 @@ class Estimates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loss:
-    """One objective of one plan: a value in the objective's unit, and the factors that it depends on."""
+    """One objective of one plan: a value in the objective's unit, and the factors that it depends on.
+
+    Plans are compared by their losses, lower first. `factors` give the interval of the value and of the
+    ratio of two plans, in which shared factors cancel.
+    """
 
     value: Number
     factors: tuple[Sensitivity, ...] = ()

@@ -100,7 +100,11 @@ class Question:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Return what neither the jobs nor the space say, each text once."""
+        """Return what neither the jobs nor the space say, each text once.
+
+        These are the assumptions of the jobs, the usual global batch (one text for each number of devices
+        if they differ), and the precision. Reports print them, so that a reader can set any of them.
+        """
         texts, sized = [text for job in self.jobs for text in job.assumptions], tuple(self.sized())
         if not self.space.global_batch:
             batches = [batch_assumed(job, usual_batch(job)) for job in sized]

@@ -45,7 +45,19 @@ SHARED_STATES = 1  # the last ZeRO stage of which switches of the order are know
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refining:
-    """Fields that refinement may change, and the part of the memory that a plan may use."""
+    """Fields that refinement may change, and the part of the memory that a plan may use.
+
+    Attributes
+    ----------
+    stages : bool
+        Whether blocks are divided over stages unequally.
+    recompute : bool
+        Whether the least recompute that fits is looked for.
+    orders : bool
+        Whether ranks are numbered in other orders that the stack offers.
+    headroom_fraction : float or None
+        As in `memory_limit.within_memory`.
+    """
 
     stages: bool = True
     recompute: bool = True
@@ -76,7 +88,11 @@ class Variants:
 
 
 def asked_variants(question: Question) -> Refining:
-    """Return which variants a question wants of its best plans."""
+    """Return which variants a question wants of its best plans.
+
+    A field that the user fixes is never refined: stages if a plan lists them, recompute if the space does
+    not contain both none and full, the order of ranks if a plan has an unusual one.
+    """
     space = question.space
     return Refining(
         stages=space.refine and not any(job.plan.stage_layers for job in question.jobs),
@@ -116,7 +132,22 @@ def refinements(
 
 
 def variants(one: Refinement, asked: Refining, book: CurveBook, kept: KeptResults) -> Variants:
-    """Return the variants of one plan that keep every rule and fit as far as `asked`."""
+    """Return the variants of one plan that keep every rule and fit as far as `asked`.
+
+    Parameters
+    ----------
+    one : Refinement
+        The plan, which kinds of variants are worth while for it, and how much slower a level may be.
+    asked : Refining
+    book : CurveBook
+    kept : KeptResults
+
+    Returns
+    -------
+    Variants
+        Variants with both changes start from those with less recompute, because less memory is left then
+        for unequal stages.
+    """
     room = asked.headroom_fraction
     recomputed = tuple(_least_recompute(one.job, room, kept)) if one.recompute else ()
     both = chain.from_iterable(_levelled(job, book, room, kept) for job in recomputed if asked.stages)

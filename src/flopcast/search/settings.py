@@ -120,7 +120,11 @@ class CandidatesBySetting:
         return tuple({_key(job): job for job in jobs}.values())
 
     def kept(self) -> tuple[Candidate, ...]:
-        """Return the screened plans to simulate: the best overall, and the best few of every setting."""
+        """Return the screened plans to simulate: the best overall, and the best few of every setting.
+
+        A setting without a feasible plan contributes the plan that is nearest to its limits, so that the
+        answer can say what it lacks.
+        """
         kept = {one.order: one for one in self.whole.to_play()}
         if len(self.each) > 1:
             for candidates_kept in self._placed():
@@ -172,7 +176,17 @@ def screened_each(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToRefine:
-    """Plans of which variants are made: the best, those that lack memory, and the work on each."""
+    """Plans of which variants are made.
+
+    Attributes
+    ----------
+    best : tuple of Job
+        Feasible plans, the best first.
+    lacking : tuple of Job
+        Plans that would be better but lack memory.
+    each : tuple of Refinement
+        The work on each of them, in the order of the tasks.
+    """
 
     best: tuple[Job, ...]
     lacking: tuple[Job, ...]
@@ -180,7 +194,11 @@ class ToRefine:
 
 
 def to_refine(candidates_by_setting: CandidatesBySetting, asked: Refining) -> tuple[ToRefine, ...]:
-    """Return the plans to make variants of: the best overall, then those of each of several settings."""
+    """Return the plans to make variants of: the best overall, then those of each of several settings.
+
+    A plan that lacks memory may become slower by recompute. It is refined only to the point where it is as
+    slow as the best feasible plan; that ratio is stored with it.
+    """
     whole = candidates_by_setting.whole
     loss = whole.best[0].losses[0] if whole.best else np.inf
     lacking = tuple((one.job, max(1.0, loss / one.losses[0])) for one in whole.lacking)
@@ -200,7 +218,16 @@ def all_refined(
     parts: Sequence[ToRefine],
     found: Iterator[Variants],
 ) -> tuple[Job, ...]:
-    """Return variants that are not played already, each once; `found` has those of every refinement."""
+    """Return variants that are not simulated already, each once.
+
+    Parameters
+    ----------
+    candidates_by_setting : CandidatesBySetting
+    asked : Refining
+    parts : sequence of ToRefine
+    found : iterator of Variants
+        The variants of every refinement of all parts, in order.
+    """
     jobs: list[Job] = []
     for part in parts:
         jobs += gathered(part.best, part.lacking, asked, list(islice(found, len(part.each))))

@@ -220,7 +220,20 @@ class Space(StrictModel):
         return named or ((1,) if name in job.stack.switches.fixed else ())
 
     def options(self, job: Job) -> dict[str, tuple[object, ...]]:
-        """Return the values of every field that is not a number, with the defaults of empty ones."""
+        """Return the values of every field that is not a number, with the defaults of empty ones.
+
+        Parameters
+        ----------
+        job : Job
+            Its stack decides which values are built (ZeRO stages, sequence parallelism), and its plan keeps
+            what the space does not vary.
+
+        Returns
+        -------
+        dict of tuples
+            A search has one structure for each combination of these values, since they change which kernels
+            exist; numbers such as degrees vary inside a structure.
+        """
         fixed = job.stack.switches.fixed
         sequences = not job.plan.partition_activations and "sequence_parallel" not in fixed
         return {

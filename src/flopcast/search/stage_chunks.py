@@ -113,7 +113,14 @@ def tracks_of(runs: tuple[int, ...], stages: int, virtual: int) -> Tracks:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ChunkDivision:
-    """Blocks of every chunk, (stages, chunks); seconds of the slowest stage, all, and the longest chunk."""
+    """Blocks of every chunk, and the seconds that decide about the division.
+
+    Attributes
+    ----------
+    held : array of int, shape (stages, chunks)
+    slowest_s, sum_s, longest_s : float
+        Seconds of the slowest stage, of all stages together, and of the longest chunk.
+    """
 
     held: Integers
     slowest_s: float

@@ -95,7 +95,20 @@ class Rounds:
         return replace(self, weight_s=weight_s, between=_all_dealt(self.chunks, self.tracks, weight_s))
 
     def below(self, level_s: float, longest_s: float = np.inf) -> ChunkDivision | None:
-        """Return the division with the least weight whose stages and chunks are within these limits."""
+        """Return the division with the least weight whose stages and chunks are within these limits.
+
+        Parameters
+        ----------
+        level_s : float
+            Most seconds of a stage for one micro-batch.
+        longest_s : float
+            Most seconds of one chunk.
+
+        Returns
+        -------
+        ChunkDivision or None
+            None if no division keeps both limits and the memory of every stage.
+        """
         blocks = np.arange(self.least_s.shape[-1])
         most = np.where(self.least_s <= level_s, blocks, 0).max(axis=-1)  # (stages, ways of counting)
         taken = [self.start]

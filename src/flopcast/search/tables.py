@@ -44,7 +44,11 @@ def in_parts(table: Table, rows: int) -> Iterator[Table]:
 
 
 def regrouped(tables: Iterable[Table], rows: int) -> Iterator[Table]:
-    """Yield the same rows in tables of `rows` rows; the last one may be shorter, and none is empty."""
+    """Yield the same rows in tables of `rows` rows; the last one may be shorter, and none is empty.
+
+    Joining axes makes tables of very different lengths. Batches of equal length make full use of arrays
+    without exceeding the memory.
+    """
     waiting: list[Table] = []
     number = 0
     for table in tables:

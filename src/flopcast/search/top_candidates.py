@@ -118,14 +118,39 @@ class TopCandidates:
         kept: KeptResults = NOTHING_KEPT,
         before: Incumbents = NO_INCUMBENTS,
     ) -> "TopCandidates":
-        """Return the top candidates after the last batch."""
+        """Return the top candidates after the last batch.
+
+        Parameters
+        ----------
+        question : Question
+        batches : iterable of (job, plans)
+        book_of : function
+            Returns the curves of a cluster.
+        kept : KeptResults
+        before : Incumbents
+            What is known of plans outside these batches.
+        """
         candidates_kept = self
         for after in self.after_each(question, batches, book_of, kept, before):
             candidates_kept = after
         return candidates_kept
 
     def with_batch(self, question: Question, job: Job, plans: Plans, part: Screened) -> "TopCandidates":
-        """Return the top candidates after one more batch."""
+        """Return the top candidates after one more batch.
+
+        Parameters
+        ----------
+        question : Question
+        job : Job
+        plans : Plans
+        part : Screened
+            Memory and estimated steps of the plans; steps of plans that are ruled out are infinite.
+
+        Returns
+        -------
+        TopCandidates
+            Counts include all plans of the batch. The object itself is not changed.
+        """
         rows = np.flatnonzero(part.possible)
         counted = replace(self, candidates=self.candidates + plans.size, possible=self.possible + len(rows))
         if not len(rows):

@@ -267,7 +267,19 @@ class _MemoryLimit:
     known: dict[bytes, Flags] = field(default_factory=dict)
 
     def fits(self, stage: int, start: Integers, stop: Integers) -> Flags:
-        """Return whether a stage can hold some chunks, (states,); arguments are (states, chunks)."""
+        """Return whether a stage can hold some chunks, (states,).
+
+        Parameters
+        ----------
+        stage : int
+        start, stop : arrays of int, shape (states, chunks)
+            First block of each chunk, and the block after its last.
+
+        Notes
+        -----
+        Chunks with equal kinds of blocks need equal memory, whatever their blocks are. Each such case is
+        computed once, for all stages together.
+        """
         role = self.chunks.roles(stage)
         kind = self.kind[role, start, stop]
         equal = equal_rows(list(kind.T))

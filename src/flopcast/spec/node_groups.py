@@ -54,7 +54,19 @@ def groups_of_stages(plan: Plan, cluster: Cluster) -> list[set[int]]:
 
 
 def replicas_of_groups(plan: Plan, cluster: Cluster) -> list[int] | None:
-    """Return the number of replicas on each group; None if a replica runs on several groups."""
+    """Return the number of replicas on each group; None if a replica runs on several groups.
+
+    Parameters
+    ----------
+    plan : Plan
+    cluster : Cluster
+        Ranks fill its groups in the listed order.
+
+    Returns
+    -------
+    list of int or None
+        None also if the plan uses more or fewer devices than the cluster has.
+    """
     if plan.devices != cluster.num_devices:
         return None
     replica = place_of_ranks(plan) // plan.pipeline_parallel

@@ -19,7 +19,10 @@ from flopcast.spec.plan_fields import NUMERIC
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EqualRows:
-    """Groups of rows: `first` is a row of each group, (groups,); `group` that of every row, (rows,)."""
+    """Groups of rows: `first` is a row of each group, (groups,); `group` that of every row, (rows,).
+
+    `values[first][group]` has the values of the group's first row in every row.
+    """
 
     first: Integers
     group: Integers

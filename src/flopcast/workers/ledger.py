@@ -31,7 +31,14 @@ BECAUSE = {
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ledger:
-    """Finished chunks by name; `found` is how many there were when it was opened."""
+    """Finished chunks of one search in an SQLite file.
+
+    Attributes
+    ----------
+    path : Path
+    found : int
+        Number of chunks that were finished when the file was opened, by an earlier run of the same search.
+    """
 
     path: Path
     found: int

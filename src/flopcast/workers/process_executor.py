@@ -66,7 +66,11 @@ class ProcessExecutor(AbstractExecutor):
                 self._tasks.get_nowait()
 
     def close(self) -> None:
-        """End every process at once."""
+        """End every process at once.
+
+        Tasks that run are lost; the ledger has the results of all that are done. Threads end when their
+        process does.
+        """
         for worker in self._workers:
             worker.end()
             self._tasks.put(None)
@@ -138,7 +142,14 @@ class _Worker:
         self.process = start_process()
 
     def ask(self, task: Task) -> str:
-        """Send one line and return the answer; "" if the process has ended."""
+        """Send one line and return the answer.
+
+        Returns
+        -------
+        str
+            One line with its newline. It is "" if the process has ended or its pipe is closed; the caller
+            replaces the process and does the task again.
+        """
         try:
             self.process.stdin.write(json.dumps(asdict(task)) + "\n")  # type: ignore[union-attr]
             self.process.stdin.flush()  # type: ignore[union-attr]

@@ -70,7 +70,18 @@ def run(
 def answer(
     search: Search, executor: AbstractExecutor, ledger: Ledger | None, on_progress: find.OnProgress
 ) -> SearchResult:
-    """Return the answer of one question; progress is reported as by `find.find`, which uses one process."""
+    """Return the answer of one question.
+
+    Parameters
+    ----------
+    search : Search
+    executor : AbstractExecutor
+        Where tasks run: here, in processes, or on other machines.
+    ledger : Ledger or None
+        Results of an earlier run of the same search, and the place for those of this one.
+    on_progress : function
+        Called as by `find.find`, which does the same in one process and is used for a single small search.
+    """
     if isinstance(executor, SerialExecutor) and ledger is None and len(search.parts) < 2:
         return find.find(search.question, book_of, on_progress)
     done, kept = Counter[str](), Counter[str]()
@@ -135,7 +146,24 @@ class _Run:
     def advance(
         self, place: int, search: Search, steps: Steps, left: Mapping[str, str] | None
     ) -> Iterator[tuple[int, SearchResult]]:
-        """Send a search the results of its tasks, until it has new tasks or an answer."""
+        """Send a search the results of its tasks, until it has new tasks or an answer.
+
+        Parameters
+        ----------
+        place : int
+            Number of the search. Tasks of earlier searches are handed out first.
+        search : Search
+        steps : generator
+            The search itself, which yields tasks.
+        left : mapping of str or None
+            Results by name of the task; None at the beginning.
+
+        Yields
+        ------
+        tuple
+            The place and the result, if the search has ended. Tasks whose results the ledger has are not
+            run.
+        """
         self.searches.pop(place, None)
         while True:
             try:
@@ -158,7 +186,11 @@ class _Run:
                 return
 
     def wait(self) -> int:
-        """Hand out tasks, wait for one of them and return the place of its search."""
+        """Hand out tasks, wait for one of them and return the place of its search.
+
+        Each worker has up to two tasks, so that none waits for the next one. What a screened chunk shows
+        about other plans is sent along with later tasks (`with_incumbents`).
+        """
         while self.ready and len(self.given) < 2 * self.executor.size:
             place, task = self.ready.popleft()
             self.given[task.name] = (place, task)
@@ -178,7 +210,11 @@ class _Run:
         return place
 
     def break_off(self) -> int:
-        """End this part of the only search, which goes on with the results that it has."""
+        """End this part of the only search after an interrupt, and return its place.
+
+        Tasks that run are forgotten. The search goes on with the results that it has, so that the user gets
+        a partial answer.
+        """
         self.broken_off = True
         self.executor.forget()
         self.ready.clear()

@@ -124,7 +124,16 @@ class Search:
         return [question_text(self.question), [asdict(chunk) for chunk in self.parts]]
 
     def steps(self) -> Steps:
-        """Yield tasks and receive their results; if some are missing, the answer is partial."""
+        """Yield tasks and receive their results; if some are missing, the answer is partial.
+
+        Screening comes first, in an order that spreads over the space, together with the first choice of
+        each setting if it is not known yet. Refinement and simulation of what was kept follow.
+
+        Returns
+        -------
+        SearchResult
+            The value with which the generator stops.
+        """
         text, tasks = question_text(self.question), self.tasks
         self.weights.update({task.name: part.number for task, part in zip(tasks, self.parts, strict=True)})
         sized = () if self.first else tuple(self.question.sized())

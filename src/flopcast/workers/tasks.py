@@ -43,7 +43,19 @@ as_question: Callable[[str], Question] = lru_cache(maxsize=8)(read_question)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One piece of work: its name in the ledger, what is to be done, for which question, with what."""
+    """One piece of work, as texts that any process can read.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the ledger, unique inside a search.
+    kind : str
+        SCREEN, CHOOSE, REFINE, or the simulation of plans.
+    question : str
+        The question, as `chunk_text.question_text` writes it.
+    part : str
+        What is to be done: a chunk with incumbents, the place of a job, or plans.
+    """
 
     name: str
     kind: str
@@ -83,7 +95,11 @@ def jobs_of(question: Question) -> tuple[Job, ...]:
 
 
 def done(task: Task) -> str:
-    """Do a task: what it leaves, as text."""
+    """Do a task and return its result as text.
+
+    The results are top candidates for a chunk, a plan for a choice, variants for refinements, and simulated
+    plans otherwise. A process keeps jobs and prices between tasks of one question.
+    """
     question = as_question(task.question)
     if task.kind == SCREEN:
         chunk, before = json.loads(task.part)

@@ -57,7 +57,11 @@ class ForkedProcess:
                 os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait for its end and return its exit code, negative if a signal ended it."""
+        """Wait for the end of the process and return its exit code, negative if a signal ended it.
+
+        Several threads may wait; the system gives the status only once. If this process ignores SIGCHLD,
+        the status is lost, and the process counts as killed.
+        """
         with self._lock:  # several threads may wait for it, and it can be asked for its status once
             if self._exit_code is None:
                 try:

@@ -58,7 +58,22 @@ class RankedDeployment:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class DeploymentResult:
-    """The answer: deployments that keep all limits, the best first, and those that come nearest else."""
+    """The answer of a search over deployments.
+
+    Attributes
+    ----------
+    question : DeploymentQuestion
+    deployments : tuple of RankedDeployment
+        Those that keep all limits, the best first.
+    nearest : tuple of RankedDeployment
+        If none keeps all limits, those that come nearest.
+    candidates, possible, simulated : int
+        How many deployments the space has, how many keep every rule and fit, how many were simulated.
+    requests : int
+        Requests of each simulation.
+    partial : bool
+        Whether an interrupt ended the search before all of them.
+    """
 
     question: DeploymentQuestion
     deployments: tuple[RankedDeployment, ...]

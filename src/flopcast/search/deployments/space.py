@@ -119,7 +119,18 @@ class DeploymentSpace(StrictModel):
 
 
 def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployment]:
-    """Yield the deployments of one instance, with the limits of the engine; all have `replicas` 0."""
+    """Yield the deployments of one instance, with the limits of the engine; all have `replicas` 0.
+
+    Parameters
+    ----------
+    job : ServingJob
+        Its plan gives the values of fields that the space does not vary, such as number formats.
+    space : DeploymentSpace
+
+    Notes
+    -----
+    The number of replicas follows later from the devices of the cluster and the memory of an instance.
+    """
     formats = product(*(getattr(space, name) or (getattr(job.plan, name),) for name in AS_STATED))
     for chosen, (tensor, groups, experts, stages) in product(formats, tuple(_degrees(job, space))):
         made = Deployment(

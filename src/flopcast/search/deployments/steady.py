@@ -170,7 +170,23 @@ def _mean_wait(lengths: Integers, batch: Counts) -> Counts:
 
 
 def steady_state(curve: Curve, load: Load, engines: int) -> Steady:
-    """Return the estimates of several equal engines that each have this load."""
+    """Return the estimates of several equal engines that each have this load.
+
+    Parameters
+    ----------
+    curve : Curve
+        Rate, time of an iteration and time to the first token by the number of decoding sequences.
+    load : Load
+    engines : int
+
+    Returns
+    -------
+    Steady
+        In an open loop the number of decoding sequences follows from the rate by interpolation. The wait in
+        the queue grows as x² / (1 - x) with the load ratio x, as in a queue with random arrivals and one
+        server; x is held at 0.99, so that an overloaded deployment has a finite estimate. In a closed loop
+        the number of conversations decides, and those that the engine cannot hold wait for one another.
+    """
     largest = float(curve.rate_per_s[-1])
     output = load.output_tokens
     if load.rate_per_s is None:
