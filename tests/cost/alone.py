@@ -7,18 +7,15 @@ import numpy as np
 from conftest import make_job
 
 from flopcast.cost.factors import FactorBook
-from flopcast.cost.kernels.fallback_classes import GRAPH_FAMILIES
 from flopcast.cost.price import price
 from flopcast.dtypes import ONE
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.operators.batched_matmul import BatchedMatmul
-from flopcast.operators.convolution import Convolution
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.fused_pass import FusedPass
-from flopcast.operators.graph_kernel import GraphKernel
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
@@ -210,55 +207,12 @@ def _fused_pass(is_gradient):
     )
 
 
-def _convolution(layout, depthwise=False):
-    """A convolution of 3 · 3 places, as many channels in as out."""
-
-    def make(rows, columns, channels):
-        return Convolution(
-            rows=rows,
-            columns=columns,
-            terms=9 * (1 + 0 * columns if depthwise else channels),
-            read=rows * (columns if depthwise else channels),
-            groups=columns if depthwise else None,
-            is_depthwise=depthwise,
-            layout=layout,
-            dtype="fp16",
-        )
-
-    return make
-
-
-def _graph_kernel(family, is_gradient):
-    return lambda rows, width, layers: GraphKernel(
-        family=family,
-        moved=2 * rows * width * layers,
-        moved_backward=3 * rows * width * layers,
-        written=rows * width * layers,
-        kept=(),
-        dtype="fp16",
-        is_gradient=is_gradient,
-    )
-
-
 TOKENS, WIDTH, HEAD = (9.0, 13.0), (10.0, 14.0), (5.0, 8.0)  # log2 of the smallest, the largest
 ONE_LAYER = (0.0, 0.0)
 OPERATORS = {  # kernel class → operator of three sizes, and the log2 ranges of the sizes
     **{
         f"gemm.{layout}": (_gemm(layout), ((9.0, 16.0), (8.0, 17.0), (7.0, 16.0)))
         for layout in ("forward", "input_gradient", "weight_gradient")
-    },
-    "convolution": (_convolution("forward"), ((9.0, 16.0), (6.0, 11.0), (6.0, 11.0))),
-    **{
-        f"depthwise_convolution.{layout}": (
-            _convolution(layout, depthwise=True),
-            ((9.0, 16.0), (6.0, 11.0), ONE_LAYER),
-        )
-        for layout in ("forward", "input_gradient", "weight_gradient")
-    },
-    **{
-        f"graph_{family}{suffix}": (_graph_kernel(family, bool(suffix)), ((10.0, 20.0), WIDTH, ONE_LAYER))
-        for family in GRAPH_FAMILIES
-        for suffix in ("", ".backward")
     },
     "batched_gemm.scores": (_batched("scores"), (TOKENS, HEAD, (2.0, 10.0))),
     "batched_gemm.context": (_batched("context"), (TOKENS, HEAD, (2.0, 10.0))),

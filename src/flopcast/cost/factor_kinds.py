@@ -46,6 +46,10 @@ KINDS: Mapping[str, FactorKind] = {
         label="speed of memory-bound kernels",
         meaning="time of memory-bound kernels in training, relative to their curves for this device",
     ),
+    "graph_level": FactorKind(
+        label="speed of the kernels of an exported graph",
+        rests_on="step times of models and devices that were left out of the fit",
+    ),
     "in_training_derate": FactorKind(
         label="efficiency of the software in training",
         meaning="time of products and unfused attention under a stack (clocks, cold caches, kernels),"

@@ -4,16 +4,16 @@ Answers: how long does every item of the programs take with nothing beside it?
 Elsewhere: when it runs and what overlaps it (timeline/). Items of one kernel class are priced in one
 evaluation of its curve, whatever layer and plan they come from.
 
-A kernel takes `launch + bound / efficiency`, times its factors; the bound is the roofline's, the
-efficiency a curve's (kernels/unscaled.py). A message takes its hops and its bytes
-(collectives/collective_time.py). Host work takes what the stack says. Contention is no part of a price:
-two items that share a link are each priced as if they had it alone.
+Kernels of exported graphs are priced together (graph_prices.py). Any other kernel takes
+`launch + bound / efficiency`, times its factors; the bound is the roofline's, the efficiency a curve's
+(kernels/unscaled.py). A message takes its hops and its bytes (collectives/collective_time.py). Host work
+takes what the stack says. Contention is no part of a price: two items that share a link are each priced as
+if they had it alone.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,8 +22,8 @@ from flopcast.cost.collectives.collective_time import MessageCost, message_secon
 from flopcast.cost.constant_transfer import context_of
 from flopcast.cost.deduplicate import PricedOnce, priced_once
 from flopcast.cost.evidence_warnings import warnings_of
-from flopcast.cost.factors import EXPERT_LAUNCH, HOST, FactorBook
-from flopcast.cost.host import launch_seconds, launches_experts
+from flopcast.cost.factors import HOST, FactorBook
+from flopcast.cost.graph_prices import price_graph, software_of
 from flopcast.cost.item_prices import ItemPrice, LinkUse, Priced, Used
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.clocks import clock_warnings
@@ -31,7 +31,16 @@ from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
 from flopcast.cost.kernels.kernel_factors import kernel_factors
 from flopcast.cost.kernels.unscaled import UnscaledTimes, broadcast_flat, unscaled_times
 from flopcast.cost.placement import Group
-from flopcast.cost.pricing import PricedItem, Pricing, place_of
+from flopcast.cost.pricing import (
+    HOST_LOG_SIGMA,
+    Partly,
+    PricedItem,
+    Pricing,
+    place_of,
+    prices_of,
+    split_flat,
+    with_evidence,
+)
 from flopcast.cost.single_groups import Single, single_groups, to_price
 from flopcast.cost.tier_copies import price_copies
 from flopcast.dtypes import ZERO, Floats, constant, distinct
@@ -47,8 +56,6 @@ FABRIC_LOG_SIGMA = 0.08  # measured collectives between jobs and days
 UNMEASURED_FABRIC_LOG_SIGMA = 0.2
 OTHER_COLLECTIVE_LOG_SIGMA = 0.2  # an all-reduce's efficiency for a gather (data/collectives, Vista)
 EXCHANGE_LOG_SIGMA = 0.15  # an estimate: calls in a benchmark against those in a training step
-HOST_LOG_SIGMA = 0.3
-EXPERT_LAUNCH_LOG_SIGMA = 0.7  # an estimate: one loop over experts was timed, on one host
 MESSAGE_EXTRAPOLATION_LOG_SIGMA = 0.33  # docs/accuracy/kernels.md: what the 30 % largest messages need
 
 LIBRARY = {  # whose kernels exchange tokens of experts; of the others NCCL's
@@ -57,15 +64,6 @@ LIBRARY = {  # whose kernels exchange tokens of experts; of the others NCCL's
     "hybrid_dispatch": "hybridep",
     "hybrid_combine": "hybridep",
 }
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Partly:
-    """A factor that holds for some rows only: its name, its sigma, and a mask of the rows."""
-
-    name: str
-    log_sigma_factor: float
-    rows: np.ndarray
 
 
 def price(
@@ -89,8 +87,9 @@ def price(
     """
     precision = programs.plans.structure.precision
     factors = replace(factors, context=context_of(programs.workload.model, cluster, precision))
-    place = place_of(programs.stack, cluster, book, factors, kept) if kept else None
-    state = Pricing(cluster, programs.stack, book, factors, kept, place)
+    graph = software_of(programs, cluster, book, factors)
+    place = place_of(programs.stack, cluster, book, factors, kept, graph) if kept else None
+    state = Pricing(cluster, programs.stack, book, factors, kept, place, graph)
     items = programs.items()
     singles = single_groups(items, kept)
     wanted = to_price(items, singles)
@@ -124,9 +123,12 @@ def price_all(once: PricedOnce, state: Pricing) -> None:
     """Price items in groups: kernels of one class, messages of one collective over one axis, host work."""
     by_kernel: dict[str, list[Item]] = defaultdict(list)
     by_message: dict[tuple[str, str, bool], list[Item]] = defaultdict(list)
+    of_graph: list[Item] = []
     for item, narrow in zip(once.items, once.narrowed, strict=True):
         work = item.work
-        if isinstance(work, AbstractOperator):
+        if state.graph is not None and state.graph.prices(item):
+            of_graph.append(item)
+        elif isinstance(work, AbstractOperator):
             by_kernel[work.kernel].append(item)
         elif isinstance(work, AbstractMessage):
             by_message[work.collective, work.axis, narrow].append(item)
@@ -134,6 +136,8 @@ def price_all(once: PricedOnce, state: Pricing) -> None:
             state.price([item], price_copies)
         else:
             state.price([item], _price_host)
+    if state.graph is not None:
+        state.price(of_graph, partial(price_graph, state.graph))
     for kernel, group in by_kernel.items():
         state.price(group, partial(_price_kernels, kernel))
     for (collective, axis, narrow), group in by_message.items():
@@ -150,14 +154,14 @@ def _price_kernels(kernel: str, items: list[Item], state: Pricing) -> list[Price
     found, times = _unscaled(kernel, works, state)
     factors = kernel_factors(priced, found, state.cluster, state.stack, state.factors)
     names = tuple(factor.name for factor in factors)
-    doubt = _Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, times.far)
+    doubt = Partly(f"extrapolated[{priced.curve}]", priced.kind.extrapolation_log_sigma_factor, times.far)
     scaled_s = times.alone_s * math.prod(map(state.ratio_of, factors))
-    prices = _prices(items, times.shapes, scaled_s, times.least_s, names, (doubt,), state)
+    prices = prices_of(items, times.shapes, scaled_s, times.least_s, names, (doubt,), state)
     used = [
         (Used(curve=found.curve, extrapolated=bool(far.any()), calibrated=found.calibrated),)
-        for far in _split(times.far, times.shapes)
+        for far in split_flat(times.far, times.shapes)
     ]
-    return _with_evidence(items, prices, used, state)
+    return with_evidence(items, prices, used, state)
 
 
 def _unscaled(
@@ -174,22 +178,6 @@ def _unscaled(
 
     key = ("unscaled", kernel, id(device), id(curves), *map(id, works))
     return (state.kept.of(key, made) if state.kept else made())[:2]
-
-
-def _with_evidence(
-    items: list[Item], prices: list[ItemPrice], used: Sequence[tuple[Used, ...]], state: Pricing
-) -> list[PricedItem]:
-    """Return prices with the factors that scale the items or the launches of these."""
-    found = state.found
-    return [
-        PricedItem(price, tuple(found[name] for name in (*price.names(), *_launching(item))), curves)
-        for item, price, curves in zip(items, prices, used, strict=True)
-    ]
-
-
-def _launching(item: Item) -> tuple[str, ...]:
-    """Return the factors of the host's time to launch an item."""
-    return (HOST, EXPERT_LAUNCH) if launches_experts(item) else (HOST,)
 
 
 def _of_one_or_several(single: Single, prices: dict[Item, ItemPrice]) -> ItemPrice:
@@ -211,53 +199,6 @@ def _of_one_or_several(single: Single, prices: dict[Item, ItemPrice]) -> ItemPri
     )
 
 
-def _prices(
-    items: list[Item],
-    shapes: Sequence[tuple[int, ...]],
-    alone_s: Floats,
-    least_s: Floats,
-    names: tuple[str, ...],
-    partly: tuple[_Partly, ...],
-    state: Pricing,
-) -> list[ItemPrice]:
-    """Return the prices of items whose seconds are concatenated in flat arrays.
-
-    A factor in `partly` scales, and is named in the price of, only the items and plans that it applies to,
-    on all stage classes alike: a small message must not make a large one uncertain, nor one plan another.
-    No factor makes an item faster than its `least_s`, the time that its bytes and FLOP need at least.
-    """
-    partly = tuple(one for one in partly if one.log_sigma_factor > 0 and one.rows.any())
-    held: list[dict[str, np.ndarray]] = [{} for _ in items]
-    for one in partly:
-        scaled = []
-        for mask, only in zip(_split(one.rows, shapes), held, strict=True):
-            plans = np.asarray(mask.any(axis=-1, keepdims=True))
-            if plans.any():
-                only[one.name] = plans
-            scaled.append(
-                (plans if plans.shape == mask.shape else np.broadcast_to(plans, mask.shape)).ravel()
-            )
-        ratio = state.ratio_of(state.factors.get(one.name, one.log_sigma_factor))
-        alone_s = np.where(np.concatenate(scaled), alone_s * ratio, alone_s)
-    seconds = _split(np.maximum(alone_s, least_s), shapes)
-    moves = _split((alone_s >= least_s).astype(np.float64), shapes)
-    return [
-        ItemPrice(
-            alone_s=item_s, host_s=_launch_s(item, item_s, state), wholly=names, partly=only, moves=moved
-        )
-        for item, item_s, moved, only in zip(items, seconds, moves, held, strict=True)
-    ]
-
-
-def _split(flat: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
-    """Yield the parts of a flat array, each in its shape; this inverts flattening."""
-    start = 0
-    for shape in shapes:
-        end = start + math.prod(shape)
-        yield flat[start:end].reshape(shape)
-        start = end
-
-
 def _price_messages(collective: str, group: Group, items: list[Item], state: Pricing) -> list[PricedItem]:
     """Price the messages of one collective over one axis; those without a collective are free."""
     if not collective:
@@ -273,19 +214,19 @@ def _price_messages(collective: str, group: Group, items: list[Item], state: Pri
         seconds = seconds * state.ratio_of(state.factors.get(names[0], EXCHANGE_LOG_SIGMA))
     partly = (
         *_fabrics(collective, cost, state),
-        _Partly(f"borrowed[{collective}]", OTHER_COLLECTIVE_LOG_SIGMA, cost.borrowed),
-        _Partly(f"extrapolated[{collective}]", MESSAGE_EXTRAPOLATION_LOG_SIGMA, cost.extrapolated),
+        Partly(f"borrowed[{collective}]", OTHER_COLLECTIVE_LOG_SIGMA, cost.borrowed),
+        Partly(f"extrapolated[{collective}]", MESSAGE_EXTRAPOLATION_LOG_SIGMA, cost.extrapolated),
     )
-    prices = _prices(items, shapes, seconds, cost.bound_s, names, partly, state)
+    prices = prices_of(items, shapes, seconds, cost.bound_s, names, partly, state)
     fractions = cost.on_link_s / np.where(cost.alone_s > 0, cost.alone_s, 1.0)
-    uses = map(LinkUse, *(_split(each, shapes) for each in (cost.tier, fractions, cost.cards_ratio)))
+    uses = map(LinkUse, *(split_flat(each, shapes) for each in (cost.tier, fractions, cost.cards_ratio)))
     linked = [replace(price, link=use) for price, use in zip(prices, uses, strict=True)]
     curves = tuple(cost.curves.values())
     used = [
         tuple(Used(curve=curve, extrapolated=bool(far.any()), calibrated=True) for curve in curves)
-        for far in _split(cost.extrapolated, shapes)
+        for far in split_flat(cost.extrapolated, shapes)
     ]
-    return _with_evidence(items, linked, used, state)
+    return with_evidence(items, linked, used, state)
 
 
 def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
@@ -294,7 +235,7 @@ def _sizes(message: AbstractMessage, group: Group) -> tuple[Floats, ...]:
     return message.message_bytes, across_bytes, group.inside, group.nodes, group.depth
 
 
-def _fabrics(collective: str, cost: MessageCost, state: Pricing) -> tuple[_Partly, ...]:
+def _fabrics(collective: str, cost: MessageCost, state: Pricing) -> tuple[Partly, ...]:
     """Return the factors of the tiers that messages use, which may differ between plans."""
     found = []
     for index in distinct(cost.tier[cost.alone_s > 0]):
@@ -302,7 +243,7 @@ def _fabrics(collective: str, cost: MessageCost, state: Pricing) -> tuple[_Partl
         measured = index in cost.curves or collective in tier.library_fraction
         sigma = FABRIC_LOG_SIGMA if measured else UNMEASURED_FABRIC_LOG_SIGMA
         rows = (cost.tier == index) & (cost.alone_s > 0)
-        found.append(_Partly(f"fabric[{tier.fabric or tier.name}]", sigma, rows))
+        found.append(Partly(f"fabric[{tier.fabric or tier.name}]", sigma, rows))
     return tuple(found)
 
 
@@ -326,12 +267,3 @@ def _of_host(kind: str, state: Pricing) -> PricedItem:
     factor = state.factors.get(name, HOST_LOG_SIGMA)
     alone_s = constant(seconds * factor.ratio / state.cluster.node.host.speed_ratio)
     return PricedItem(ItemPrice(alone_s=alone_s, host_s=ZERO, wholly=(name,)), (factor,))
-
-
-def _launch_s(item: Item, alone_s: Floats, state: Pricing) -> Floats:
-    """Return the seconds that the host of this cluster needs for one launch."""
-    ratio = state.ratio_of(state.factors.get(HOST, HOST_LOG_SIGMA))
-    if launches_experts(item):
-        ratio *= state.ratio_of(state.factors.get(EXPERT_LAUNCH, EXPERT_LAUNCH_LOG_SIGMA))
-    launch_s = launch_seconds(item, alone_s, state.stack) * ratio / state.cluster.node.host.speed_ratio
-    return launch_s

@@ -1,22 +1,32 @@
 """The prices of a batch so far; what costs the same is priced once, here or in an earlier prediction.
 
-Answers: what does the price of an item depend on, and which factors and curves were used?
-Elsewhere: the prices themselves (price.py).
+Answers: what does the price of an item depend on, which factors and curves were used, and how do seconds
+and factors become the price of an item?
+Elsewhere: the seconds (price.py, graph_prices.py).
 """
 
-from collections.abc import Callable, Hashable, Mapping
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from flopcast.cost.constant_transfer import FittedLevel
-from flopcast.cost.factors import Factor, FactorBook
-from flopcast.cost.host import graphed
+from flopcast.cost.factors import EXPERT_LAUNCH, HOST, Factor, FactorBook
+from flopcast.cost.graph_kernels.efficiencies import Efficiencies
+from flopcast.cost.graph_kernels.software import GraphSoftware
+from flopcast.cost.host import graphed, launch_seconds, launches_experts
 from flopcast.cost.item_prices import ItemPrice, Used
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.dtypes import Floats
 from flopcast.kept_results import KeptResults, content
 from flopcast.operators.item import Item
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.stack import Stack
+
+HOST_LOG_SIGMA = 0.3
+EXPERT_LAUNCH_LOG_SIGMA = 0.7  # an estimate: one loop over experts was timed, on one host
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -46,6 +56,7 @@ class Pricing:
     factors: FactorBook
     kept: KeptResults
     place: object
+    graph: GraphSoftware | None = None  # of an exported graph
     prices: dict[Item, ItemPrice] = field(default_factory=dict)
     used: dict[tuple[str, str], Used] = field(default_factory=dict)
     found: dict[str, Factor] = field(default_factory=dict)
@@ -95,12 +106,18 @@ MakePrices = Callable[[list[Item], Pricing], list[PricedItem]]
 
 
 def place_of(
-    stack: Stack, cluster: Cluster, book: CurveBook, factors: FactorBook, kept: KeptResults
+    stack: Stack,
+    cluster: Cluster,
+    book: CurveBook,
+    factors: FactorBook,
+    kept: KeptResults,
+    graph: GraphSoftware | None = None,
 ) -> object:
     """Return an object that is the same for equal stacks, clusters and factors, and the same curves."""
-    context = tuple(factors.context.items())
-    key = ("place", stack, cluster, factors.site, context, id(book.curves), id(factors.levels))
-    return kept.of(key, lambda: _Place(book.curves, factors.levels))
+    context, kind = tuple(factors.context.items()), graph.kind if graph else None
+    numbers = id(book.curves), id(book.graphs), id(factors.levels)
+    key = ("place", stack, cluster, factors.site, context, numbers, kind)
+    return kept.of(key, lambda: _Place(book.curves, book.graphs, factors.levels))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -108,4 +125,86 @@ class _Place:
     """What prices depend on beside items; it keeps alive what is identified by its address."""
 
     curves: Mapping[tuple[str, str], Curve]
+    graphs: Mapping[str, Efficiencies]
     levels: Mapping[str, FittedLevel]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Partly:
+    """A factor that holds for some rows only: its name, its sigma, and a mask of the rows."""
+
+    name: str
+    log_sigma_factor: float
+    rows: np.ndarray
+
+
+def with_evidence(
+    items: list[Item], prices: list[ItemPrice], used: Sequence[tuple[Used, ...]], state: Pricing
+) -> list[PricedItem]:
+    """Return prices with the factors that scale the items or the launches of these."""
+    found = state.found
+    return [
+        PricedItem(price, tuple(found[name] for name in (*price.names(), *_launching(item))), curves)
+        for item, price, curves in zip(items, prices, used, strict=True)
+    ]
+
+
+def _launching(item: Item) -> tuple[str, ...]:
+    """Return the factors of the host's time to launch an item."""
+    return (HOST, EXPERT_LAUNCH) if launches_experts(item) else (HOST,)
+
+
+def prices_of(
+    items: list[Item],
+    shapes: Sequence[tuple[int, ...]],
+    alone_s: Floats,
+    least_s: Floats,
+    names: tuple[str, ...],
+    partly: tuple[Partly, ...],
+    state: Pricing,
+) -> list[ItemPrice]:
+    """Return the prices of items whose seconds are concatenated in flat arrays.
+
+    A factor in `partly` scales, and is named in the price of, only the items and plans that it applies to,
+    on all stage classes alike: a small message must not make a large one uncertain, nor one plan another.
+    No factor makes an item faster than its `least_s`, the time that its bytes and FLOP need at least.
+    """
+    partly = tuple(one for one in partly if one.log_sigma_factor > 0 and one.rows.any())
+    held: list[dict[str, np.ndarray]] = [{} for _ in items]
+    for one in partly:
+        scaled = []
+        for mask, only in zip(split_flat(one.rows, shapes), held, strict=True):
+            plans = np.asarray(mask.any(axis=-1, keepdims=True))
+            if plans.any():
+                only[one.name] = plans
+            scaled.append(
+                (plans if plans.shape == mask.shape else np.broadcast_to(plans, mask.shape)).ravel()
+            )
+        ratio = state.ratio_of(state.factors.get(one.name, one.log_sigma_factor))
+        alone_s = np.where(np.concatenate(scaled), alone_s * ratio, alone_s)
+    seconds = split_flat(np.maximum(alone_s, least_s), shapes)
+    moves = split_flat((alone_s >= least_s).astype(np.float64), shapes)
+    return [
+        ItemPrice(
+            alone_s=item_s, host_s=_launch_s(item, item_s, state), wholly=names, partly=only, moves=moved
+        )
+        for item, item_s, moved, only in zip(items, seconds, moves, held, strict=True)
+    ]
+
+
+def split_flat(flat: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
+    """Yield the parts of a flat array, each in its shape; this inverts flattening."""
+    start = 0
+    for shape in shapes:
+        end = start + math.prod(shape)
+        yield flat[start:end].reshape(shape)
+        start = end
+
+
+def _launch_s(item: Item, alone_s: Floats, state: Pricing) -> Floats:
+    """Return the seconds that the host of this cluster needs for one launch."""
+    ratio = state.ratio_of(state.factors.get(HOST, HOST_LOG_SIGMA))
+    if launches_experts(item):
+        ratio *= state.ratio_of(state.factors.get(EXPERT_LAUNCH, EXPERT_LAUNCH_LOG_SIGMA))
+    launch_s = launch_seconds(item, alone_s, state.stack) * ratio / state.cluster.node.host.speed_ratio
+    return launch_s

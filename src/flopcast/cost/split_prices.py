@@ -12,6 +12,7 @@ import numpy as np
 from flopcast.cost.constant_transfer import context_of
 from flopcast.cost.deduplicate import PricedOnce, priced_once
 from flopcast.cost.factors import FactorBook
+from flopcast.cost.graph_prices import software_of
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price_all
 from flopcast.cost.pricing import Pricing, place_of
@@ -77,9 +78,10 @@ def split_seconds(
     }
     context = context_of(programs.workload.model, cluster, programs.plans.structure.precision)
     factors = replace(factors, context=context)
-    state = Pricing(cluster, programs.stack, book, factors, NOTHING_KEPT, None)
+    graph = software_of(programs, cluster, book, factors)
+    state = Pricing(cluster, programs.stack, book, factors, NOTHING_KEPT, None, graph)
     few = kept if once.rows.size <= FEW_SPLITS else NOTHING_KEPT
-    place = place_of(programs.stack, cluster, book, factors, few) if few else None
+    place = place_of(programs.stack, cluster, book, factors, few, graph) if few else None
     each_s = _alone_seconds(replace(once, items=tuple(narrowed.values())), state, few, place)
     alone_s = dict(zip(narrowed, each_s, strict=True))
     for single in singles:

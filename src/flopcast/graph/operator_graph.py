@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Literal
 
 from flopcast.errors import Problem, SpecError
 
@@ -44,6 +45,9 @@ class GraphTensor:
         Whether the model stores it: a weight or a buffer.
     is_trained : bool
         Whether it is a parameter that has a gradient.
+    order : str
+        How its elements lie in memory: one axis inside the other ("planes"), an image with all channels of
+        a pixel beside each other ("pixels"), or otherwise ("strided").
 
     Examples
     --------
@@ -56,6 +60,7 @@ class GraphTensor:
     dtype: str = "fp32"
     is_parameter: bool = False
     is_trained: bool = False
+    order: Literal["planes", "pixels", "strided"] = "planes"
 
     @property
     def elements(self) -> int:

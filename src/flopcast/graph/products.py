@@ -83,6 +83,7 @@ def _convolution(known: Lowering, node: GraphNode) -> Made:
     columns = weight.shape[0]
     groups = node.attributes.get("groups", 1)
     root = known.root(node.inputs[0])
+    window = prod(weight.shape[2:])
     fields: Fields = {
         "kind": "convolution",
         "rows": known.size(of_rows.elements / columns, known.grows(node)),
@@ -90,8 +91,12 @@ def _convolution(known: Lowering, node: GraphNode) -> Made:
         "terms": prod(weight.shape[1:]),
         "read": known.size(other.elements, known.grows(node)),
         "groups": groups,
+        "window": window,
+        "places": prod(of_rows.shape[2:]),
+        "stride": _stride(entered.shape, out.shape),
     }
     flags = {
+        "channels_last": (entered.order == "pixels", False),
         "transposed": (transposed, False),
         "trained": (weight.is_trained, True),
         "input_gradient": (node.inputs[0] in known.with_gradient, True),
@@ -99,6 +104,12 @@ def _convolution(known: Lowering, node: GraphNode) -> Made:
     }
     fields |= {name: value for name, (value, usual) in flags.items() if value != usual}
     return fields, ()
+
+
+def _stride(entered: tuple[int, ...], out: tuple[int, ...]) -> int:
+    """Return the ratio of the sides of two images, the larger over the smaller."""
+    long, short = max(entered[-1], out[-1]), max(1, min(entered[-1], out[-1]))
+    return max(1, round(long / short))
 
 
 def _attention(known: Lowering, node: GraphNode) -> Made:
@@ -118,13 +129,13 @@ def _attention(known: Lowering, node: GraphNode) -> Made:
     return fields, ()
 
 
+CONVOLUTIONS = ("convolution", "transposed_convolution")
 PRODUCTS: dict[str, Callable[[Lowering, GraphNode], Made]] = {
     "linear": _linear,
     "matmul": _linear,
     "einsum": _einsum,
     "grouped_matmul": _grouped_matmul,
     "recurrent": _recurrent,
-    "convolution": _convolution,
-    "transposed_convolution": _convolution,
+    **dict.fromkeys(CONVOLUTIONS, _convolution),
     "attention": _attention,
 }

@@ -7,11 +7,12 @@ blocks (model_of_graph.py), the classes with these fields (layers/graph_operator
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from flopcast.graph.canonical import canonical, flop_of, moved_bytes_of
 from flopcast.graph.lowering import ACTIVATION_BYTES, Fields, Lowering, Made
 from flopcast.graph.operator_graph import GraphNode, OperatorGraph
-from flopcast.graph.products import PRODUCTS
+from flopcast.graph.products import CONVOLUTIONS, PRODUCTS
 from flopcast.graph.saved import saved_tensors
 from flopcast.units import Number
 
@@ -81,20 +82,27 @@ def _steps(known: Lowering, node: GraphNode) -> Iterator[Step]:
 
 
 def _bias(known: Lowering, node: GraphNode) -> Iterator[Step]:
-    """Yield the gradient of a product's bias; forward, the product adds the bias itself."""
+    """Yield what a product's bias costs beside the product: its gradient, a sum over rows.
+
+    Products add a bias themselves, but for convolutions of planes, behind which a kernel adds it.
+    """
     biases = [name for name in node.inputs[2:] if name and known.is_weight(name)]
-    if (
-        node.operator == "attention"
-        or not biases
-        or not known.graph.tensors[known.root(biases[0])].is_trained
-    ):
+    if node.operator == "attention" or not biases:
+        return
+    is_trained = known.graph.tensors[known.root(biases[0])].is_trained
+    is_added = node.operator in CONVOLUTIONS and known.graph.tensors[node.inputs[0]].order != "pixels"
+    if not (is_trained or is_added):
         return
     output = known.root(node.outputs[0])
     size = known.size_of(node.outputs[0])
+    moved = 2.0 * known.elements(known.graph.tensors[node.outputs[0]])
     fields: Fields = {
-        "kind": "graph_pass", "family": "bias", "operator": "bias", "moved": 0, "moved_backward": size,
-        "written": size, "read": [size],
+        "kind": "graph_pass", "family": "bias", "operator": "bias",
+        "moved": known.size(moved, known.grows(node)) if is_added else 0,
+        "moved_backward": size if is_trained else 0, "written": size, "read": [size],
     }  # fmt: skip
+    if not is_trained:
+        fields["gradient"] = False
     yield Step(
         name=f"{node.outputs[0]}.bias", operator="bias", fields=fields, reads=(output,), writes=output
     )
@@ -137,6 +145,10 @@ def _pass(known: Lowering, node: GraphNode) -> Made:
         "read": [known.size_of(name) for name in read],
         "written": known.size(sum(known.elements(tensor) for tensor in graph.written(node)), grows),
     }
+    if (row := _row(graph, node)) > 1:
+        fields["row"] = row
+    if _is_strided(graph, node):
+        fields["strided"] = True
     if returns and not passes_on:
         fields["moved_backward"] = known.size(_moved_backward(known, node), grows)
     else:
@@ -144,6 +156,23 @@ def _pass(known: Lowering, node: GraphNode) -> Made:
     if operator.is_fusible:
         fields["fusible"] = True
     return fields, keeps
+
+
+def _row(graph: OperatorGraph, node: GraphNode) -> int:
+    """Return the elements over which an operator sums, or normalises; 1 for all others."""
+    family, read = canonical(node).family, graph.read(node)
+    if family not in ("normalisation", "reduction") or not read:
+        return 1
+    shape, out = read[0].shape, sum(tensor.elements for tensor in graph.written(node))
+    if family == "reduction":
+        return max(1, round(read[0].elements / max(1, out)))
+    return prod(shape[1:]) if canonical(node).passes > 1 else (shape or (1,))[-1]
+
+
+def _is_strided(graph: OperatorGraph, node: GraphNode) -> bool:
+    """Return whether an operator reads a large tensor in another order than it lies in memory."""
+    written = max((tensor.elements for tensor in graph.written(node)), default=0)
+    return any(tensor.order == "strided" and 2 * tensor.elements >= written for tensor in graph.read(node))
 
 
 FAMILIES = ("reduction", "normalisation", "pooling", "movement", "gather", "scatter", "sort", "scan",
@@ -177,6 +206,8 @@ def _moved_backward(known: Lowering, node: GraphNode) -> float:
     if operator.family == "gather":
         rows = written
         return 2.0 * rows + gradients
+    if operator.family == "normalisation":  # sums over rows, then their use: what is read is read again
+        return (2.0 * operator.passes - 1.0) * (written + kept) + gradients
     return operator.passes * (written + kept + gradients)
 
 

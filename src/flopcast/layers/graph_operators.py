@@ -82,6 +82,14 @@ class GraphConvolution(AbstractTracedOperator):
         Whether its input has one.
     keeps_input : bool
         Whether it is the first operator of the graph that keeps its input.
+    window : int
+        Places of the filter.
+    places : int
+        Places of one image that are rows.
+    stride : int
+        Pixels of the input from one place to the next.
+    channels_last : bool
+        Whether all channels of a pixel lie beside each other in memory.
     """
 
     kind: Literal["convolution"] = "convolution"
@@ -94,6 +102,10 @@ class GraphConvolution(AbstractTracedOperator):
     trained: bool = True
     input_gradient: bool = True
     keeps_input: bool = True
+    window: int = Field(default=1, ge=1)
+    places: int = Field(default=1, ge=1)
+    stride: int = Field(default=1, ge=1)
+    channels_last: bool = False
 
     def work(self, split: Split) -> AbstractOperator:
         """Return the convolution on one micro-batch as a product over its patches.
@@ -113,6 +125,10 @@ class GraphConvolution(AbstractTracedOperator):
             trained=self.trained,
             has_input_gradient=self.input_gradient,
             keeps_input=self.keeps_input,
+            window=self.window,
+            places=self.places,
+            stride=self.stride,
+            channels_last=self.channels_last,
             dtype=split.dtype,
         )
 
@@ -183,6 +199,10 @@ class GraphPass(AbstractTracedOperator):
         Elements of each of its inputs.
     written : Size
         Elements of its output.
+    row : int
+        Elements over which it sums, or normalises.
+    strided : bool
+        Whether it reads elements in another order than they lie in memory.
     keeps : tuple of KeptTensor
         Memory that is kept for the backward pass.
     fusible : bool
@@ -198,6 +218,8 @@ class GraphPass(AbstractTracedOperator):
     moved_backward: Size = Size()
     read: tuple[Size, ...] = ()
     written: Size
+    row: int = Field(default=1, ge=1)
+    strided: bool = False
     keeps: tuple[KeptTensor, ...] = ()
     fusible: bool = False
     gradient: bool = True
@@ -206,6 +228,9 @@ class GraphPass(AbstractTracedOperator):
         """Return the memory-bound kernel on one micro-batch."""
         return GraphKernel(
             family=self.family,
+            operator=self.operator,
+            row=self.row,
+            is_strided=self.strided,
             moved=self.moved.of(split),
             moved_backward=self.moved_backward.of(split),
             written=self.written.of(split),

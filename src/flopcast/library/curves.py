@@ -28,6 +28,7 @@ from flopcast.files.atomic_write import write_whole
 from flopcast.library.catalog import device as device_of
 from flopcast.library.catalog import folder, names
 from flopcast.library.constants import shipped_levels
+from flopcast.library.graph_efficiencies import shipped_efficiencies
 from flopcast.spec.cluster import Cluster, Device
 from flopcast.spec.node_groups import as_cluster
 
@@ -42,10 +43,10 @@ def load_book(cluster: Cluster) -> CurveBook:
 
     An owner without a file has no curves; the book chooses what replaces them.
     """
-    levels = shipped_levels()
+    levels, graphs = shipped_levels(), shipped_efficiencies()
     alone = (as_cluster(cluster, group) for group in cluster.groups if len(cluster.groups) > 1)
-    groups = tuple(CurveBook(curves=_curves_for(each), levels=levels) for each in alone)
-    return CurveBook(curves=_curves_for(cluster), levels=levels, groups=groups)
+    groups = tuple(CurveBook(curves=_curves_for(each), levels=levels, graphs=graphs) for each in alone)
+    return CurveBook(curves=_curves_for(cluster), levels=levels, graphs=graphs, groups=groups)
 
 
 def load_serving_book(cluster: Cluster) -> CurveBook:

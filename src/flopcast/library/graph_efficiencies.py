@@ -7,41 +7,19 @@ on whole steps, so all of them are constants: `--no-constants` uses priors in th
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from flopcast.cost.graph_kernels.efficiencies import Efficiencies
 from flopcast.cost.graph_kernels.efficiency import number_names, prior_numbers
-from flopcast.dtypes import Logs
 from flopcast.files.atomic_write import write_whole
 from flopcast.library.catalog import folder
-from flopcast.units import Number
 
 NAME = "efficiencies.json"
 FORMAT_VERSION = 1
 SMALLEST = 0.0005  # of a logarithm: smaller differences from the prior are not written
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Efficiencies:
-    """The numbers of one kind of software.
-
-    `levels` has the logarithms of each device's rates over those expected, for compute and for memory.
-    `log_sigma_factor` describes the errors of families that were left out, `other_device_log_sigma_factor`
-    those of devices that were left out. `host_s` is the least time of each kernel, which its host needs,
-    and `hop_s` that of each hop of a ring: both were chosen by hand on the tables of this software.
-    """
-
-    numbers: Logs
-    levels: Mapping[str, tuple[float, float]]
-    log_sigma_factor: Number
-    other_device_log_sigma_factor: Number
-    sources: tuple[str, ...] = ()
-    rows: int = 0
-    host_s: Number = 0.0
-    hop_s: Number = 0.0
 
 
 @lru_cache(maxsize=1)

@@ -43,6 +43,10 @@ class Convolution(AbstractOperator):
     trained: bool = True
     has_input_gradient: bool = True  # the images of a batch have none
     keeps_input: bool = True  # unless another operator of another layer keeps it
+    window: int = 1  # places of the filter
+    places: int = 1  # of one image that are rows
+    stride: int = 1
+    channels_last: bool = False  # all channels of a pixel lie beside each other in memory
 
     @property
     def kernel(self) -> str:

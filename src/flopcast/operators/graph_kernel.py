@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 
+JOINED = "fused"  # the family of kernels that a compiler made of several operators
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GraphKernel(AbstractOperator):
@@ -36,6 +38,9 @@ class GraphKernel(AbstractOperator):
     kept: tuple[tuple[str, Counts], ...]  # names of tensors in the layer, and their elements
     dtype: str
     read: tuple[Counts, ...] = ()  # elements of each input, in their order
+    operator: str = ""  # canonical name; "" of several that a compiler joined
+    row: int = 1  # elements over which it sums, or normalises
+    is_strided: bool = False  # whether it reads elements in another order than they lie in memory
     is_fusible: bool = False
     has_gradient: bool = True
     is_gradient: bool = False
@@ -44,6 +49,11 @@ class GraphKernel(AbstractOperator):
     def kernel(self) -> str:
         """Return one curve for each family and pass."""
         return f"graph_{self.family}.backward" if self.is_gradient else f"graph_{self.family}"
+
+    @property
+    def is_joined(self) -> bool:
+        """Return whether a compiler made the kernel of several operators."""
+        return self.family == JOINED
 
     @property
     def output_bytes(self) -> Counts:

@@ -189,6 +189,15 @@ def priced(rows: KernelRows, rates: Rates, compute: Logs, memory: Logs) -> Price
     )
 
 
+def efficiency_of(log_efficiency: Logs) -> Counts:
+    """Return the efficiency for a sum of fitted numbers, which is 1 at most.
+
+    >>> efficiency_of(np.array([-0.5, 3.0])).round(2).tolist()
+    [0.61, 1.0]
+    """
+    return 1.0 / _limited(log_efficiency)[0]
+
+
 def _limited(log_efficiency: Logs) -> tuple[Counts, Counts]:
     """Return one over the efficiency, which is 1 at most, and the slope of its logarithm, without sign."""
     powers = np.exp(-LIMIT_SHARPNESS * log_efficiency)

@@ -4,6 +4,12 @@ Answers: at which rates do matrix engines, vector units and the memory of a devi
 Elsewhere: data sheets (catalog/devices), the efficiency of kernels relative to these rates (efficiency.py).
 """
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from flopcast.cost.graph_kernels.efficiency import Rates
+from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.spec.cluster import Device
 from flopcast.units import Number
 
@@ -26,3 +32,24 @@ def clock_ratio(device: Device, dtype: str = "fp16") -> Number:
     per_flop = device.board_power_w / device.peak(dtype)
     ratio: Number = (per_flop / USUAL_W_PER_FLOP_PER_S[dtype]) ** (1.0 / 3.0)
     return ratio
+
+
+def rates_of(devices: Sequence[tuple[Device, str]]) -> Rates:
+    """Return the rates of devices under load, each with the format of its products.
+
+    >>> from flopcast.library.catalog import device
+    >>> rates = rates_of([(device("rtx-3090-24gb"), "fp16")])
+    >>> (rates.bytes_per_s / 1e9).round().tolist()
+    [936.0]
+    """
+    columns = np.array([_rates(device, dtype) for device, dtype in devices]).T
+    return Rates(
+        flop_per_s=columns[0], vector_flop_per_s=columns[1], bytes_per_s=columns[2], launch_s=columns[3]
+    )
+
+
+def _rates(device: Device, dtype: str) -> tuple[Number, Number, Number, Number]:
+    is_wide = ELEMENT_BYTES[dtype] > ELEMENT_BYTES["fp16"]
+    ratio = clock_ratio(device, "fp32" if is_wide else "fp16")
+    peaks = (device.peak(dtype) * ratio, device.peak("fp32") * ratio)
+    return *peaks, device.memory_bytes_per_s, device.kernel_launch_s

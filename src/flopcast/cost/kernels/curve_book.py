@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 
 from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.graph_kernels.efficiencies import Efficiencies
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES, FallbackClass
@@ -46,12 +47,14 @@ class CurveBook:
     name.
 
     One book serves one prediction: it holds what its cluster may need (library/curves.py loads it), so the
-    core opens no file. `groups` are the books of the groups of nodes, if there are several: a device's book
-    holds the curves of its relatives as converted for it.
+    core opens no file. `graphs` are the efficiencies of kernels of exported graphs, by kind of software.
+    `groups` are the books of the groups of nodes, if there are several: a device's book holds the curves of
+    its relatives as converted for it.
     """
 
     curves: Mapping[tuple[str, str], Curve]
     levels: Mapping[str, FittedLevel] = field(default_factory=dict)
+    graphs: Mapping[str, Efficiencies] = field(default_factory=dict)
     groups: tuple["CurveBook", ...] = ()
 
     def find(

@@ -83,26 +83,6 @@ SINGLE_PASSES = (  # over plain tensors, as a sum
     "merge_blocks", "merge_gradients.backward", "adam",
 )  # fmt: skip
 
-# Kernels of exported graphs: how much longer than a sum at the same bytes, and the log-sigma of it. All are
-# estimates, as no row was measured. A pooling window reads its input several times through the cache, a
-# sort passes over keys and positions, look-ups and scatters move single rows, a transform is several
-# kernels.
-GRAPH_FAMILIES = {
-    "elementwise": (1.0, 0.1),
-    "reduction": (1.1, 0.2),
-    "normalisation": (1.15, 0.2),
-    "pooling": (1.5, 0.3),
-    "movement": (1.1, 0.2),
-    "gather": (1.3, 0.3),
-    "scatter": (2.0, 0.3),
-    "sort": (3.0, 0.3),
-    "scan": (2.0, 0.3),
-    "transform": (1.5, 0.3),
-    "bias": (1.2, 0.25),
-    "fork": (1.0, 0.1),
-    "unknown": (2.0, 0.3),
-}
-
 # Products with sparse weights: a kernel loads 4 bytes for each nonzero, and then builds a dense tile in
 # shared memory: it clears and reads 2 bytes of each element, and writes 2 for each nonzero
 # (arXiv:2309.10285, section 4). A byte of memory takes 9.6 times as long as one of shared memory: 108
@@ -115,23 +95,6 @@ SPARSE_TIME_RATIOS = {  # of the bytes that are loaded
 }
 
 FALLBACK_CLASSES: dict[str, FallbackClass] = {
-    # as products of the matrices that a convolution stands for (cuDNN's implicit GEMM): an estimate
-    "convolution": FallbackClass(name="gemm", log_sigma_factor=0.25),
-    # one filter a channel runs on no matrix engine: passes over input and output, the backward ones with
-    # sums over places or with scattered writes: estimates
-    **{
-        f"depthwise_convolution.{layout}": FallbackClass(
-            name="residual_add", log_sigma_factor=0.3, time_ratio=ratio
-        )
-        for layout, ratio in (("forward", 1.5), ("input_gradient", 2.0), ("weight_gradient", 3.0))
-    },
-    **{
-        f"graph_{family}{suffix}": FallbackClass(
-            name="residual_add", log_sigma_factor=sigma, time_ratio=ratio
-        )
-        for family, (ratio, sigma) in GRAPH_FAMILIES.items()
-        for suffix in ("", ".backward")
-    },
     **{
         f"narrow_{base}.{name}": FallbackClass(
             name=base, log_sigma_factor=sigma, speed_up_ratio=speed_up_ratio

@@ -21,7 +21,7 @@ from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph,
 from flopcast.interop.graphs.aten import WITHOUT_DATA, Call, translate
 from flopcast.interop.graphs.inlined import CallData, inlined
 from flopcast.interop.graphs.limits import MOST_NODES, too_many_nodes
-from flopcast.interop.graphs.strides import is_view
+from flopcast.interop.graphs.strides import is_view, order_of
 from flopcast.interop.graphs.symbols import BATCH, Symbols
 
 Data = Mapping[str, Any]
@@ -166,7 +166,14 @@ def _tensor(name: str, value: Data, symbols: Symbols, parameters: Mapping[str, b
     dtype = DTYPES.get(value["dtype"], "fp32")
     is_parameter = name in parameters
     trained = parameters.get(name, False)
-    return GraphTensor(name=name, shape=shape, dtype=dtype, is_parameter=is_parameter, is_trained=trained)
+    return GraphTensor(
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        is_parameter=is_parameter,
+        is_trained=trained,
+        order=order_of(shape, _strides(value, symbols)),
+    )
 
 
 def _size(size: Data, symbols: Symbols, where: str) -> int:

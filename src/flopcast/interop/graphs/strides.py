@@ -1,11 +1,15 @@
-"""Whether a reshape is a view or a copy, by the strides of its input.
+"""What strides say of a tensor: in which order its elements lie, and which reshapes are views.
 
-Answers: does memory with these strides hold a tensor of another shape in the order of its elements?
+Answers: does memory with these strides hold a tensor of another shape in the order of its elements? Do the
+channels of a pixel lie beside each other?
 The rule is that of PyTorch (aten/src/ATen/TensorUtils.cpp, computeStride): axes that lie behind each other
 in memory join, and each part must hold whole axes of the new shape.
 """
 
+from typing import Literal
+
 Sizes = tuple[int, ...]
+Order = Literal["planes", "pixels", "strided"]
 
 
 def is_view(shape: Sizes, strides: Sizes, new: Sizes) -> bool:
@@ -32,3 +36,26 @@ def is_view(shape: Sizes, strides: Sizes, new: Sizes) -> bool:
         if filled != part:
             return False
     return not sizes
+
+
+def order_of(shape: Sizes, strides: Sizes) -> Order:
+    """Return the order of a tensor's elements: axes inside each other, channels last, or another one.
+
+    >>> order_of((2, 8, 4, 4), (128, 16, 4, 1)), order_of((2, 8, 4, 4), (128, 1, 32, 8))
+    ('planes', 'pixels')
+    """
+    places = tuple(range(len(shape)))
+    if _is_in_order(shape, strides, places):
+        return "planes"
+    last = (places[0], *places[2:], places[1]) if len(places) > 2 else places
+    return "pixels" if _is_in_order(shape, strides, last) else "strided"
+
+
+def _is_in_order(shape: Sizes, strides: Sizes, axes: Sizes) -> bool:
+    """Return whether the axes, in this order, lie one inside the other without gaps."""
+    expected = 1
+    for axis in reversed(axes):
+        if shape[axis] > 1 and strides[axis] != expected:
+            return False
+        expected *= shape[axis]
+    return True

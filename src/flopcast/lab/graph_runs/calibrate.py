@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flopcast.cost.graph_kernels.efficiencies import Efficiencies
 from flopcast.dtypes import Floats
 from flopcast.lab.graph_runs.fit import fit, prepared
 from flopcast.lab.graph_runs.measured import GraphRun
 from flopcast.lab.graph_runs.score import PRIOR_KINDS, devices_of, left_out_seconds, observed
-from flopcast.library.graph_efficiencies import Efficiencies, shipped_efficiencies
+from flopcast.library.graph_efficiencies import shipped_efficiencies
 from flopcast.units import Number
 
 NINETY_PERCENT = 1.6449  # of a normal distribution, in sigmas

@@ -11,7 +11,13 @@ from typing import Literal
 import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
-from flopcast.dtypes import Counts, Flags, Floats, Integers
+from flopcast.cost.graph_kernels.operator_rows import (
+    FLOP_OF_ELEMENT,
+    convolution_names,
+    image_passes,
+    misaligned,
+)
+from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.lab.graph_runs.facts import KINDS, GraphFacts
 
 Precision = Literal["amp", "half", "fp32"]
@@ -30,11 +36,8 @@ PASSES = {  # operators of PyTorch → classes; all others are elementwise
     **dict.fromkeys(("constant_pad_nd", "reflection_pad2d"), "pad"),
     **dict.fromkeys(("upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest2d"), "interpolate"),
 }
-PASSES_OF_PLANES = 3.0  # tensor cores read and write pixels: planes are transposed before and after
 USUAL_PASSES = 5.0  # over the results of products between them: a norm, an activation, half a sum
 USUAL_SHAPE = {"depth": 8.0, "width": 7.0, "rows": 8.0, "window": 3.17}  # log2
-FLOP_OF_ELEMENT = 40.0  # instructions of a pass, at the rate of fp32
-ALIGNMENT = 8  # elements of 16 bits that tensor cores load at once
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,11 +149,11 @@ def convolutions(own: Selected, software: Software) -> list[KernelRows]:
     width = np.where(is_upsampling, without * window, without)
     written = images * own["out_channels"] * out_pixels
     last = (own["channels_last"] > 0) | software.channels_last | software.compiled
-    is_transposed = ~last & (software.precision != "fp32") & ((window > 1) | (groups > 1)) & (within > 2)
-    passes = np.where(is_transposed, PASSES_OF_PLANES, 1.0)
-    moved = passes * (images * own["in_channels"] * in_pixels + written)
+    moved = image_passes(groups, within, window, last, size) * (
+        images * own["in_channels"] * in_pixels + written
+    )
     moved += own["in_channels"] * without * window
-    names = _names_of_convolutions(groups, within, without, window, last)
+    names = convolution_names(groups, within, without, window, last)
     rows = kernel_rows(
         names,
         own.graph,
@@ -162,27 +165,11 @@ def convolutions(own: Selected, software: Software) -> list[KernelRows]:
         rows=np.log2(pixels),
         window=np.log2(window),
         stride=np.log2(own["stride"]),
-        misaligned=_misaligned(within, without),
+        misaligned=misaligned(within, without),
     )
     biased = np.flatnonzero((own["bias"] > 0) & ~last)
     added = kernel_rows("bias", own.graph[biased], own.calls[biased], 0.0, 2.0 * size * written[biased])
     return [rows, added]
-
-
-def _names_of_convolutions(
-    groups: Counts, within: Counts, without: Counts, window: Counts, last: Flags
-) -> list[str]:
-    is_depthwise = (groups > 1) & (within <= 2) & (without <= 2)
-    base = np.where(window > 1, "convolution", "pixel_convolution")
-    base = np.where(groups > 1, "grouped_convolution", base)
-    base = np.where(is_depthwise, "depthwise_convolution", base)
-    suffix = np.where(last, ".channels_last", "")
-    return [f"{name}{end}" for name, end in zip(base.tolist(), suffix.tolist(), strict=True)]
-
-
-def _misaligned(first: Counts, second: Counts) -> Counts:
-    """Return 1 where either size is no multiple of what tensor cores load at once, 0 elsewhere."""
-    return np.where((first % ALIGNMENT > 0) | (second % ALIGNMENT > 0), 1.0, 0.0)
 
 
 def products(own: Selected, software: Software) -> KernelRows:
@@ -211,7 +198,7 @@ def _product_rows(
         depth=np.log2(depth),
         width=np.log2(columns),
         rows=np.log2(rows),
-        misaligned=_misaligned(depth, columns),
+        misaligned=misaligned(depth, columns),
     )
 
 

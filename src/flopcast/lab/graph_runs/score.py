@@ -12,16 +12,17 @@ from typing import Literal
 
 import numpy as np
 
+from flopcast.cost.graph_kernels.efficiencies import Efficiencies
 from flopcast.cost.graph_kernels.efficiency import Rates
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined
-from flopcast.cost.graph_kernels.rates import clock_ratio
+from flopcast.cost.graph_kernels.rates import rates_of
 from flopcast.dtypes import Flags, Floats, Integers, Logs
 from flopcast.lab.graph_runs.facts import timm_facts
 from flopcast.lab.graph_runs.fit import Fitted, Observed, Prepared, fit, prepared
 from flopcast.lab.graph_runs.kernels import Software, counted_kernels, graph_kernels
 from flopcast.lab.graph_runs.machines import machine
 from flopcast.lab.graph_runs.measured import ComparedGraph, GraphRun, GraphScores, Setup
-from flopcast.library.graph_efficiencies import Efficiencies, shipped_efficiencies
+from flopcast.library.graph_efficiencies import shipped_efficiencies
 from flopcast.serving.serving_report import Estimate
 from flopcast.units import Number
 
@@ -123,20 +124,16 @@ def kernels_of(runs: Sequence[GraphRun]) -> KernelRows:
 
 
 def _rates(setups: Sequence[Setup]) -> Rates:
-    known = {}
-    for setup in dict.fromkeys(setups):
-        device = machine(setup.device)
-        dtype = "fp32" if setup.software.precision == "fp32" else "fp16"
-        ratio = clock_ratio(device) if dtype == "fp16" else clock_ratio(device, "fp32")
-        known[setup] = (
-            device.peak(dtype) * ratio,
-            device.peak("fp32") * ratio,
-            device.memory_bytes_per_s,
-            device.kernel_launch_s,
-        )
-    columns = np.array([known[setup] for setup in setups]).T
+    """Return the rates of each setup's device; equal setups are looked up once."""
+    distinct = tuple(dict.fromkeys(setups))
+    formats = ("fp32" if setup.software.precision == "fp32" else "fp16" for setup in distinct)
+    known = rates_of([(machine(s.device), name) for s, name in zip(distinct, formats, strict=True)])
+    place = np.array([distinct.index(setup) for setup in setups], dtype=np.intp)
     return Rates(
-        flop_per_s=columns[0], vector_flop_per_s=columns[1], bytes_per_s=columns[2], launch_s=columns[3]
+        flop_per_s=known.flop_per_s[place],
+        vector_flop_per_s=known.vector_flop_per_s[place],
+        bytes_per_s=known.bytes_per_s[place],
+        launch_s=known.launch_s[place],
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
-from flopcast.lab.graph_runs.kernels import FLOP_OF_ELEMENT
+from flopcast.cost.graph_kernels.operator_rows import FLOP_OF_ELEMENT
 from flopcast.units import Number
 
 VOLUME = 27  # elements of the smallest filter of a volume

@@ -20,6 +20,7 @@ from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
 from flopcast.report.explain.explanation import Explanation, Input
+from flopcast.report.explain.graph_kernels import graph_inputs
 from flopcast.report.explain.kernels import (
     element_at,
     kernel_formula,
@@ -206,8 +207,7 @@ def _execution(
     one_s = element_at(priced.of(item).alone_s, row, column)
     inputs: tuple[Input, ...]
     if isinstance(item.work, AbstractOperator):
-        inputs = kernel_inputs(item, priced, book, row, column)
-        formula = kernel_formula(inputs)
+        formula, inputs = _of_kernel(item, priced, book, row, column)
     elif isinstance(item.work, AbstractMessage):
         inputs = message_inputs(item.work, priced, book, row, column)
         formula = formula_of(item.work, priced, row)
@@ -229,6 +229,17 @@ def _execution(
         inputs=(*inputs, *_factors(report, item, row, sources), ran),
         note=f"{times:.6g} × {show_seconds(one_s)}, {item.phase}, {_share(path_s, report)}",
     )
+
+
+def _of_kernel(
+    item: Item, priced: Priced, book: CurveBook, row: int, column: int
+) -> tuple[str, tuple[Input, ...]]:
+    """Return the formula of a kernel, and what enters it."""
+    of_graph = graph_inputs(item, priced, book, row, column)
+    if of_graph is not None:
+        return of_graph
+    inputs = kernel_inputs(item, priced, book, row, column)
+    return kernel_formula(inputs), inputs
 
 
 def _stage_class(report: Report) -> int:

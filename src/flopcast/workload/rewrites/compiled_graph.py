@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from flopcast.dtypes import ZERO, Counts
-from flopcast.operators.graph_kernel import GraphKernel
+from flopcast.operators.convolution import Convolution
+from flopcast.operators.graph_kernel import JOINED, GraphKernel
 from flopcast.operators.item import Item
 from flopcast.workload.rewrites.base import Items
 
@@ -36,8 +37,24 @@ def compiled_graph(items: Items) -> Items:
     found, place = list[Item](), 0
     for run in _runs(items):
         place += len(run)
-        found.append(run[0] if len(run) == 1 else _joined(run, place, last_readers))
+        found.append(_alone(run[0]) if len(run) == 1 else _joined(run, place, last_readers))
     return tuple(found)
+
+
+def _alone(item: Item) -> Item:
+    """Return the compiled form of a kernel that no other joins.
+
+    A compiler stores images with all channels of a pixel beside each other, so that a convolution
+    transposes nothing and adds its bias itself (torch/_inductor/graph.py of PyTorch, decide_layout_opt).
+    """
+    work = item.work
+    if isinstance(work, Convolution):
+        return replace(item, work=replace(work, channels_last=True))
+    if not isinstance(work, GraphKernel) or not work.moved.any():
+        return item
+    if work.family == "bias":
+        return replace(item, work=replace(work, moved=ZERO))
+    return replace(item, work=replace(work, family=JOINED, operator="")) if work.is_fusible else item
 
 
 def _runs(items: Items) -> Iterator[Items]:
@@ -83,7 +100,10 @@ def _joined(run: Items, end: int, last_readers: dict[str, int]) -> Item:
     backward = outside + written + sum(kept.values(), ZERO)
     work = replace(
         works[-1],
-        family="elementwise",
+        family=JOINED,
+        operator="",
+        row=max(each.row for each in works),
+        is_strided=any(each.is_strided for each in works),
         moved=outside + written,
         moved_backward=backward,
         written=written,

@@ -8,12 +8,12 @@ written nor read.
 from dataclasses import replace
 
 from flopcast.operators.convolution import Convolution
-from flopcast.operators.graph_kernel import GraphKernel
+from flopcast.operators.graph_kernel import JOINED, GraphKernel
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.workload.rewrites.base import Items
 
-EPILOGUES = ("elementwise",)
+EPILOGUES = ("elementwise", JOINED)
 
 
 def convolution_epilogues(items: Items) -> Items:
