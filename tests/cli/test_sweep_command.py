@@ -86,7 +86,7 @@ def test_a_ledger_of_another_search_is_refused(tmp_path):
     other = flopcast("search", *WORDS, *FEW, "--ledger", path, "--headroom", "0.9")
 
     assert other.code == 1
-    assert "another question" in other.err
+    assert "another search" in other.err
 
 
 def test_a_search_takes_one_kind_of_workers():

@@ -43,7 +43,7 @@ def test_every_layer_has_latent_attention_of_the_sizes_that_the_config_gives(nam
 
 @all_cases("name", DEEPSEEK)
 def test_published_configs_of_these_families_hold_no_key_that_is_not_understood(name):
-    assert not [note for note in notes_of(name) if "is not a key" in note or "so the default" in note]
+    assert not [note for note in notes_of(name) if "is not a known key" in note or "so the default" in note]
 
 
 @all_cases(("first", "counts"), [(0, [61]), (1, [1, 60]), (3, [3, 58]), (61, [61])])

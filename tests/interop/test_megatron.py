@@ -524,7 +524,7 @@ def test_the_batch_after_its_ramp_up_is_forecast():
 @all_cases(
     ("flags", "name", "because"),
     [
-        ("", "megatron-core", "no flag shows the age of the script"),
+        ("", "megatron-core", "no flag shows which release of Megatron the script is for"),
         ("--use-flash-attn", "megatron-core", "--use-flash-attn came with it"),
         ("--checkpoint-activations --swiglu", "megatron-core", "--swiglu came with it"),
         ("--sequence-parallel --data-impl mmap", "megatron-2022", "--sequence-parallel came with it"),

@@ -22,7 +22,7 @@ MAPPINGS = st.recursive(
 
 
 def leaves(data, path=()):
-    """Every value that is no mapping, by its path."""
+    """Every value that is not a mapping, by its path."""
     if not isinstance(data, dict):
         return {path: data}
     return {p: v for key, value in data.items() for p, v in leaves(value, (*path, key)).items()}

@@ -209,6 +209,6 @@ def test_where_no_plan_keeps_a_budget_the_nearest_is_one_that_fits_into_memory()
     assert 0 < free.feasible == poor.in_memory < poor.possible
     assert poor.nearest[0].played.verdict == "fits"
     told = as_text(poor)
-    assert f"{poor.in_memory} fit into memory, 0 of these keep all limits by estimate" in told
+    assert f"{poor.in_memory} fit into memory, 0 of these are estimated to keep all limits" in told
     assert "more than the budget" in told
     assert "GiB more" not in told

@@ -238,7 +238,7 @@ def test_where_every_plan_breaks_a_rule_it_is_told_what_was_settled(world, fixed
         chosen(fixed=fixed)
 
     assert "each of 3 plans" in str(error.value)
-    assert f"fixed was {told}" in str(error.value)
+    assert f"you fixed {told}" in str(error.value)
 
 
 def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_fastest_is():

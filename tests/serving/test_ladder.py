@@ -103,8 +103,8 @@ def test_a_search_compares_residuals_and_a_report_names_them():
     "model, engine, plan, because",
     (
         ("llama-3.1-8b", "vllm", "tp=1", "sends no messages"),
-        ("llama-3.1-8b", "nanoflow", "tp=2", "beside products already"),
-        ("gpt-neox-20b", "vllm", "tp=2", "read the same sum"),
+        ("llama-3.1-8b", "nanoflow", "tp=2", "already overlaps messages"),
+        ("gpt-neox-20b", "vllm", "tp=2", "have the same input"),
     ),
 )
 def test_where_no_message_can_run_beside_the_next_half_a_ladder_is_refused(model, engine, plan, because):

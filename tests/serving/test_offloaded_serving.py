@@ -179,7 +179,7 @@ def test_infinitely_fast_memories_equal_no_offload(engine, plan):
             "host memory",
         ),
         ("weights_on=device host_computes=layers", {}, "host_computes", "computes nothing else"),
-        ("weights_on=host host_computes=attention", {}, "host_computes", "what is in its memory"),
+        ("weights_on=host host_computes=attention", {}, "host_computes", "data in its own memory"),
     ),
 )
 def test_what_does_not_fit_or_is_not_described_is_refused_with_a_fix(plan, given, field, because):

@@ -139,4 +139,4 @@ def test_files_of_training_are_refused(tmp_path):
     log = tmp_path / "train.log"
     log.write_text("step 1 loss 2.0\n", encoding="utf-8")
     told = flopcast("predict", *JOB, "--log", log)
-    assert "no known benchmark of a server wrote it" in told.err
+    assert "it is not the result of a known serving benchmark" in told.err

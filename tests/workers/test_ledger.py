@@ -27,7 +27,7 @@ def test_what_was_kept_is_there_again(path):
 
 @pytest.mark.parametrize(
     ("question", "program", "because"),
-    [("another", "program", "another question"), ("question", "another", "another flopcast")],
+    [("another", "program", "another search"), ("question", "another", "another version of flopcast")],
 )
 def test_a_ledger_of_something_else_is_refused_and_stays(path, question, program, because):
     with open_ledger(path, "question", "program") as ledger:

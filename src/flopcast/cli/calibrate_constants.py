@@ -30,7 +30,7 @@ NAME_WIDTH = 58
     type=click.IntRange(min=1),
     default=1,
     metavar="N",
-    help="Use every N-th row of tables of serving; default: all rows.",
+    help="Use every N-th row of serving tables; default: all rows.",
 )
 @click.option("--out", type=FILE, help="Write the fitted constants to this file.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
@@ -84,7 +84,7 @@ def _fitted(paths: tuple[str, ...], watch: OfRuns) -> "Fitted":
                 "--runs",
                 others[0],
                 "tables of offloaded training only",
-                "their constants are in a file of their own",
+                "constants of offloaded training are stored in a separate file",
                 "fit on this table in a separate command",
             )
         return fit_offload([run for path in of_offload for run in read_offload_runs(Path(path))])

@@ -13,7 +13,8 @@ OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and
 @click.command("checkpoint")
 @job_options(without=OF_LENGTH)
 @click.option(
-    "--to-plan", help='Changes of the plan that loads the checkpoint, e.g. "dp=4"; its devices follow.'
+    "--to-plan",
+    help='Changes of the plan that loads the checkpoint, e.g. "dp=4"; its degrees determine its devices.',
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document

@@ -33,8 +33,8 @@ def fitted_engines(
         raise spec_error("--runs", others[0], "tables of serving only", because, fix)
     if out is not None:
         because = "the constants of an engine are in its file, catalog/engines/NAME.yaml"
-        fix = "remove --out, and write what is printed into these files"
-        raise spec_error("--out", str(out), "no file together with tables of serving", because, fix)
+        fix = "remove --out, and copy the printed constants into these files"
+        raise spec_error("--out", str(out), "no file if the tables measure serving", because, fix)
     return fitted_constants([run for path in paths for run in read_serving_runs(Path(path))[::every]])
 
 
@@ -46,7 +46,9 @@ def engines_as_json(fitted: "Mapping[str, IterationCost]") -> dict[str, object]:
 def engines_as_text(fitted: "Mapping[str, IterationCost]") -> str:
     """Return a line for each engine, as its file in the catalogue has it."""
     if not fitted:
-        return "no constant was fitted: these tables have too few rows that teach constants of engines"
+        return (
+            "no constant was fitted: too few rows of these tables can be used to fit constants of engines"
+        )
     return "\n".join(f"{name}\n  {_line(cost)}" for name, cost in sorted(fitted.items()))
 
 

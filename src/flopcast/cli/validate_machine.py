@@ -22,7 +22,7 @@ def takes_machine(command: Command) -> Command:
         click.option(
             "--software",
             type=click.Choice(SOFTWARE),
-            help="How PyTorch ran a table of timm; default: eager, images plane by plane.",
+            help="How PyTorch ran a table of timm; default: eager, in NCHW layout.",
         ),
     ]
     return with_all(options, command)

@@ -89,8 +89,8 @@ KINDS: Mapping[str, FactorKind] = {
         rests_on="the difference between kernels alone and calls of the library",
     ),
     "expert_launch": FactorKind(
-        label="launch time of the products of single experts",
-        meaning="launch time of the products of single experts, relative to launches from Python",
+        label="launch time of one GEMM for each expert",
+        meaning="launch time if each expert has its own GEMM, relative to launches from Python",
         rests_on="prior: a launch from C++ costs a fifth of one from Python",
     ),
     "host": FactorKind(label="speed of the host", rests_on="prior: the usual difference between hosts"),
@@ -140,12 +140,12 @@ KINDS: Mapping[str, FactorKind] = {
     "state_copies": FactorKind(
         label="speed of software that copies states",
         meaning="time of copies of states through pinned memory, relative to the rate of the link",
-        rests_on="prior: software reaches a part of its link",
+        rests_on="prior: software reaches a fraction of the link's bandwidth",
     ),
     "host_updates": FactorKind(
         label="speed of the optimizer on a host without measured rate",
         meaning="time of updates on the host, relative to the peak bandwidth of its memory",
-        rests_on="prior: processors reach a part of the bandwidth of their memory",
+        rests_on="prior: processors reach a fraction of their memory bandwidth",
     ),
     "interleaved_update": FactorKind(
         label="speed of updates that the host and the device share",
@@ -156,12 +156,12 @@ KINDS: Mapping[str, FactorKind] = {
     "checkpoint_copies": FactorKind(
         label="speed of copies of checkpoints",
         meaning="time of copies to memory that is not pinned, relative to 4 GB/s of one rank",
-        rests_on="prior: one processor clears the pages that it writes to",
+        rests_on="prior: one processor core zeroes the pages before it writes them",
     ),
     "checkpoint_files": FactorKind(
         label="time to open a file of a checkpoint",
-        meaning="time until all ranks have agreed on one more file, relative to 2 ms",
-        rests_on="prior: a file that a parallel file system creates",
+        meaning="time in which all ranks agree on one more file of a checkpoint, relative to 2 ms",
+        rests_on="prior: the time to create a file on a parallel file system",
     ),
     "checkpoint_interference": FactorKind(
         label="training speed lost to writes in the background",

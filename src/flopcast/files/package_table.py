@@ -27,5 +27,5 @@ def read_table(package: str, name: str) -> dict[str, Any]:
     """
     data = read_yaml(files(package).joinpath(name).read_bytes(), name).data
     if not isinstance(data, dict):
-        raise InternalError(f"{name} of {package} is no mapping")
+        raise InternalError(f"{name} of {package} is not a mapping")
     return data

@@ -109,7 +109,7 @@ class Attention(AbstractMixer):
     @model_validator(mode="after")
     def _windows_are_causal(self) -> "Attention":
         if self.window is not None and not self.causal:
-            raise ValueError(f"causal true, where window is {self.window}")
+            raise ValueError(f"causal true if there is a window, here {self.window}")
         return self
 
     @model_validator(mode="after")

@@ -136,7 +136,7 @@ class Block(AbstractLayer):
     def _parallel_halves_share_a_region(self) -> "Block":
         for field, half in (("mixer", self.mixer), ("feed_forward", self.feed_forward)):
             if self.residual != "sequential" and not half.in_tensor_region:
-                raise ValueError(f"residual sequential, where {field} is {half.kind}")
+                raise ValueError(f"residual sequential if {field} is {half.kind}")
         return self
 
     @model_validator(mode="after")

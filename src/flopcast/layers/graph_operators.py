@@ -79,7 +79,7 @@ class GraphConvolution(AbstractTracedOperator):
     trained : bool
         Whether its filters have a gradient.
     input_gradient : bool
-        Whether its input has one.
+        Whether its input has a gradient.
     keeps_input : bool
         Whether it is the first operator of the graph that keeps its input.
     window : int
@@ -143,9 +143,9 @@ class GraphAttention(AbstractTracedOperator):
     kv_heads : Size
         Key/value heads over all samples.
     queries : int
-        Rows of queries of a head.
+        Number of query rows of each head.
     keys : int
-        Rows of keys of a head.
+        Number of key rows of each head.
     head_size : int
         Elements of one row of queries and keys.
     value_head_size : int, optional
@@ -188,7 +188,7 @@ class GraphPass(AbstractTracedOperator):
     Attributes
     ----------
     family : str
-        What it does, which decides how fast it moves its bytes.
+        Its kind, on which its memory bandwidth depends.
     operator : str
         Name of the operator in reports.
     moved : Size
@@ -206,7 +206,7 @@ class GraphPass(AbstractTracedOperator):
     keeps : tuple of KeptTensor
         Memory that is kept for the backward pass.
     fusible : bool
-        Whether a compiler joins it with its neighbours.
+        Whether a compiler fuses it with adjacent operators.
     gradient : bool
         Whether a kernel runs in the backward pass.
     """

@@ -31,7 +31,7 @@ def with_links(
 
     Parameters
     ----------
-    data : a job; one whose cluster is no mapping is returned as it is
+    data : a job; one whose cluster is not a mapping is returned as it is
     document : a name in a job file is sought beside that file, one on the command line from where this runs
     read : the bytes of a path, at most one more than so many
 

@@ -50,8 +50,8 @@ class HostUpdate:
     """The optimizer's update of a rank's parameters on the processors of its node, beside other ranks'.
 
     `moved_bytes` of states and gradients pass through the memory of the host, for one rank; those of
-    `storage` are read and written meanwhile, and the copies of `beside` run meanwhile. With a `stride`, one
-    subgroup in so many is updated on the device.
+    `storage` are read and written meanwhile, and the copies of `beside` run meanwhile. With a
+    `stride` of k, every k-th subgroup is updated on the device.
     """
 
     parameters: Counts

@@ -121,7 +121,7 @@ def _table(result: DeploymentResult, groups: Sequence[DeploymentGroup]) -> list[
     for group, row in zip(groups, upper_lines[-len(rows) :], strict=True):
         lines.append(row)
         if equal := sum(each.tied == group.first.tied for each in group.others):
-            lines.append(f"{INDENT}also with {equal} other limits of a pass, as good")
+            lines.append(f"{INDENT}{equal} other limits of a pass are equally good")
     return lines
 
 

@@ -30,10 +30,10 @@ OTHERS = {  # mean absolute percentage errors by split
 }
 MEANING = {
     RANDOM: "a random fifth of the rows",
-    UNSEEN: "a model of a width that was left out, inside the range; several in turn",
-    EXTRAPOLATION: "the 30 % of rows with the most work, from the others",
-    OTHER_SOURCE: "what another source measured on the same device, by the curve of the first",
-    OTHER_DEVICE: "all rows of a device, by the curve of a relative or of the other device measured",
+    UNSEEN: "models of one width inside the range, predicted from the other widths; for several widths",
+    EXTRAPOLATION: "the 30 % of rows with the most work, predicted from the others",
+    OTHER_SOURCE: "another source's measurements on the same device, predicted by the first source's curve",
+    OTHER_DEVICE: "all rows of a device, predicted by the curve of a related or the other measured device",
 }
 
 HEAD = """# Kernels: errors on measurements that the curves were not fitted to

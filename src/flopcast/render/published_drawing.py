@@ -108,6 +108,8 @@ def _label(row: ComparedRun) -> str:
 
 def _whole(key: str, drawn: Iterable[str], across: Axis, up: Axis, name_up: str) -> str:
     title = f"{name_up} against measured step".capitalize()
-    described = "A mark a run; both axes are logarithmic. The tables below hold what sources add up to."
+    described = (
+        "Each mark is a run; both axes are logarithmic. The tables below show the errors of each source."
+    )
     inside = "".join(drawn) + names(across, up, "measured step", name_up)
     return figure(f"{key}-drawing", title, described, up.start + 56, inside, top=EDGE - 16)

@@ -166,8 +166,8 @@ def reason_no_plan(setting: Setting, result: SearchResult) -> str:
 def reason_empty_space(question: Question, job: Job) -> str:
     """Return why a space holds no plan at all on the cluster of a job."""
     reason = (
-        f"no plan exists: no allowed degrees multiply to {job.cluster.num_devices} devices, or the global"
-        " batch is no multiple of micro-batch times replicas"
+        f"no plan exists: no allowed degrees multiply to {job.cluster.num_devices} devices, or the"
+        " global batch is not a multiple of micro-batch times replicas"
     )
     domain, space = job.cluster.scale_up_devices, question.space
     if space.tensor_in_domain and max(space.tensor_parallel, default=1) > domain:

@@ -71,7 +71,7 @@ def question_lines(result: SearchResult) -> list[str]:
     stacks = dict.fromkeys(one.stack.label for one in question.jobs)
     part = question.space.headroom_fraction
     room = "" if part is None else f" ({part:.0%} of the memory)"
-    kept = f"{result.feasible:,} of these keep all limits by estimate"
+    kept = f"{result.feasible:,} of these are estimated to keep all limits"
     are = "is a variant" if result.refined == 1 else "are variants"
     lines = [
         f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch_text}",
@@ -129,7 +129,11 @@ def _not_tried(job: Job, question: Question) -> str:
     """Return a sentence on what the stack cannot do and the question does not name; "" for nothing."""
     fields = [name for name in job.stack.switches.fixed if not getattr(question.space, name)]
     names = ", ".join(name.replace("_parallel", " parallelism").replace("_", " ") for name in fields)
-    return f"{job.stack.label} has no {names}: plans with it are tried if --plan names it" if names else ""
+    return (
+        f"{job.stack.label} has no {names}: a search tries such plans only if --plan contains the setting"
+        if names
+        else ""
+    )
 
 
 def _table(result: SearchResult, groups: Sequence[Group], *, front: bool = False) -> list[str]:

@@ -33,14 +33,14 @@ def with_drafting(plan: dict[str, object], document: Document) -> dict[str, obje
     where = document.where(("plan",))
     if "draft" not in given:
         name = next(iter(given))
-        allowed, because = "no value without draft", "it says how tokens are drafted"
+        allowed, because = "no value without draft", "it states how tokens are drafted"
         raise spec_error(f"plan.{name}", given[name], allowed, because, "write draft=mtp", where)
     drafter = str(given["draft"])
     own = drafter not in KINDS
     if own and catalog.known("models", drafter) is None:
         allowed = f"one of {', '.join(KINDS)}, or a model of the catalogue"
         because, fix = (
-            f"{drafter} is no way to draft tokens, and no known model",
+            f"{drafter} is neither a way to draft tokens nor a known model",
             "write draft=eagle, or see: flopcast catalog models",
         )
         raise spec_error("plan.draft", drafter, allowed, because, fix, where)
@@ -78,7 +78,7 @@ def _accepted(given: dict[str, object], drafter: str, drafted: int, where: str) 
     """Return the tokens that a pass yields: as stated, from a probability, or as measured."""
     problems: list[Problem] = []
     if "accepted" in given and "acceptance" in given:
-        because = "both words state how many tokens a pass yields"
+        because = "both settings state how many tokens a pass yields"
         fix = "remove accepted or acceptance"
         allowed = "one of accepted and acceptance"
         problems.append(Problem("plan.accepted", given["accepted"], allowed, because, fix, where=where))
@@ -86,7 +86,7 @@ def _accepted(given: dict[str, object], drafter: str, drafted: int, where: str) 
         value, most = given["accepted"], drafted + 1
         if isinstance(value, (int, float)) and 1 <= value <= most:
             return float(value)
-        because = f"a pass yields the {drafted} drafted tokens and one of the model at most"
+        because = f"a pass yields at most the {drafted} drafted tokens and one token of the model"
         allowed, fix = f"a number from 1 to {most}", f"write accepted={min(2, most)}"
         problems.append(Problem("plan.accepted", value, allowed, because, fix, where=where))
     elif "acceptance" in given:

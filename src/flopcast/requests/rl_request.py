@@ -115,7 +115,10 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: RlPlan) -> Itera
     whole = round(sum(each.mean for each in lengths if each))
     known = round(training.batch.mean_sequence_tokens)
     if whole > known:
-        allowed, because = f"at least {whole} tokens", "a prompt with its mean answer has as many"
+        allowed, because = (
+            f"at least {whole} tokens",
+            "a prompt and its mean answer together have this many tokens",
+        )
         fix = f"set training.batch.sequence_length to {whole}"
         yield Problem("training.batch.sequence_length", known, allowed, because, fix)
 

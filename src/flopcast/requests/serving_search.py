@@ -102,5 +102,9 @@ def _devices(given: object) -> int | None:
         return int(str(given))
     allowed, because = "one number of devices", "a deployment uses as many of these devices as it needs"
     raise SpecError(
-        [Problem("--gpus", given, allowed, because, "name the most that you can use, such as 64")]
+        [
+            Problem(
+                "--gpus", given, allowed, because, "state the largest number that you can use, such as 64"
+            )
+        ]
     )

@@ -89,7 +89,10 @@ def _reader_in(folder: Path) -> Callable[[str, str], bytes]:
 
 def _read_nothing(path: str, where: str) -> bytes:
     """Refuse a file that a command names: a text that was sent here names none that may be read."""
-    allowed, because = "a command whose settings stand in it", "only a command line reads further files"
+    allowed, because = (
+        "a command that contains its settings",
+        "only the command line can read further files",
+    )
     raise spec_error("file", path, allowed, because, "write the settings as flags", where)
 
 

@@ -139,7 +139,7 @@ def _handoff(rollout: ServingJob, training: Report, plan: RlPlan) -> tuple[float
         adapters = training.job.model.adapters
         if adapters is None:
             because, fix = "the training trains all weights", "set handoff to full, or train with lora"
-            raise spec_error("handoff", "adapter", "full, where all weights are trained", because, fix)
+            raise spec_error("handoff", "adapter", "full if all weights are trained", because, fix)
         sent = ADAPTER_BYTES * training.job.model.trained_parameters() / rollout.plan.devices
     link = tier.bytes_per_s * tier.attained_fraction
     return sent, Estimate.log_normal(tier.latency_s + sent / link, LINK_LOG_SIGMA_FACTOR)

@@ -132,7 +132,7 @@ class OwnSchedule(StrictModel, AbstractSchedule):
         """
         if (stages, virtual, micro_batches) != (self.stages, self.chunks, self.micro_batches):
             wanted = f"{stages} × {virtual} chunks and {micro_batches} micro-batches"
-            raise InternalError(f"{self.name} is no order of {wanted}")
+            raise InternalError(f"{self.name} is not an order of {wanted}")
         rows = [(KINDS.index(row.kind), row.chunk, row.micro_batch) for row in self.rows()]
         kind, chunk, micro_batch = np.array(rows, dtype=np.intp).T.reshape(3, stages, -1)
         return Order(kind=kind, chunk=chunk, micro_batch=micro_batch)

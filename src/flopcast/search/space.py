@@ -148,16 +148,16 @@ class Space(StrictModel):
         default=(), validation_alias=AliasChoices("sequence_parallel", "sp"), description="default: both"
     )
     zero: Annotated[tuple[Literal[0, 1, 2, 3], ...], BeforeValidator(_numbers_of)] = Field(
-        default=(), description="default: every stage that the stack has", json_schema_extra=_or_word
+        default=(), description="default: every stage that the stack supports", json_schema_extra=_or_word
     )
     recompute: Annotated[tuple[str, ...], BeforeValidator(words), AfterValidator(_known_modes)] = Field(
         default=RECOMPUTE, min_length=1, description="in the words of a plan"
     )
     precision: Annotated[tuple[Precision | AllOf, ...], BeforeValidator(words)] = Field(
-        default=(), description="default: 16 bits; all: every recipe that the device computes in"
+        default=(), description="default: 16 bits; all: every recipe that the device supports"
     )
     schedule: Annotated[tuple[Schedule | AllOf, ...], BeforeValidator(words)] = Field(
-        default=("auto",), min_length=1, description="all: every schedule that is built"
+        default=("auto",), min_length=1, description="all: every schedule that flopcast supports"
     )
     context_exchange: Annotated[tuple[Exchange | AllOf, ...], BeforeValidator(words)] = Field(
         default=("ring",), min_length=1, description="of context-parallel ranks"
@@ -166,10 +166,10 @@ class Space(StrictModel):
         tuple[Literal["contiguous", "zigzag"] | AllOf, ...], BeforeValidator(words)
     ] = Field(default=("zigzag",), min_length=1)
     offload: Annotated[tuple[Offload | AutoOf, ...], BeforeValidator(placements)] = Field(
-        default=(), description="auto: the placements that the stack has; default: the job's"
+        default=(), description="auto: the placements that the stack supports; default: the job's"
     )
     shards: Annotated[tuple[StateShards | AutoOf, ...], BeforeValidator(placements)] = Field(
-        default=(), description="auto: groups of states that the stack has; default: the job's"
+        default=(), description="auto: groups of states that the stack supports; default: the job's"
     )
     tensor_in_domain: bool = Field(default=True, description="tp stays inside a scale-up domain")
     refine: bool = Field(default=True, description="offer the best plans with what they could do better")

@@ -157,7 +157,7 @@ def _of_latents(job: ServingJob) -> Iterator[Problem]:
     elif plan.tensor_parallel == 1:
         because = "a single rank keeps each latent whole"
     elif any(mixer.latent_groups > 1 for mixer in latents):
-        because = "groups of heads already have latents of their own, which ranks divide"
+        because = "each group of heads already has its own latent, and the ranks divide the groups"
     elif any(mixer.kv_lora_rank % plan.tensor_parallel for mixer in latents):
         because = f"{plan.tensor_parallel} ranks do not divide the {latents[0].kv_lora_rank} elements"
     if because:
@@ -170,11 +170,13 @@ def _of_residual(job: ServingJob) -> Iterator[Problem]:
     if plan.residual == "sequential":
         return
     if plan.tensor_parallel == 1:
-        because = "a single rank sends no messages that could run beside other kernels"
+        because = "a single rank sends no messages that could overlap with other kernels"
     elif any(block.residual != "sequential" for block in blocks):
-        because = f"both halves of a block of {job.model.name} read the same sum and have one message"
+        because = (
+            f"attention and MLP of a block of {job.model.name} have the same input and share one all-reduce"
+        )
     elif job.engine.overlap is not None:
-        because = f"{job.engine.name} runs messages beside products already"
+        because = f"{job.engine.name} already overlaps messages with products"
     if because:
         fix = "set plan.residual to sequential"
         yield Problem("plan.residual", plan.residual, "sequential", because, fix)
@@ -192,7 +194,7 @@ def _of_adapters(job: ServingJob) -> Iterator[Problem]:
         yield Problem(f"plan.{unused}", getattr(plan, unused), "no value without adapters", because, fix)
     bare = [block for block in job.model.blocks if not adapted(block, job.model.hidden)]
     if traffic.adapters and bare:
-        because = f"no adapters of {bare[0].mixer.kind} are modelled"
+        because = f"adapters on layers of kind {bare[0].mixer.kind} are not supported yet"
         yield Problem(
             "traffic.adapters", traffic.adapters, "0 for this model", because, "remove the adapters"
         )
@@ -215,7 +217,7 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
         because = "the draft runs on the same ranks, each with whole heads"
         yield Problem("plan.draft", draft.model.name, allowed, because, "choose another draft")
     if drafting is not None and drafting.layers_at_once > ranks:
-        because = f"each of them runs on one of {ranks} ranks"
+        because = f"each draft layer runs on one of the {ranks} ranks"
         fix = f"write draft_layers={ranks}"
         yield Problem("plan.draft_layers", drafting.layers_at_once, f"at most {ranks}", because, fix)
     sizes = draft.model.vocabulary, job.model.vocabulary

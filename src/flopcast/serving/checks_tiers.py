@@ -31,7 +31,9 @@ def of_peers(job: ServingJob) -> Iterator[Problem]:
     room_bytes = spare * job.cluster.node.device.memory_bytes * job.engine.memory_fraction
     needed_bytes = job.replicas * plan.devices * fetched_bytes(job)
     if plan.pools or plan.pipeline_parallel > 1:
-        because = "instances with stages or pools are not modelled with weights of peers"
+        because = (
+            "pipeline stages or pools together with weights in the memory of peers are not supported yet"
+        )
     elif plan.streams:
         because = "weights are either in the memory of peers, or in that of the host and on drives"
     elif spare < 1 or job.devices >= job.cluster.scale_up_devices:
@@ -57,7 +59,7 @@ def of_streaming(job: ServingJob) -> Iterator[Problem]:
         return
     first = next(name for name in PLACED if getattr(plan, name) != DEVICE)
     if plan.pools or plan.pipeline_parallel > 1:
-        because = "instances with stages or pools are not modelled with bytes outside the devices"
+        because = "stages or pools with weights or caches outside the devices are not supported yet"
         fix = f"set plan.{first} to {DEVICE}, or use neither stages nor pools"
         yield Problem(f"plan.{first}", getattr(plan, first), DEVICE, because, fix)
     for name in PLACED:
@@ -83,7 +85,7 @@ def _of_placement(job: ServingJob, streaming: Streaming | None, name: str) -> It
             because = because.replace("memory hold", "memory holds")
             rates = "bytes_per_s" if memory == "host" else "read_bytes_per_s and write_bytes_per_s"
             fix = f"state {field} with capacity_bytes, {rates}"
-            yield Problem(field, None, f"a capacity and rates with plan.{name}", because, fix)
+            yield Problem(field, None, f"a capacity and rates if plan.{name} is set", because, fix)
 
 
 def _of_host(job: ServingJob, streaming: Streaming | None) -> Iterator[Problem]:
@@ -96,7 +98,7 @@ def _of_host(job: ServingJob, streaming: Streaming | None) -> Iterator[Problem]:
         fix = f"set plan.host_computes to {known[0]}"
         yield Problem("plan.host_computes", stated, f"one of {', '.join(known)}", because, fix)
     elif needed and "host" not in fractions_of(getattr(plan, needed)):
-        because = "the host's processor computes with what is in its memory"
+        because = "the host's processor computes only with data in its own memory"
         fix = f"set plan.{needed} to host, or plan.host_computes to nothing"
         yield Problem("plan.host_computes", stated, f"{stated} with plan.{needed}=host", because, fix)
 

@@ -96,7 +96,7 @@ class Overlap(StrictModel):
         given = (self.given_fraction, self.network_ratio, self.memory_ratio or self.network_ratio)
         sizes = {len(each) for each in given}
         if len(sizes) > 1:
-            because = "each share of the device has a speed of each kernel"
+            because = "the lists state the speed of each kernel at each share of the device"
             raise ValueError(f"three lists of the same length; because {because}; fix: give equal lengths")
         return self
 

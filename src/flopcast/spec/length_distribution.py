@@ -26,13 +26,15 @@ class LengthDistribution(StrictModel):
     step_tokens : int
         Tokens of a step.
     rank_tokens : int
-        The most tokens of a micro-batch that a rank holds. Short sequences are packed up to it.
+        Largest number of tokens that a rank holds of a micro-batch. Short sequences are packed up to this
+        number.
     shared_rank_tokens : int, optional
-        The same for sequences that "by_length" divides over ranks; by default as many. More of them fit if
-        their activations are outside the devices, and their exchanges then hide under longer computation.
+        The same for sequences that "by_length" divides over ranks; by default the same number.
+        More of them fit if their activations are outside the devices, and longer compute then hides
+        their exchanges.
     offload_short : bool
-        Whether micro-batches that no ranks share place activations as the plan says (`offload`). Without,
-        only those of shared sequences leave the device, whose time grows with the square of their length.
+        Whether the plan's `offload` of activations also applies to micro-batches that ranks do not share.
+        If not, only activations of shared sequences leave the device.
     sharing : str
         How ranks share sequences: all in the same way ("mesh": every sequence is divided over the ranks of
         the plan's context parallelism), or each by its length ("by_length": as few data-parallel ranks as

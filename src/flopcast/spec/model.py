@@ -157,7 +157,7 @@ class Model(StrictModel):
     @model_validator(mode="after")
     def _adapters_stand_in_blocks(self) -> "Model":
         if self.adapters and self.mtp:
-            raise ValueError(f"mtp 0, where there are adapters, not {self.mtp}")
+            raise ValueError(f"mtp 0 if the model has adapters, not {self.mtp}")
         return self
 
     @property

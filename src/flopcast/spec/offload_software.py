@@ -45,9 +45,9 @@ class OffloadSoftware(StrictModel):
     backward_layer_s : float
         The same in the backward pass, with the bookkeeping of gradients.
     window_layers : float
-        Layers whose activations are on the device together, where they are placed outside it: the one at
-        work, and the one that is copied. Fewer than 2 where the memory of a copied tensor is free before
-        its layer ends.
+        With activations placed outside the device, the number of layers whose activations are on the device
+        at the same time: the layer that computes, and the layer that is copied. It is less than 2 if
+        copied tensors are freed before their layer ends.
     """
 
     places: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ class Price(StrictModel):
     device : str
         The device that is for hire; empty if a user states the price.
     device_usd_per_hour : float
-        Dollars for one device and hour.
+        US dollars per device and hour.
     currency : str
         Always "USD": flopcast knows no exchange rates.
     terms : str
@@ -92,7 +92,7 @@ class Power(StrictModel):
         A collective that compute waits for. A collective that overlaps with compute is assumed to cost no
         additional power, because a device at its limit lowers its clock instead.
     waiting : Draw
-        Kernels that wait for a neighbour or for launches, at full clock.
+        Waiting for another stage or for kernel launches, at full clock.
     idle : Draw
         No work at all, while a job is restarted or waits for storage.
 

@@ -12,7 +12,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.recompute",
         holds=lambda c: not c.batch.forward_only or c.structure.recompute == "none",
         allowed="none in a forward pass alone",
-        because="nothing is kept for a backward pass, so that nothing can be recomputed",
+        because="a forward pass alone keeps nothing that could be recomputed",
         fix="set recompute to none",
     ),
     Rule(

@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="site.power_limit_w",
         holds=lambda c: c.site.power_limit_w is None or _board_w(c) > 0,
-        allowed="none on a device whose board_power_w is not stated",
+        allowed="no limit on a device whose board_power_w is not stated",
         because="how much a limit lowers the clock depends on the board power",
         fix="describe the device with its board_power_w, or remove power_limit_w",
     ),
@@ -58,7 +58,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="site.clock_hz",
         holds=lambda c: c.site.clock_hz is None or c.cluster.node.device.clock_hz is not None,
-        allowed="none on a device whose clock_hz is not stated",
+        allowed="no clock on a device whose clock_hz is not stated",
         because="the slowdown of kernels is the ratio of the device's highest clock to this clock",
         fix="describe the device with its clock_hz, or remove site.clock_hz",
     ),

@@ -27,7 +27,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (OPTIMIZERS[c.structure.optimizer].orthogonal and c.structure.offload),
         value=lambda c: c.structure.optimizer,
         allowed="an optimizer other than muon with states outside the devices",
-        because="matrices that are made orthogonal outside the devices are not supported yet",
+        because="orthogonalising matrices outside the devices is not supported yet",
         fix="set optimizer to adamw",
     ),
     Rule(

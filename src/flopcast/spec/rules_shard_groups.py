@@ -98,8 +98,8 @@ def _has_experts(case: Case) -> bool:
 
 def _levels(case: Case) -> str:
     """Return what a stack has, or that others have more."""
-    listed = ", ".join(case.stack.sharding.levels)
-    return f"words of stack.sharding.levels: {listed or 'none; others, such as deepspeed-zero, have some'}"
+    listed = ", ".join(case.stack.sharding.levels) or "none (other stacks have some: deepspeed-zero)"
+    return f"words of stack.sharding.levels: {listed}"
 
 
 RULES: tuple[Rule, ...] = (

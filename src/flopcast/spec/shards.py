@@ -101,7 +101,9 @@ def _check_named_once(groups: tuple[object, ...]) -> None:
     ]
     twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
     if twice is not None:
-        raise ValueError(_fault(f"{twice} is named twice and has one group", f"{twice}:8"))
+        raise ValueError(
+            _fault(f"{twice} is listed twice, and each kind of state has one group", f"{twice}:8")
+        )
 
 
 def _of_word(word: str) -> dict[str, object]:

@@ -165,9 +165,9 @@ class Memory(StrictModel):
         Whether gradients stay allocated in one buffer (Megatron-LM), instead of being freed between steps
         (PyTorch).
     score_buffer : bool
-        Whether one square of attention scores stays allocated (attention that is not fused).
+        Whether the buffer of one matrix of attention scores stays allocated (attention that is not fused).
     received_activations : int
-        Received activations of a chunk that stay allocated, and one that is in transit.
+        Number of received activations that stay allocated for each chunk, including the one in transit.
     update_bytes : float
         Bytes per parameter of the shard that are allocated while the optimizer runs.
     bucket_copies : int

@@ -72,8 +72,8 @@ class Tier(StrictModel):
     attained_fraction : float
         Fraction of `bytes_per_s` that large messages reach if the fabric has no measured curve.
     library_fraction : mapping of float
-        Fraction of `bytes_per_s` that a library's own collective reaches, by collective (one of
-        OF_LIBRARIES), as the library's authors measured it. It has precedence over curves.
+        Fraction of `bytes_per_s` that a library's own collective reaches, by collective (dispatch,
+        hybrid_dispatch, combine, hybrid_combine), as the library's authors measured it. It replaces curves.
     links : LinkMatrix or None
         Measured bandwidths of all pairs of nodes. Messages then take as long as on the slowest pair that
         they cross, and the mean of the matrix replaces `attained_fraction`.

@@ -157,7 +157,7 @@ class Traffic(StrictModel):
         if value == cls.model_fields[name].default:
             return value
         if info.data.get("rate_per_s", 1.0) is None:
-            because = "only arrivals at a rate are spread by it"
+            because = "it applies only to arrivals at a rate"
             raise ValueError(f"no value without rate_per_s; because {because}; fix: remove {name}")
         if name == "burstiness" and info.data.get("arrivals", "gamma") != "gamma":
             because = "it is the shape of a gamma distribution"

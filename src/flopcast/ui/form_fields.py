@@ -73,7 +73,7 @@ COUNTED = {
         "QLoRA", "rank", about="As LoRA, with the frozen weights stored in 4 bits.", counts=True
     ),
     "concurrency": Field(
-        "Open requests", about="Requests that are open at any time, in place of a rate.", counts=True
+        "Open requests", about="The number of concurrent requests, instead of a rate.", counts=True
     ),
     "requests": Field("Requests", about="The number of requests that are simulated.", counts=True),
     "replicas": Field("Replicas", about="The number of instances that share the traffic.", counts=True),
@@ -164,13 +164,13 @@ WRITTEN = {
     "plan": Field(
         "Other fields of the plan",
         "such as sp optimizer=adamw",
-        about="Other words of the plan, as --plan of the command line takes them.",
+        about="Other settings of the plan, written as for --plan on the command line.",
         wide=True,
     ),
     "settings": Field(
         "Other settings",
         "such as draft=eagle drafted=3",
-        about="Other words of the deployment, as --plan of the command line takes them with --engine.",
+        about="Other settings of the deployment, written as for --plan with --engine on the command line.",
         wide=True,
     ),
     "changes": Field(
@@ -180,19 +180,19 @@ WRITTEN = {
         wide=True,
     ),
     "samples": Field("Samples", "such as 52k", about="The number of sequences of one epoch."),
-    "epochs": Field("Epochs", "such as 3", about="How often the samples are trained on."),
+    "epochs": Field("Epochs", "such as 3", about="The number of passes over the samples."),
     "tokens": Field(
         "Tokens of the whole run",
         "such as 2T",
         about="The number of tokens of the whole run, for its days and its cost.",
         wide=True,
     ),
-    "deadline": Field("Done within", "such as 30 d", about="The longest that the whole run may take."),
-    "budget": Field("Budget", "such as 2.5M USD", about="The most that the whole run may cost."),
+    "deadline": Field("Done within", "such as 30 d", about="The maximum time of the whole run."),
+    "budget": Field("Budget", "such as 2.5M USD", about="The maximum cost of the whole run."),
     "headroom": Field(
         "Memory used at most",
         "such as 90 %; empty: what fits",
-        about="The share of a device's memory that a plan may use; by default, all that surely fits.",
+        about="The share of a device's memory that a plan may use; by default, as much as surely fits.",
         wide=True,
     ),
 }

@@ -133,7 +133,7 @@ def _gap(result: SearchResult) -> str:
     if not others:
         return f"The {objective.superlative} of all"
     gap, interval = f"{others[0].ratio - 1:.1%}", search_reasons.ratio_interval(others[0])
-    return f"The next plan that is no variant of it is {gap} {objective.comparative} (90 %: {interval})"
+    return f"The next plan that is not a variant of it is {gap} {objective.comparative} (90 %: {interval})"
 
 
 def _rate(first: Ranked) -> tuple[Tile, Tile]:

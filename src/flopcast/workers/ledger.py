@@ -24,8 +24,8 @@ CREATE TABLE digests (name TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID
 CREATE TABLE chunks (name TEXT PRIMARY KEY, result TEXT NOT NULL) WITHOUT ROWID;
 """
 BECAUSE = {
-    QUESTION: "it holds chunks of another question: job, space, objectives or limits differ",
-    PROGRAM: "its chunks were made by another flopcast: code, catalogue or curves differ",
+    QUESTION: "it holds results of another search: job, space, objectives or limits differ",
+    PROGRAM: "its results come from another version of flopcast: code, catalogue or curves differ",
 }
 
 
@@ -108,7 +108,7 @@ def _claimed(file: sqlite3.Connection, path: Path, digests: Mapping[str, str]) -
         raise _refused(path, str(error), "name a file that does not exist yet") from None
     for name, digest in digests.items():
         if there.get(name) != digest:
-            raise _refused(path, BECAUSE[name], "name another file, or remove this one to start anew")
+            raise _refused(path, BECAUSE[name], "name another file, or remove this one to start again")
     return int(found)
 
 

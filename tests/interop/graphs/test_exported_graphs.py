@@ -155,7 +155,7 @@ def test_damaged_and_hostile_files_are_one_clear_error():
     cyclic["graph_module"]["graph"]["nodes"][0]["inputs"][0]["arg"] = {"as_tensor": {"name": "y"}}
     bomb = archive(b" " * (MOST_BYTES + 1))
     cases = {
-        "truncated archive": (read_archive, whole[: len(whole) // 2], "no whole zip"),
+        "truncated archive": (read_archive, whole[: len(whole) // 2], "not a complete zip"),
         "no graph": (read_archive, archive(b"{}", "m/other.json"), "no entry"),
         "no JSON": (read_archive, archive(b"nonsense"), "no JSON"),
         "other JSON": (read_archive, archive({"graph_module": {}}), "lacks a part"),

@@ -282,7 +282,7 @@ def test_narrow_products_say_that_they_are_of_serving_kernels():
     for name in sorted(set(MEASURED_GEMMS) - {"arc-pro-b60-24gb"}):  # which has no narrow engines
         narrow = [curve for (_, key), curve in load_owner(name).items() if key.startswith("gemm.")]
         assert narrow
-        assert all("slower than training sustains" in curve.evidence.source for curve in narrow)
+        assert all("slower than those of training" in curve.evidence.source for curve in narrow)
 
 
 def test_terms_that_rows_do_not_show_are_left_out():

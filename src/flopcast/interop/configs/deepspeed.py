@@ -86,9 +86,11 @@ def read_batch(reader: ConfigReader, replicas: int) -> None:
     if micro is None and total is None:
         micro = reader.count(MICRO, TRAINER_MICRO, auto=TRAINER)
         if not reader.has(MICRO) and reader.raw(TOTAL) == AUTO:
-            because = "the program that starts DeepSpeed replaces auto, and this file does not say by what"
+            because = (
+                "the program that starts DeepSpeed replaces auto, and this file does not state the value"
+            )
             fix = f"write the number of sequences of a step, or add {MICRO}"
-            reader.fault(TOTAL, f"a whole number, or auto beside {MICRO}", because, fix, 'is "auto"')
+            reader.fault(TOTAL, f"a whole number, or auto together with {MICRO}", because, fix, 'is "auto"')
         elif not reader.has(MICRO):
             because = "DeepSpeed needs one of the two"
             reader.fault(MICRO, f"a whole number, or {TOTAL}", because, f"add {MICRO}", "is missing")
@@ -200,7 +202,8 @@ def stack_changes(reader: ConfigReader, stage: int, precision: str) -> dict[str,
     dtype = reader.choice("communication_data_type", DTYPES, "fp32" if whole else precision)
     if whole and dtype != "fp32":
         reader.assume(
-            "gradients are counted as reduced in fp32, as they are kept", "communication_data_type"
+            "gradients are assumed to be reduced in fp32, the format in which they are kept",
+            "communication_data_type",
         )
     gradients: dict[str, object] = {
         "dtype": "fp32" if whole else dtype,

@@ -42,8 +42,8 @@ def read_placements(reader: ConfigReader, stage: int) -> None:
         place(reader, (word,), f"{OPTIMIZER}.device", OLD_NAMES[OPTIMIZER])
     if tier == "nvme" and not all(reader.flag(f"{OPTIMIZER}.pipeline_{way}") for way in ("read", "write")):
         reader.assume(
-            "optimizer states on NVMe are counted as read and written while the host updates others, as"
-            " with pipeline_read and pipeline_write",
+            "flopcast assumes that optimizer states on NVMe are read and written while the host updates"
+            " others, as with pipeline_read and pipeline_write",
             f"{OPTIMIZER}.device",
         )
     if tier := _tier(reader, PARAMETERS, stage):
@@ -79,7 +79,7 @@ def offload_changes(reader: ConfigReader) -> dict[str, object]:
     if not has_place(reader, "parameters"):
         return changes
     if not reader.flag(f"{PARAMETERS}.pin_memory", pins):
-        text = "parameters are counted as copied from pinned memory"
+        text = "flopcast assumes that parameters are copied from pinned memory"
         reader.assume(text, reader.first(f"{PARAMETERS}.device", OLD_NAMES[PARAMETERS]))
     if reader.choice(f"{PARAMETERS}.device", DEVICES, "") == "nvme":
         buffers = reader.count(f"{PARAMETERS}.buffer_count", BUFFERS, least=0)

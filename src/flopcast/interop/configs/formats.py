@@ -187,7 +187,7 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
     Raises
     ------
     SpecError
-        The file is no mapping, or every fault of its keys, each with its line.
+        The file is not a mapping, or every fault of its keys, each with its line.
     """
     if not isinstance(document.data, dict) or not document.data:
         because = f"it is read as {KINDS[kind].description}"

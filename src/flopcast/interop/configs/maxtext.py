@@ -233,9 +233,7 @@ def _override(reader: ConfigReader) -> None:
         if key == LAYERS and not model.pattern:
             number -= sum(block.count for block in model.blocks[:-1])
         elif not dense:
-            reader.refuse(
-                key, f"another size of {base}, whose layers are of several kinds", f"remove {key}"
-            )
+            reader.refuse(key, f"other sizes of {base}, which has several kinds of layers", f"remove {key}")
             continue
         if number < 1:
             least = sum(block.count for block in model.blocks[:-1]) + 1

@@ -23,7 +23,7 @@ class UnsupportedProgram:
 
     signs: str
     commands: Sequence[str] = ()
-    because: str = "no reader of it is built, and another's would be wrong"
+    because: str = "flopcast cannot read this format, and would misread it as any other"
     way: str = BY_HAND
 
 

@@ -42,7 +42,11 @@ def export_megatron(job: Job) -> Exported:
     """
     text = _script(job).encode("utf-8")
     lost = checked(job, text, _read, TARGET)
-    data = "its data are made up (--mock-data): give your own" if _is_current(job) else "data are not in it"
+    data = (
+        "it trains on random data (--mock-data): replace them with your own"
+        if _is_current(job)
+        else "data are not in it"
+    )
     foreign = f"the job uses {job.stack.label}, but these flags start Megatron-LM"
     notes = [
         f"no flag names the cluster: read it back with --cluster {job.cluster.name}",

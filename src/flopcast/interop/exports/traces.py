@@ -18,7 +18,7 @@ from flopcast.report.report import Report
 from flopcast.spec.job import Job
 
 MOST_NODES = 1_000_000  # over all ranks: about 100 MB
-SHORT = "insides of the first and the last micro-batches only, where there are many"
+SHORT = "if there are many micro-batches, the trace shows operators only in the first and the last ones"
 
 
 def predicted(job: Job) -> Report:

@@ -74,7 +74,7 @@ def _program(source: Path | bytes, name: str) -> Data:
             with archive.open(entries[0]) as stream:
                 text = stream.read(MOST_BYTES + 1)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, RuntimeError, NotImplementedError) as error:
-        raise _damaged(name, f"it is no whole zip archive: {error}") from None
+        raise _damaged(name, f"it is not a complete zip archive: {error}") from None
     if len(text) > MOST_BYTES:
         raise _too_large(name, len(text))
     try:

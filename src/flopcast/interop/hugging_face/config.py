@@ -233,7 +233,7 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
             reader.fault(key, f"a key of {name}", unknown.because, fix, "is not known")
             continue
         hint = f": did you mean {unknown.near}?" if unknown.near else ""
-        notes.append(f"{key} is not a key that {name} is known to have, and was left out{hint}")
+        notes.append(f"{key} is not a known key of {name}, and was ignored{hint}")
     return notes
 
 

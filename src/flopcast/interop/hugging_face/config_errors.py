@@ -94,7 +94,7 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
     kinds = reader.raw("layer_types")
     built = {*FULL, *LOCAL} | ({"linear_attention"} if "linear" in FAMILIES[name].facts else set())
     if isinstance(kinds, list) and not {str(kind) for kind in kinds} <= built:
-        refused.append(("layer_types", "only layers of full or of windowed attention are built"))
+        refused.append(("layer_types", "flopcast supports only layers of full or windowed attention"))
     if refused:
         raise SpecError(
             Problem(

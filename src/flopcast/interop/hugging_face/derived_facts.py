@@ -112,7 +112,7 @@ def gated_delta_net(read: Reader) -> dict[str, object]:
     read.used.add("mamba_ssm_dtype")  # of states, which engines keep in fp32
     heads, key_heads = read.count("linear_num_value_heads", 32), read.count("linear_num_key_heads", 16)
     if heads % key_heads:
-        because = "every head of keys has the same number of heads of values"
+        because = "every key head has the same number of value heads"
         fix = f"set linear_num_key_heads to {nearest_divisor(heads, key_heads)}"
         allowed = f"a divisor of linear_num_value_heads = {heads}"
         read.fault("linear_num_key_heads", allowed, because, fix)

@@ -53,7 +53,7 @@ def expert_numbers(args: Arguments, layers: int) -> list[int]:
         allowed = (
             f"one number, or one for each of {sparse} layers: every {interval} of {layers} has experts"
         )
-        because = "DeepSpeed-MoE gives every layer of experts its own number"
+        because = "in DeepSpeed-MoE, each layer can have its own number of experts"
         text = " ".join(word.text for word in args.words(NUMBER))
         args.fault(NUMBER, text, allowed, because, f"write {INTERVAL} 1, or fewer numbers")
         return [1] * layers

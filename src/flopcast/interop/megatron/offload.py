@@ -92,5 +92,5 @@ def offload_changes(arguments: Arguments) -> dict[str, object]:
 def check_script(arguments: Arguments) -> None:
     """Report offload with which Megatron-LM's training programs do not start."""
     if arguments.has(OPTIMIZER) and not arguments.has(PRECISION_AWARE):
-        because = "Megatron-LM's optimizer of both devices needs it"
+        because = "Megatron-LM's hybrid device optimizer needs it"
         arguments.fault(OPTIMIZER, True, f"only with {PRECISION_AWARE}", because, f"add {PRECISION_AWARE}")

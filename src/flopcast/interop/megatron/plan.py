@@ -156,7 +156,7 @@ def _zero(builder: JobBuilder) -> None:
     elif args.has(*sharded):
         zero = max(zero, strategy)
         if not args.has(STRATEGY):
-            args.assume(f"{STRATEGY} no_shard, Megatron-Core's default: nothing is sharded by it")
+            args.assume(f"{STRATEGY} no_shard, Megatron-Core's default, which shards nothing")
     if args.has("--deepspeed"):
         if not args.has("--zero-stage"):
             args.assume("ZeRO stage 1, as the file of DeepSpeed's settings is not read", "--deepspeed")

@@ -144,7 +144,7 @@ def _named(arguments: Arguments) -> str:
         if sign:
             arguments.assume(f"stack {name}: {sign} came with it", sign)
             return name
-    arguments.assume(f"stack {NEWEST}: no flag shows the age of the script")
+    arguments.assume(f"stack {NEWEST}: no flag shows which release of Megatron the script is for")
     return NEWEST
 
 

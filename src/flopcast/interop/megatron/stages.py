@@ -156,7 +156,7 @@ def _layout(builder: JobBuilder, stages: int) -> None:
             f"{len(held)} chunks",
             f"a multiple of {stages}",
             because,
-            f"move the bars so that they end {len(held) // stages * stages or stages} chunks",
+            f"move the bars so that the layout has {len(held) // stages * stages or stages} chunks",
         )
     else:
         builder.put(("plan", "virtual_stages"), len(held) // stages, LAYOUT)

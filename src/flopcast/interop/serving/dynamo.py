@@ -45,7 +45,7 @@ def job_of_manifest(document: Document, read: ReadText, model: str | None = None
     instances = list(_instances(document, read, model))
     if not instances:
         allowed = "a service whose command starts vLLM, SGLang or TensorRT-LLM"
-        because = "the engine and its settings stand in the commands of the workers"
+        because = "the commands of the workers contain the engine and its settings"
         fix = "give the manifest with the commands of its workers"
         where = document.where(("spec", "services"))
         raise spec_error("spec.services", None, allowed, because, fix, where, fault="has no engine")

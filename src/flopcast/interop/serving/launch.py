@@ -198,7 +198,7 @@ def job_of_settings(document: Document, kind: str, model: str | None = None) -> 
     Raises
     ------
     SpecError
-        The file is no mapping, or every fault of its settings.
+        The file is not a mapping, or every fault of its settings.
     """
     if not isinstance(document.data, dict) or not document.data:
         because = f"it is read as {KINDS[kind].description}"

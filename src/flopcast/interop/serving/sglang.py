@@ -95,7 +95,7 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
     everywhere = everywhere or reader.choice("moe-a2a-backend", EXCHANGES, "") == "all"
     if everywhere:
         if reader.has(key) and degree != ranks:
-            because = "an exchange of tokens spreads experts over all ranks of the instance"
+            because = "with this all-to-all backend, experts are distributed over all ranks of the instance"
             reader.contradiction(key, "moe-a2a-backend", because, ranks)
         degree = ranks
     if has_experts(entry) is False:
@@ -120,7 +120,7 @@ def _read_limits(reader: LaunchReader, groups: int) -> None:
     elif groups > 1:
         usual = catalog.engine(reader.launch_keys.engine).max_tokens
         reader.put(("plan", "max_tokens"), max(usual // groups, 1), "enable-dp-attention")
-        reader.assume(f"{size} {usual}, SGLang's default, is that of all {groups} groups")
+        reader.assume(f"{size} {usual}, SGLang's default, is the total of all {groups} groups")
     if reader.has("max-prefill-tokens") and reader.raw(size) != -1:
         reader.assume("max-prefill-tokens is not counted: chunked-prefill-size limits a pass")
     if reader.has("scheduler-recv-interval"):
@@ -151,7 +151,7 @@ def _read_drafting(reader: LaunchReader, entry: str | None) -> None:
     key = "speculative-num-draft-tokens" if tree or not reader.has(steps) else steps
     drafted = reader.count(key, STEPS + (key != steps)) - (key != steps)
     if tree:
-        reader.assume("a tree of draft tokens is predicted as a chain of as many", key)
+        reader.assume("a tree of draft tokens is predicted as a chain of the same number of tokens", key)
     if draft:
         put_draft(reader, draft, max(drafted, 0), algorithm, key)
 

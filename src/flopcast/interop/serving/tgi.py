@@ -36,7 +36,7 @@ REQUESTS = 128  # --max-concurrent-requests, by default
 def read(reader: LaunchReader) -> None:
     """Read the instance that a command starts."""
     entry = read_model(reader, "model-id")
-    reader.assume("vLLM's entry of the catalogue is taken for text-generation-inference")
+    reader.assume("text-generation-inference is predicted with the constants of vLLM")
     if reader.has("sharded") and not reader.flag("sharded"):
         reader.put(("plan", "tensor_parallel"), 1, "sharded")
         if reader.count("num-shard") > 1:

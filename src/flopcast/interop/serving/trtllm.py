@@ -99,7 +99,7 @@ def _read_limits(reader: LaunchReader) -> None:
     part = "kv-cache-config.free-gpu-memory-fraction"
     put_memory(reader, part)
     if reader.has(part):
-        reader.assume("the fraction is taken of the whole memory, not of what weights leave free", part)
+        reader.assume("the fraction applies to the whole memory, not to what the weights leave free", part)
     note_longest(reader, "max-seq-len")
     blocks, reuse = "kv-cache-config.tokens-per-block", "kv-cache-config.enable-block-reuse"
     if reader.has(blocks):

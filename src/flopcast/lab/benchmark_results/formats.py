@@ -48,5 +48,8 @@ def read_result(raw: bytes, name: str) -> BenchmarkResult:
     for fits, read in OF_DATA:
         if isinstance(data, dict) and fits(data):
             return read(data, name)
-    because, fix = "no known benchmark of a server wrote it", "save the result as JSON (vllm bench serve)"
+    because, fix = (
+        "it is not the result of a known serving benchmark",
+        "save the result as JSON (vllm bench serve)",
+    )
     raise spec_error("--log", name, KNOWN, because, fix, name)

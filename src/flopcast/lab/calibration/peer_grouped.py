@@ -114,10 +114,10 @@ PRECISIONS: dict[str, tuple[Mapping[str, str], str]] = {  # devices, and whose p
     "nvfp4": (BLACKWELL, "fp4"),
 }
 LAYER_FAULTS: dict[str, peer_tables.Mask] = {
-    "power law over several ranks: the fullest rank's rows are not printed": lambda r: (
+    "tokens follow a power law over ranks, and the table lacks the rows of the fullest rank": lambda r: (
         _is_law(r) & (r["moe_ep_size"] > 1)
     ),
-    "experts without a gate: which products ran is not stated": lambda r: (
+    "experts without a gate: the table does not state which GEMMs ran": lambda r: (
         (r["hidden_size"] == UNGATED) | (r["inter_size"] == UNGATED)
     ),
     FEW_ROWS: lambda r: _rows_of_layer(r) < SMALLEST_GROUP * _experts(r),
@@ -136,7 +136,7 @@ def _layers(word: str) -> peer_tables.PeerFile:
         operator=lambda r: _layer(r, "fp8" if narrow else "bf16"),
         measured_s=peer_tables.seconds_in("latency_ms"),
         faults=LAYER_FAULTS,
-        remark=f"{word}; whole expert layers, activation and permutation included",
+        remark=f"{word}; whole expert layers, with activation and permutation",
         peak=peak,
     )
 
@@ -186,7 +186,9 @@ def _of_serving(phase: str, product: str) -> peer_tables.PeerFile:
         measured_s=peer_tables.seconds_in(f"{product}_proj_us"),
         faults={
             FEW_ROWS: lambda r: r["tokens_per_expert"] < SMALLEST_GROUP,
-            "a fraction of peak of too few digits": lambda r: r[f"{product}_mfu"] < SMALLEST_FRACTION,
+            "the fraction of the peak has too few digits": lambda r: (
+                r[f"{product}_mfu"] < SMALLEST_FRACTION
+            ),
         },
         remark="fp8",
     )

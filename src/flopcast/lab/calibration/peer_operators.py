@@ -38,7 +38,7 @@ BLACKWELL = {
     mark: name for mark, name in NARROW.items() if name[:2] in ("b2", "b3", "gb") or name.startswith("rtx")
 }
 BLOCKED = {mark: name for mark, name in NARROW.items() if not name.startswith("rtx")}
-SERVING = "of serving kernels: slower than training sustains"
+SERVING = "serving kernels, which are slower than those of training"
 
 
 def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> peer_tables.PeerFile:
@@ -198,7 +198,7 @@ OTHERS = (
         operator=peer_tables.matmul("fp8"),
         measured_s=peer_tables.seconds_in("latency_us"),
         belongs=peer_tables.not_small("m"),
-        remark="fp8: its fractions are of that peak",
+        remark="fp8: fractions of the FP8 peak",
     ),
     *LLAMA_LAYERS,
     *(_vidur_layer(name) for name in VIDUR),

@@ -233,7 +233,7 @@ def _suspect(size: Size, cost_s: float | None, against: tuple[str, ...]) -> Susp
     kind = KINDS[size.kind]
     theirs, ours = kind.text.format(size.theirs), kind.text.format(size.ours)
     described = f"describe the job with {theirs} ({kind.edit.format(size.theirs)})"
-    judged = "; what follows is judged with that" if not against else ""
+    judged = "; the suspects below assume this" if not against else ""
     return Suspect(
         name=f"other_{size.kind}",
         title=f"The {kind.name} of the run is {size.theirs}, and the job states {size.ours}",

@@ -57,7 +57,7 @@ PROCESSORS: Mapping[str, Device] = {
                 covers="peaks",
                 title="two AVX-512 units a core, 64 FLOP a cycle; their clock is lower, and not published",
             ),
-            Source(covers="kernel_launch_s", title="estimate: a call out of compiled code"),
+            Source(covers="kernel_launch_s", title="estimate: one call from compiled code"),
         ),
     )
 }

@@ -105,7 +105,7 @@ def _header_fault(names: list[str]) -> str:
     if separators:
         return f"its cells are separated by {separators[0]}, not by commas"
     twice = sorted(name for name, number in Counter(names).items() if number > 1)
-    return f"columns stand twice in its header: {', '.join(twice)}" if twice else ""
+    return f"these columns are twice in its header: {', '.join(twice)}" if twice else ""
 
 
 def read_columns(path: Path) -> MeasuredTable:

@@ -19,7 +19,7 @@ from flopcast.units import Number, show_seconds
 LEFT, RIGHT = 84, 990  # the names of the rows are left of LEFT
 TIME_UNITS = 100_000  # times are drawn in units of 1 / TIME_UNITS of the step
 LEAST_LINE = 13  # smallest distance between the names of rows
-HINT = "Point at the drawing to read a moment. Zoom with Ctrl and the wheel, or with the keys + − ← → 0."
+HINT = "Point at the drawing to see the values at a time. Zoom with Ctrl and the wheel, or + − ← → 0."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
