@@ -39,45 +39,48 @@ data/graphs.
 ## Constants
 
 All efficiencies of the kernels of graphs were fitted on these step times, so all of them are constants
-(`catalog/graphs/efficiencies.json`). `--no-constants` replaces them. Products then take 1 / 0.7 of their
-compute bound or 1 / 0.8 of their memory bound. Passes over memory take 1 / 0.95 of their memory bound, and
-40 FLOP for each element at 0.7 of the vector rate. The level of a device is a factor on its compute rate,
-and another on its memory rate.
+(`catalog/graphs/efficiencies.json`). `--no-constants` replaces them. Products then take 1 / 0.7 of
+their compute bound or 1 / 0.8 of their memory bound. A memory-bound kernel takes 1 / 0.95 of its memory
+bound, plus the time of 40 FLOP per element at 0.7 of the device's vector rate. The level of a device is
+a factor on its compute rate, and another on its memory rate.
 
 {constants}
 ## What is known of the errors
 
 {remarks}"""
 REMARKS = """\
-- No score on this page is blind. We saw the residuals of these tables when we chose the classes of kernels,
-  the mechanisms below, and the numbers that `--no-constants` leaves. "Left out" fits all efficiencies again
-  without a fifth of the families, or without a device. The first scores, before anything was fitted on the
-  table, had median errors of 22 % (NeuSight), 56 % (diffusion transformers) and 60 % (MLPerf).
-- There are four mechanisms. The clock that a board sustains falls with the cube root of its watts per FLOP
-  (cost/graph_kernels/rates.py: 2 W for each TFLOP/s in 16 bits, 13 W in fp32). A pass over memory takes
-  the time of its bytes plus that of its instructions. Convolutions in NCHW layout with 16 bits transpose
-  their images before and after. PyTorch before 2.0 runs attention as two products and a softmax.
+- No score on this page is blind. We saw the residuals of these tables when we chose the classes of
+  kernels, the mechanisms below, and the numbers that `--no-constants` leaves. "Left out" fits all
+  efficiencies again without a fifth of the families, or without a device. The first scores, before
+  anything was fitted on the table, had median errors of 22 % (NeuSight), 56 % (diffusion transformers)
+  and 60 % (MLPerf).
+- There are four mechanisms. The clock that a board sustains falls with the cube root of its watts per
+  FLOP (cost/graph_kernels/rates.py: 2 W for each TFLOP/s in 16 bits, 13 W in fp32). A memory-bound
+  kernel takes the time of its bytes plus the time of its instructions. In 16 bits, convolutions in NCHW
+  layout transpose their images before and after the product. PyTorch before 2.0 runs attention as two
+  products and a softmax.
 - "Trivial" multiplies the multiply-adds of each model by one number, the median of its own table.
 - Predictions of the RTX 4090 are 15 % too slow if it is left out. We do not know the cause. Fits on all
   rows give it a memory rate of 1.1 times the rate that its data sheet suggests.
 - The tables have training on one device only, compiled models on one device only, and one processor. For
   these, "device left out" predicts with the priors alone; training also uses the forward passes of the
   other tables.
-- Diffusion transformers: we chose 50 us of host time for each described kernel, and 0.18 ms for each hop of
-  a ring, with the rows of batch 1 in view (`host_s` and `hop_s`). The decoders of latents run in fp32. The
-  tables have only eight models. SANA, with linear attention, and HunyuanDiT have the largest errors when
-  they are left out.
-- Predictions of MLPerf's Flux are 35 % too slow without fits. A step has 652 TFLOP per device and takes
-  0.63 s. That is 1.04 PFLOP/s, 46 % of the B200's data sheet, but the law of clocks allows 42 %. Clocks
-  under load are not published. With GB300 left out, its prediction rests on B200 alone and is off by 27 %.
-- DLRM on one node is within 10 % with nothing fitted. On two nodes, the exchange of embeddings between the
-  nodes dominates. The submissions do not describe it, and the predictions are 45 % too fast.
+- Diffusion transformers: we chose 50 us of host time for each described kernel, and 0.18 ms for each
+  hop of a ring, with the rows of batch 1 in view (`host_s` and `hop_s`). The decoders of latents run in
+  fp32. The tables have only eight models. SANA, with linear attention, and HunyuanDiT have the largest
+  errors when they are left out.
+- With nothing fitted, predictions of MLPerf's Flux are 35 % too slow. A step has 652 TFLOP per device
+  and takes 0.63 s. That is 1.04 PFLOP/s, 46 % of the B200's data sheet, but the formula for clocks
+  allows only 42 %. Clocks under load are not published. With GB300 left out, its prediction rests on
+  B200 alone and is off by 27 %.
+- DLRM on one node is within 10 % with nothing fitted. On two nodes, the exchange of embeddings between
+  the nodes dominates. The submissions do not describe it, and the predictions are 45 % too fast.
 - RetinaNet: 16 B200 take 0.037 s in one submission and 0.070 s in another with the same batch, and 8
-  H200 take 0.104 s and 0.832 s. Only the faster submissions are near their predictions. Predictions of
+  H200 take 0.104 s and 0.832 s. The predictions agree only with the faster submissions. Predictions of
   steps with 2 to 8 samples per device are two to four times too fast. We do not know the cause.
-- R-GAT is not predicted. A step takes 0.077 s with 1,024 seeds per device and 0.105 s with 4,096, so about
-  0.07 s does not depend on the batch. The submissions do not say where neighbours are sampled and where
-  features are stored.
+- R-GAT is not predicted. A step takes 0.077 s with 1,024 seeds per device and 0.105 s with 4,096, so
+  about 0.07 s does not depend on the batch. The submissions do not say where neighbours are sampled and
+  where features are stored.
 - NeuSight: the graphs of BERT have logits only in training, as their numbers of nodes show (82 instead of
   79).
 - The facts of models are those of timm 1.0.31. For {changed} rows, timm no longer has the model, or the

@@ -29,10 +29,10 @@ WAYS = (  # kind of score, option of the command, choice of constants
 HEADINGS = ("quantity", "score", "rows", "mean", "median", "p90", "bias", "inside 90 %")
 TEXT = """# Accuracy of offload
 
-Each line compares one measured quantity with predictions. Errors are absolute, relative to the measurement;
-the bias is the median of predicted / measured, minus 1. "Inside" is the share of measurements in the
-90 % interval. `python tests/offload_accuracy.py` writes this page;
-`flopcast validate --runs FILE` prints the same numbers by machine, model and method.
+Each line compares one measured quantity with predictions. Errors are absolute, relative to the
+measurement; the bias is the median of predicted / measured, minus 1. "Inside" is the share of
+measurements in the 90 % interval. `python tests/offload_accuracy.py` writes this page; `flopcast
+validate --runs FILE` prints the same numbers by machine, model and method.
 
 {tables}
 ## What is known of the errors
@@ -41,11 +41,11 @@ the bias is the median of predicted / measured, minus 1. "Inside" is the share o
   the same runs elsewhere, by another formula: mean errors of 17.3 % (iteration), 22.3 % (forward), 19.7 %
   (backward) and 40.0 % (update). The first score of the runs on drives, with one rate of drives fitted to
   them, had mean errors of 12 % (DeepSpeed's update) and 14 % (MLP-Offload's).
-- The scores above are development scores as far as the mechanism matters: we saw the residuals of these
-  runs when we decided that gradients which the device applies are not copied, that gradients on the way to
-  drives use pinned buffers, that one rank updates as fast as four, that reductions do not run beside
-  kernels, and that each layer waits 1.1 ms (forward) and 4 ms (backward) for DeepSpeed. "Left out" fits the
-  rate of updates on the host, that of pageable memory, and that of drives again, for each machine, and the
+- The scores above are partly development scores, because we saw the residuals of these runs when we
+  made the following decisions. Gradients that the device applies are not copied. Gradients on the way
+  to drives use pinned buffers. One rank updates as fast as four. Reductions do not overlap with
+  kernels. Each layer waits 1.1 ms (forward) and 4 ms (backward) for DeepSpeed. "Left out" fits the rate
+  of updates on the host, that of pageable memory, and that of drives again, for each machine, and the
   constants of interleaved updates. The times of the host for layers and steps are those of all runs.
 - Tables do not say which machines they were measured on. Hosts, networks and drives are assumed
   (lab/offload_runs/machines.py).
@@ -54,8 +54,8 @@ the bias is the median of predicted / measured, minus 1. "Inside" is the share o
   round.
   "Data sheets" has no constants: copies reach their whole link, and updates the whole bandwidth of the
   memory.
-- Two replicas or four of models that are divided over tensor-parallel ranks of two nodes take 20 to 50 %
-  longer than predicted in the forward and backward passes: several rings share one network card there.
+- If tensor-parallel ranks are on two nodes, two or four replicas take 20 to 50 % longer than predicted
+  in the forward and backward passes, because several rings then share one network card.
 - On one device, 13B parameters with interleaved updates take up to 90 % longer in the backward pass than
   with updates on the host alone; 7B parameters do not. Predictions have no such effect.
 - On drives, the sizes 52 and 120 are 20 to 25 % faster than predicted: the logs show that the published

@@ -38,47 +38,48 @@ SHOWN = {  # quantities of tables that have more
 HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %", "left out")
 TEXT = """# Accuracy of serving
 
-Each line compares one measured quantity with predictions. Errors are absolute, relative to the measurement;
-the bias is the median of predicted / measured, minus 1. "Inside" is the share of measurements in the
-90 % interval. The last column counts rows that cannot be predicted; `flopcast validate --runs FILE` prints
-why. The constants of engines are fitted on every tenth point of aiconfigurator, and no other table
-was used in the fit. The rates of copies of FlexGen and ZeRO-Inference are fitted on their rows of A6000.
-`python tests/serving_accuracy.py` writes this page.
+Each line compares one measured quantity with predictions. Errors are absolute, relative to the
+measurement; the bias is the median of predicted / measured, minus 1. "Inside" is the share of
+measurements in the 90 % interval. The last column counts rows that cannot be predicted; `flopcast
+validate --runs FILE` prints why. The constants of engines are fitted on every tenth point of
+aiconfigurator, and no other table was used in the fit. The rates of copies of FlexGen and
+ZeRO-Inference are fitted on their rows of A6000. `python tests/serving_accuracy.py` writes this page.
 
 {tables}
 ## What is known of the errors
 
 - The rows of aiconfigurator are results of InferenceX. What a row does not state (instances of a pool,
-  drafted tokens, how often a server looks for new requests, tokens of a pass, format of the cache) follows
-  from the published launches of InferenceX. We looked for them after seeing the errors, so these scores are
-  development scores as far as the launches matter. Some rows fit launches with and without a draft. They
-  are predicted without one, which is up to twice too slow, and are not used in the fit.
+  drafted tokens, how often a server looks for new requests, tokens of a pass, format of the cache)
+  follows from the published launches of InferenceX. We looked for these launch commands after seeing
+  the errors, so scores that depend on them are development scores. Some rows agree with published
+  launches both with and without a draft. They are predicted without one, which is up to twice too slow,
+  and are not used in the fit.
 - Blind scores: the 37 points of Qwen3.5-397B-A17B, before any of its points had been seen, had a median
   error of TPOT of 19.6 % and a bias of -18.8 %, all inside the interval. The 28 points whose published
   launch drafts tokens had 12.3 % and +10.1 %.
-- The published mean TTFT may include a warm-up: some rows of SGLang have 7 to 9 s, while other rows of the
-  same model have half a second. Prompts of Qwen3.5 wait about 200 ms longer than predicted, whatever their
-  length.
-- Decoding instances of pools hold no more sequences than the recipes of InferenceX state, and requests
-  beyond wait: a row with 135 open requests for 120 places waits 10.1 s for its first token, as predicted.
-  Tokens go to experts in 4 or 8 bits where the engine quantises them before. We found both causes after
-  seeing the errors, so these scores are development scores in this respect too.
+- The published mean TTFT may include a warm-up: some rows of SGLang have 7 to 9 s, while other rows of
+  the same model have half a second. Prompts of Qwen3.5 wait about 200 ms longer than predicted,
+  whatever their length.
+- Decoding instances of pools hold no more sequences than the recipes of InferenceX state, and further
+  requests wait: a row with 135 open requests for 120 places waits 10.1 s for its first token, as
+  predicted. Tokens are sent to experts in 4 or 8 bits if the engine quantises them first. We found both
+  causes after seeing the errors, so these are development scores.
 - `flopcast calibrate constants --runs TABLE --every 10` fits the constants of engines, on rows without a
   possible draft.
 - Some pools still wait longer than predicted: three requests for three decoding instances with one place
-  each wait 5 s, as if two of them shared an instance. How requests were spread is not published.
-- On H100, the time between tokens in ML.ENERGY is 35 to 50 us per sequence longer than the kernel time, for
-  models whose published settings use top-p sampling. For gpt-oss, which has no such setting, there is no
-  difference up to 96 sequences. The predictions sort the vocabulary for each sequence
-  (`engine.sampling=sorted`). Above about 10,000 tokens/s, all models in ML.ENERGY take longer than their
-  kernel times explain.
+  each wait 5 s, as if two of them shared an instance. How requests were distributed is not published.
+- On H100, the time between tokens in ML.ENERGY is 35 to 50 us per sequence longer than the kernel time,
+  for models whose published settings use top-p sampling. For gpt-oss, which has no such setting, there
+  is no difference up to 96 sequences. The predictions sort the vocabulary for each sequence
+  (`engine.sampling=sorted`). Above about 10,000 tokens/s, all models in ML.ENERGY take longer than
+  their kernel times explain.
 - Qwen3-235B in 8 bits on vLLM takes 1.5 to 2 times what its kernels take alone, in ML.ENERGY and in
   aiconfigurator. The cause is not known.
-- The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions assume
-  it.
+- The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions
+  assume it.
 - ML.ENERGY and MLPerf do not publish the lengths of prompts, so the predictions use assumed lengths.
 - We chose the priors of the fit (how strongly constants are pulled towards 1) after seeing the scores of
-  models left out. As far as the priors matter, these scores are development scores.
+  models left out. Scores that depend on these priors are therefore development scores.
 - In MLPerf's Server and Interactive scenarios, the request rate is fixed, so the measured throughput says
   little about the engine. The Offline rows are a better test.
 - Some labels of SGLang rows in APEX are known to be wrong (README of the data).

@@ -149,8 +149,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "interleaved_update": FactorKind(
         label="speed of updates that the host and the device share",
-        meaning="time of an update that the device shares: of the host's part, relative to its usual time,"
-        " and of the device's part, relative to half of what the host would need for it",
+        meaning="time of an update that host and device share: the host's part relative to its usual"
+        " time, and the device's part relative to half of the time that the host would need",
         rests_on="prior: the device costs between nothing and as much as the host",
     ),
     "checkpoint_copies": FactorKind(

@@ -105,7 +105,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"micro_batches of {len(_divided(c))} groups",
         allowed="micro_batches only if each replica runs on one group",
         because="the stages of a replica run the same micro-batches",
-        fix="remove micro_batches of the groups, or choose a rank order in which replicas come last",
+        fix="remove micro_batches of the groups, or choose a rank order that ends with dp",
     ),
     Rule(
         field="cluster.groups",

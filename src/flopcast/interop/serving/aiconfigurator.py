@@ -249,7 +249,7 @@ class _Experiment:
         if given is None:
             return usual
         if str(given) not in known:
-            because = "flopcast has no model of others"
+            because = "flopcast does not support other values"
             fix = f"set {path[-1]} to {next(iter(known))}"
             self._fault(path, given, f"one of {', '.join(known)}", because, fix)
             return usual
