@@ -74,8 +74,7 @@ class Plan(StrictModel):
         Number of neighbouring data-parallel ranks that shard what `zero` says (dp_shard); 0 is all of them.
         Fewer than all is HSDP: sharded inside a group, replicated across groups.
     shards : tuple of ShardGroup
-        Groups of ranks for single kinds of state, and formats of their messages:
-        "parameters:2:int8,gradients:8" (shards.py).
+        Groups of ranks by kind of state, formats of messages: "parameters:2:int8,gradients:8" (shards.py).
     micro_batch : int
         Sequences of one forward pass of one pipeline (mbs).
     global_batch : int
