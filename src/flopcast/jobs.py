@@ -62,8 +62,7 @@ def job(
     plan : such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, one is chosen as by `flopcast predict`
     stack, offload : name (default: mostly megatron-core); states outside the devices, "optimizer=host"
     batch, inference : samples of a step; whether it is a forward pass alone
-    size : sizes that an exported graph (.onnx, .pt2) leaves open, by name
-    seq : tokens of a sequence; the default is the model's training length
+    seq, size : tokens of a sequence, by default as in training; open sizes of a graph (.onnx, .pt2) by name
     lora, qlora : rank of adapters, which alone are trained, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
     site, price : path of measured speeds; price of a device, "2.10 USD/h", or a name of the catalogue
@@ -73,10 +72,8 @@ def job(
 
     Raises
     ------
-    SpecError
-        Every error in the file and the parameters.
-    InfeasibleError
-        No plan was given, and none fits.
+    SpecError, InfeasibleError
+        Every error in the file and the parameters; or no plan was given, and none fits.
 
     Examples
     --------
@@ -84,21 +81,12 @@ def job(
     >>> asked.cluster.num_devices, asked.plan.tensor_parallel, asked.assumptions
     (64, 2, ('cluster dgx-h100', 'stack megatron-core', 'sequence_length 8192'))
     """
-    return _resolved(_request(**dict(locals())))
-
-
-def _request(
-    file: str | Path | None,
-    model: Part | Path | None,
-    site: str | Path | None,
-    changes: Sequence[str],
-    **given: Any,  # noqa: ANN401
-) -> JobRequest:
-    """Return the request of the arguments of `job`, by their names."""
-    named = given | {name: _words(given[name]) for name in ("size", "arg", "env")}
-    named |= {"model": str(model) if isinstance(model, Path) else model}
-    named |= {"site": None if site is None else Path(site), "changes": tuple(changes)}
-    return JobRequest(files=() if file is None else (str(file),), **named)
+    return _resolved(JobRequest(
+        **_common(file, model, site, changes), cluster=cluster, gpus=gpus, plan=plan, stack=stack,
+        offload=offload, batch=batch, inference=inference, seq=seq, lora=lora, qlora=qlora, tokens=tokens,
+        samples=samples, epochs=epochs, checkpoint=checkpoint, slow=slow, price=price, kind=kind,
+        size=_words(size), arg=_words(arg), env=_words(env),
+    ))  # fmt: skip
 
 
 def serving_job(
@@ -139,10 +127,10 @@ def serving_job(
     """
     from flopcast.requests.serving_request import resolve_serving
 
-    named: dict[str, Any] = {"cluster": cluster, "gpus": gpus, "plan": plan, "engine": engine, "slo": slo}
-    named |= {"model": str(model) if isinstance(model, Path) else model, "price": price}
-    named |= {"site": None if site is None else Path(site), "traffic": traffic}
-    request = JobRequest(files=() if file is None else (str(file),), changes=tuple(changes), **named)
+    request = JobRequest(
+        **_common(file, model, site, changes), cluster=cluster, gpus=gpus, plan=plan, engine=engine,
+        traffic=traffic, slo=slo, price=price,
+    )  # fmt: skip
     try:
         return resolve_serving(request)
     except SpecError as error:
@@ -155,6 +143,18 @@ def _resolved(request: JobRequest) -> Job:
         return resolve(request)
     except SpecError as error:
         raise SpecError(map(without_options, error.problems)) from None
+
+
+def _common(
+    file: str | Path | None, model: Part | Path | None, site: str | Path | None, changes: Sequence[str]
+) -> dict[str, Any]:
+    """Return the fields of a request that have another type than the arguments of both kinds of jobs."""
+    return {
+        "files": () if file is None else (str(file),),
+        "model": str(model) if isinstance(model, Path) else model,
+        "site": None if site is None else Path(site),
+        "changes": tuple(changes),
+    }
 
 
 def _words(values: Mapping[str, str] | Mapping[str, int] | None) -> tuple[str, ...]:

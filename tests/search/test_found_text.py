@@ -12,7 +12,7 @@ from flopcast.economics.amount import Amount
 from flopcast.errors import Problem
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.search_json import as_json, as_rows
-from flopcast.render.search_table import VARIANTS, rows_of, shared_words, variants_of
+from flopcast.render.search_table import VARIANTS, variants_of
 from flopcast.render.search_text import NEAREST, as_text
 from flopcast.report.metrics import measure
 from flopcast.search.objectives import run_of
@@ -186,13 +186,6 @@ def test_the_cluster_is_a_column_where_there_are_several():
 
     assert "dgx-a100 × 16" in rows(as_text(found(*plans, question=two)))[0]
     assert "dgx-a100 ×" not in rows(as_text(found(*PLANS)))[0]
-
-
-def test_a_plan_without_words_of_its_own_has_a_dash():
-    again = found(played(10.0, COMMON), played(11.0, COMMON, recompute="full"))
-    shared = shared_words(again.plans)
-
-    assert [row[1] for row in rows_of(again, again.plans, shared)] == ["plan", "–", "recompute=full"]
 
 
 def doubtful(step_s, share, **plan):

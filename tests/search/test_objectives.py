@@ -140,7 +140,7 @@ def test_the_table_has_the_time_and_cost_of_the_run_that_limits_are_about():
 
     result = find(limited, lambda _: BOOK)
 
-    head, *rows = rows_of(result, result.plans, ())
+    head, *rows = rows_of(result, result.plans)
     for row, one in zip(rows, result.plans, strict=True):
         cells = dict(zip(head, row, strict=True))
         run = phase_of("run", TOKENS, one.played.cost, one.played.job.cluster)
@@ -156,7 +156,7 @@ def test_no_column_of_the_run_stands_twice(named):
 
     found = find(asked, lambda _: BOOK)
 
-    head, *_ = rows_of(found, found.plans, ())
+    head, *_ = rows_of(found, found.plans)
     assert (head.count("time of the run"), head.count("cost of the run")) == (1, 1)
     assert not any(line.startswith("limits") for line in question_lines(found))
 
@@ -168,7 +168,7 @@ def test_a_run_of_unknown_length_or_price_has_no_column():
         for job, tokens in ((unpriced, TOKENS), (JOB, 0.0))
     )
 
-    heads = [rows_of(one, one.plans, ())[0] for one in (without_price, without_tokens)]
+    heads = [rows_of(one, one.plans)[0] for one in (without_price, without_tokens)]
 
     assert [head.count("time of the run") for head in heads] == [1, 0]
     assert [head.count("cost of the run") for head in heads] == [0, 0]

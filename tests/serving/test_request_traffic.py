@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flopcast.errors import InternalError, SpecError
 from flopcast.library.traffic_text import slo_of, traffic_of
 from flopcast.serving.arrivals import draw, requests_of
-from flopcast.serving.requests import Requests, context_problems, share_of
+from flopcast.serving.requests import Requests, share_of
 from flopcast.spec.lengths import Lengths, lengths
 from flopcast.spec.traffic import Slo, Traffic
 
@@ -252,17 +252,6 @@ def test_the_schema_has_a_text_for_every_field_and_the_forms_of_lengths():
     forms = [form.get("type") for form in schema["prompt"]["anyOf"]]
     assert forms == ["integer", "string", "array", "null"]
     assert all(field["description"] for field in Slo.model_json_schema()["properties"].values())
-
-
-def test_requests_beyond_the_context_of_the_model_are_named():
-    turns = requests_of(traffic_of("rate=4/s prompt=100 output=50 turns=3 requests=6"))
-
-    (problem,) = context_problems(turns, 400)
-
-    assert problem.value == 450
-    assert "2 of 6 requests" in problem.because
-    assert "fewer turns" in problem.fix
-    assert context_problems(turns, 450) == []
 
 
 def test_a_share_of_requests_has_whole_conversations_with_their_segments():

@@ -3,8 +3,9 @@
 import pytest
 from all_cases import all_cases
 from job_cases import job_text, read_job, told
+from pydantic import TypeAdapter
 
-from flopcast.spec.checkpoints import Checkpoint, checkpoint_of
+from flopcast.spec.checkpoints import Checkpoint, CheckpointField
 
 STORE = "{capacity_bytes: 1 PB, read_bytes_per_s: 1 TB/s, write_bytes_per_s: 1 TB/s}"
 CLUSTER = f'cluster: {{base: "dgx-a100:1", object_store: {STORE}}}'
@@ -24,7 +25,7 @@ def job_with(checkpoint, **parts):
     ],
 )
 def test_the_short_form_reads_back(stated):
-    assert checkpoint_of(stated.text()) == stated
+    assert TypeAdapter(CheckpointField).validate_python(stated.text()) == stated
 
 
 def test_a_short_form_a_mapping_and_a_change_say_the_same():

@@ -18,7 +18,6 @@ from flopcast.search.rank import Ranked
 from flopcast.spec.job import Job
 from flopcast.units import show, show_memory
 
-NOTHING_ELSE = "–"  # of a plan whose words all others have too
 Group = Sequence[Ranked]  # a plan and its variants
 VARIANTS = 3  # of a plan that are shown; JSON and CSV have all
 INTERVAL, MEMORY = "90 %", "expected memory"  # names of columns
@@ -37,29 +36,26 @@ def name_of(job: Job, question: Question) -> str:
     return name
 
 
-def rows_of(
-    result: SearchResult, plans: Sequence[Ranked], shared: Sequence[str], *, front: bool = False
-) -> list[list[str]]:
+def rows_of(result: SearchResult, plans: Sequence[Ranked], *, front: bool = False) -> list[list[str]]:
     """Return the names of columns, then one row per plan.
 
     A plan has the objectives that are named, all of them on a `front`, the first with its interval, the
     ratio to the best with its, and memory if it is no objective: the expected need as `predict` has it or,
-    under a headroom, what is in use on the device. `shared` are words of a plan that are left out, because
-    all plans have them (`shared_words`). If the tokens of the run are known, a plan has the time of the run
-    and, if a device has a price, its cost.
+    under a headroom, what is in use on the device. If the tokens of the run are known, a plan has the time
+    of the run and, if a device has a price, its cost.
     """
     headroom = result.question.space.headroom_fraction
     objectives = result.question.asked if front else result.question.named
     of_memory = OBJECTIVES["memory"] in objectives
     several = len({name_of(one.played.job, result.question) for one in result.plans}) > 1
-    head = ["", "plan", *(["cluster"] if several else [])]
+    head = ["", *(["cluster"] if several else [])]
     first, *others = [objective_name(one) for one in objectives]
     of_run = _of_run(result.question, objectives)
     head += [first, INTERVAL, *others, *of_run, BEHIND, INTERVAL]
     head += [] if of_memory else [memory_heading(result.question)]
     rows = [head]
     for number, one in enumerate(plans, 1):
-        row = [f"{number}{' =' if one.equal else ''}", _without(shared, one)]
+        row = [f"{number}{' =' if one.equal else ''}"]
         row += [name_of(one.played.job, result.question)] if several else []
         first, *others = values_of(result, one)[: len(objectives)]
         low, high = sorted(objectives[0].shown(bound) for bound in one.losses[0].bounds)
@@ -166,17 +162,6 @@ def _memory(one: Ranked, *, in_use: bool) -> str:
     played = one.played
     size = show_memory(played.device_used_bytes if in_use else played.expected_bytes)
     return size if played.verdict == "fits" else f"{size} {played.verdict}"
-
-
-def shared_words(plans: Sequence[Ranked]) -> list[str]:
-    """Return the fields that all of the plans share; they are printed once."""
-    first, *others = [one.played.plan.short().split() for one in plans]
-    return [word for word in first if all(word in words for words in others)] if others else []
-
-
-def _without(shared: Sequence[str], one: Ranked) -> str:
-    words = one.played.plan.short().split()
-    return " ".join(word for word in words if word not in shared) or NOTHING_ELSE
 
 
 def values_of(result: SearchResult, one: Ranked) -> list[str]:

@@ -139,15 +139,13 @@ def _not_tried(job: Job, question: Question) -> str:
 def _table(result: SearchResult, groups: Sequence[Group], *, front: bool = False) -> list[str]:
     """Return for each group the row of its first plan, then this plan, its rate and MFU, and variants."""
     firsts = [first for first, *_ in groups]
-    (number, _, *titles), *rows = rows_of(result, firsts, (), front=front)
-    heading = [number, *titles]
-    cells = [[row[0], *row[2:]] for row in rows]
+    heading, *cells = rows_of(result, firsts, front=front)
     marked = [_marked(row, heading, one) for row, one in zip(cells, firsts, strict=True)]
     if not front:
         marked[0] = [answer(marked[0][0]), answer(marked[0][1]), *marked[0][2:]]
-    signs = "<" + "".join("<" if title == "cluster" else ">" for title in titles)
+    signs = "<" + "".join("<" if title == "cluster" else ">" for title in heading[1:])
     lines = aligned_below(heading, marked, signs)
-    told, lines = lines[: -len(rows)], lines[-len(rows) :]
+    told, lines = lines[: -len(cells)], lines[-len(cells) :]
     for line, group in zip(lines, groups, strict=True):
         told += [line, *_below(group, result, is_answer=not front and group[0] is result.plans[0])]
     return told

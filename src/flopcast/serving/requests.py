@@ -194,22 +194,3 @@ def limit_problems(limits: Limits, requests: Requests) -> list[Problem]:
         fix = f"set max_tokens to {prompt}, or chunked_prefill to true"
         problems.append(Problem("max_tokens", limits.max_tokens, f"at least {prompt}", because, fix))
     return problems
-
-
-def context_problems(requests: Requests, longest_tokens: int) -> list[Problem]:
-    """Return the problem of requests that exceed the context of the model; empty if none does.
-
-    Parameters
-    ----------
-    requests : Requests
-    longest_tokens : int
-        The context of the model, for prompt and output together.
-    """
-    context = requests.prompt_tokens + requests.output_tokens
-    over = int((context > longest_tokens).sum())
-    if not over:
-        return []
-    because = f"the context of the model ends there, and {over} of {requests.size} requests are longer"
-    fix = "give shorter prompts and outputs" + (", or fewer turns" if (requests.after >= 0).any() else "")
-    allowed = f"at most {longest_tokens} tokens of prompt and output"
-    return [Problem("traffic length", int(context.max()), allowed, because, fix)]

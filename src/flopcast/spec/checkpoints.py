@@ -192,19 +192,3 @@ def _or_text(schema: dict[str, Any]) -> None:
 
 
 CheckpointField = Annotated[Checkpoint | None, BeforeValidator(_of_text), Field(json_schema_extra=_or_text)]
-
-
-def checkpoint_of(given: str | Mapping[str, object]) -> Checkpoint:
-    """Return the checkpoint of a short form or of a mapping.
-
-    Raises
-    ------
-    ValueError
-        What is given is no checkpoint.
-
-    Examples
-    --------
-    >>> checkpoint_of("lazy nvme every=10min").every_s
-    600.0
-    """
-    return Checkpoint.model_validate(_of_text(given))

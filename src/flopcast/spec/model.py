@@ -161,9 +161,14 @@ class Model(StrictModel):
         return self
 
     @property
+    def has_experts(self) -> bool:
+        """Return whether any block routes its tokens."""
+        return any(block.feed_forward.kind == "experts" for block in self.blocks)
+
+    @property
     def family(self) -> str:
         """Return "experts" if any block routes its tokens, else "dense"."""
-        return "experts" if any(block.feed_forward.kind == "experts" for block in self.blocks) else "dense"
+        return "experts" if self.has_experts else "dense"
 
     @property
     def num_blocks(self) -> int:

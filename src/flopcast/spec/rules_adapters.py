@@ -6,7 +6,6 @@ is (checks.py). A model without adapters breaks none of these.
 """
 
 from flopcast.layers.adapters import linears
-from flopcast.layers.experts import Experts
 from flopcast.spec.checks import Case, Rule
 
 
@@ -25,10 +24,6 @@ def stores_fewer_bits(case: Case) -> bool:
     return case.model.adapters is not None and case.model.adapters.base_dtype != "model"
 
 
-def _has_experts(case: Case) -> bool:
-    return any(isinstance(block.feed_forward, Experts) for block in case.model.blocks)
-
-
 RULES: tuple[Rule, ...] = (
     Rule(
         field="model.adapters.targets",
@@ -40,7 +35,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="model.adapters.base_dtype",
-        holds=lambda c: not (stores_fewer_bits(c) and _has_experts(c)),
+        holds=lambda c: not (stores_fewer_bits(c) and c.model.has_experts),
         value=lambda c: c.model.adapters.base_dtype if c.model.adapters else "",
         allowed="model, where blocks have experts",
         because="experts that are stored in 4 bits are not supported yet",

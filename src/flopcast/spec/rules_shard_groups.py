@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from flopcast.layers.experts import Experts
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed
 from flopcast.spec.shard_groups import ranks_of
@@ -92,10 +91,6 @@ def _placed(case: Case) -> bool:
     return any(one.kind != "activations" for one in case.structure.offload)
 
 
-def _has_experts(case: Case) -> bool:
-    return any(isinstance(block.feed_forward, Experts) for block in case.model.blocks)
-
-
 def _levels(case: Case) -> str:
     """Return what a stack has, or that others have more."""
     listed = ", ".join(case.stack.sharding.levels) or "none (other stacks have some: deepspeed-zero)"
@@ -150,7 +145,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.shards",
-        holds=lambda c: not _named(c) or not _has_experts(c),
+        holds=lambda c: not _named(c) or not c.model.has_experts,
         value=_word,
         allowed="none for models with experts",
         because="groups of experts for single kinds of state are not supported yet",

@@ -8,7 +8,6 @@ Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py
 
 import numpy as np
 
-from flopcast.layers.experts import Experts
 from flopcast.operators.memory_bound import KINDS
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
@@ -37,7 +36,7 @@ def _whole_stages(case: Case) -> list[int]:
 def _whole_expert_shards(case: Case) -> np.ndarray:
     """Return whether the ranks of each shard group hold experts equally often; True for dense models."""
     plans = case.plans
-    if _zero(case) == 0 or not any(isinstance(b.feed_forward, Experts) for b in case.model.blocks):
+    if _zero(case) == 0 or not case.model.has_experts:
         return np.ones(plans.data_shard.shape, dtype=bool)
     whole = plans.expert_replicas % plans.shard_groups == 0
     uneven = plans.replicas % plans.state_shards != 0  # another rule says so

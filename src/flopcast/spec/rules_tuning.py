@@ -8,7 +8,6 @@ Elsewhere: what they cost (workload/companions.py), adapters (rules_adapters.py)
 import numpy as np
 
 from flopcast.layers.attention import Attention
-from flopcast.layers.experts import Experts
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.model import Model
 
@@ -33,7 +32,7 @@ def _heads(case: Case) -> int:
 
 def _spread_experts(case: Case) -> np.ndarray:
     """Return plans that spread experts, if the teacher has any, (plans, 1)."""
-    routed = any(isinstance(block.feed_forward, Experts) for one in _models(case) for block in one.blocks)
+    routed = any(one.has_experts for one in _models(case))
     return np.asarray((case.plans.expert_parallel > 1) & routed)
 
 

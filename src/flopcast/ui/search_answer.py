@@ -155,17 +155,17 @@ def _plans(
 ) -> str:
     """Return plans as a table; each links to its prediction, explains its rank and names its variants."""
     firsts = [first for first, *_ in groups]
-    head, *rows = rows_of(result, firsts, (), front=front)
+    head, *rows = rows_of(result, firsts, front=front)
     shown = result.question.asked if front else result.question.named
     of_rate = [MFU] if OBJECTIVES["tokens_per_s"] in shown else [RATE, MFU]
-    headings = ["rank", *head[2:], *of_rate]
+    headings = ["rank", *head[1:], *of_rate]
     bodies = []
     for row, group in zip(rows, groups, strict=True):
         rates = dict(zip((RATE, MFU), rate_and_mfu(group[0].played), strict=True))
         mark = mark_of(group[0], result)
         below = f"<strong>{capital(mark)}.</strong> " if mark else ""
         below += _link(group[0], address) + _why(group, result)
-        bodies.append(_body(headings, [row[0], *row[2:], *(rates[name] for name in of_rate)], below))
+        bodies.append(_body(headings, [*row, *(rates[name] for name in of_rate)], below))
     return _table(caption, headings, bodies)
 
 

@@ -9,7 +9,6 @@ activations, later releases recompute them.
 """
 
 from flopcast.interop.exports.megatron_model import Flags, word_of
-from flopcast.interop.exports.same_job import has_experts
 from flopcast.interop.megatron import offload
 from flopcast.interop.megatron.optimizer import PRECISION_AWARE
 from flopcast.interop.megatron.plan import EXCHANGE, EXCHANGES, METHODS, MODULES, MODULES_FLAG, SHARDING
@@ -76,7 +75,7 @@ def _context(plan: Plan) -> Flags:
 
 
 def _expert_degrees(job: Job) -> Flags:
-    if not has_experts(job.model):
+    if not job.model.has_experts:
         return []
     plan = job.plan
     cut = f"--expert-tensor-parallel-size {plan.expert_tensor_parallel}"

@@ -215,7 +215,7 @@ def canonical_plan(job: Job, rule: str) -> dict[str, Any]:
     for name in ("context_exchange", "context_order"):
         data[name] = data[name] if shared else None
     data["sequence_parallel"] = plan.sequence_parallel and plan.tensor_parallel > 1
-    if not has_experts(job.model):
+    if not job.model.has_experts:
         data["expert_tensor_parallel"] = data["expert_parallel"] = None
     whole = plan.zero == 0 or plan.data_shard == plan.data_parallel
     data["data_shard"] = 0 if whole else plan.data_shard
@@ -266,14 +266,9 @@ def canonical_stack(job: Job) -> dict[str, Any]:
     """Return the settings of a stack that affect this job, without its name."""
     naming = {"name", "era", "source"}
     narrow = job.plan.precision in RECIPES
-    idle = {"experts": has_experts(job.model), "narrow": narrow, "offload": bool(job.plan.offload)}
+    idle = {"experts": job.model.has_experts, "narrow": narrow, "offload": bool(job.plan.offload)}
     data = job.stack.model_dump(exclude=naming | {name for name, used in idle.items() if not used})
     return data
-
-
-def has_experts(model: Model) -> bool:
-    """Return whether any block routes its tokens."""
-    return any(block.feed_forward.kind == "experts" for block in model.blocks)
 
 
 Reader = Callable[[bytes, int], Document]

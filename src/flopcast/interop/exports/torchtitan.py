@@ -18,7 +18,7 @@ from flopcast.interop.configs.model_names import FLAVOURS
 from flopcast.interop.configs.placements import SHARDED_STATES
 from flopcast.interop.configs.torchtitan import RECIPES, ROTATIONS
 from flopcast.interop.exports.megatron_model import word_of
-from flopcast.interop.exports.same_job import canonical_model, checked, has_experts
+from flopcast.interop.exports.same_job import canonical_model, checked
 from flopcast.library import catalog
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -144,7 +144,7 @@ def _parallelism(job: Job) -> dict[str, object]:
             settings["context_parallel_rotate_method"] = word_of(ROTATIONS, plan.context_exchange)
         if plan.context_order == "contiguous":
             settings["context_parallel_load_balancer"] = "none"
-    if has_experts(job.model):
+    if job.model.has_experts:
         settings["expert_parallel_degree"] = plan.expert_parallel
         settings["expert_tensor_parallel_degree"] = plan.expert_tensor_parallel
     if plan.pipeline_parallel > 1:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 
 from flopcast.interop.serving.settings import LaunchReader
-from flopcast.layers.experts import Experts
 from flopcast.library import catalog
 from flopcast.library.published_formats import published_formats
 
@@ -73,9 +72,7 @@ def _entry(name: str) -> str | None:
 
 def has_experts(entry: str | None) -> bool | None:
     """Return whether a model of the catalogue has routed experts; None for a model that is not there."""
-    if entry is None:
-        return None
-    return any(isinstance(block.feed_forward, Experts) for block in catalog.model(entry).blocks)
+    return None if entry is None else catalog.model(entry).has_experts
 
 
 def read_weights(

@@ -157,10 +157,7 @@ def with_ratio(suspect: Suspect, ratio: PassRatio | None) -> Suspect:
     """Return a suspect with what the ratio of the passes says for it or against it."""
     if ratio is None or suspect.name not in BEARS_ON:
         return suspect
-    if (
-        suspect.name == OF_RECOMPUTE_SETTING
-        and math.log(ratio.predicted_ratio / ratio.without_ratio) < LEAST_OFF
-    ):
+    if suspect.name == OF_RECOMPUTE_SETTING and ratio.of_recompute < LEAST_OFF:
         return suspect  # the ratio hardly depends on what is recomputed
     agrees = ratio.off(ratio.predicted_ratio) < LEAST_OFF
     pro, text = BEARS_ON[suspect.name][agrees]

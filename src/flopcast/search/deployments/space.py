@@ -13,7 +13,6 @@ from typing import Annotated
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
-from flopcast.layers.experts import Experts
 from flopcast.search.space import Numbers
 from flopcast.spec.deployment import CacheFormat, Deployment, ExpertMessages, Latents, Pool, Residual
 from flopcast.spec.published_formats import WeightFormat
@@ -147,17 +146,16 @@ def deployments_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployme
 def _degrees(job: ServingJob, space: DeploymentSpace) -> Iterator[tuple[int, int, int, int]]:
     """Yield the degrees of one instance: tensor, data, expert and pipeline parallelism."""
     devices = job.cluster.num_devices
-    routed = any(isinstance(block.feed_forward, Experts) for block in job.model.blocks)
     heads = [block.mixer.heads for block in job.model.blocks]
     most = min(job.cluster.scale_up_devices, devices)
     tensors = [degree for degree in _doubled(most) if all(count % degree == 0 for count in heads)]
     stages = _doubled(devices // most) if devices > most else (1,)
     for tensor, stage in product(space.tensor_parallel or tensors, space.pipeline_parallel or stages):
         ranks = devices // stage
-        groups = _doubled(min(ranks // tensor, MOST_GROUPS)) if routed else (1,)
+        groups = _doubled(min(ranks // tensor, MOST_GROUPS)) if job.model.has_experts else (1,)
         for group in space.data_parallel or groups:
             together = tensor * group
-            spread = (1, together) if routed and together > 1 else (1,)
+            spread = (1, together) if job.model.has_experts and together > 1 else (1,)
             for experts in space.expert_parallel or spread:
                 if together <= ranks:
                     yield tensor, group, experts, stage
