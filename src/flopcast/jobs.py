@@ -77,15 +77,13 @@ def job(
 
     Examples
     --------
-    >>> asked = job("llama-3-8b", gpus=64, plan="dp=32 tp=2 gbs=512 sp zero=1")
-    >>> asked.cluster.num_devices, asked.plan.tensor_parallel, asked.assumptions
-    (64, 2, ('cluster dgx-h100', 'stack megatron-core', 'sequence_length 8192'))
+    >>> job("llama-3-8b", gpus=64, plan="dp=32 tp=2 gbs=512 sp zero=1").assumptions
+    ('cluster dgx-h100', 'stack megatron-core', 'sequence_length 8192')
     """
     return _resolved(JobRequest(
-        **_common(file, model, site, changes), cluster=cluster, gpus=gpus, plan=plan, stack=stack,
-        offload=offload, batch=batch, inference=inference, seq=seq, lora=lora, qlora=qlora, tokens=tokens,
-        samples=samples, epochs=epochs, checkpoint=checkpoint, slow=slow, price=price, kind=kind,
-        size=_words(size), arg=_words(arg), env=_words(env),
+        **_common(file, model, site, changes, size, arg, env), inference=inference, checkpoint=checkpoint,
+        cluster=cluster, gpus=gpus, offload=offload, batch=batch, tokens=tokens, epochs=epochs, price=price,
+        plan=plan, stack=stack, seq=seq, lora=lora, qlora=qlora, samples=samples, slow=slow, kind=kind,
     ))  # fmt: skip
 
 
@@ -146,19 +144,20 @@ def _resolved(request: JobRequest) -> Job:
 
 
 def _common(
-    file: str | Path | None, model: Part | Path | None, site: str | Path | None, changes: Sequence[str]
+    file: str | Path | None,
+    model: Part | Path | None,
+    site: str | Path | None,
+    changes: Sequence[str],
+    *words: Mapping[str, str] | Mapping[str, int] | None,
 ) -> dict[str, Any]:
-    """Return the fields of a request that have another type than the arguments of both kinds of jobs."""
+    """Return the fields of a request that have other types than the arguments; `words`: size, arg, env."""
+    texts = (tuple(f"{name}={value}" for name, value in (each or {}).items()) for each in words)
     return {
         "files": () if file is None else (str(file),),
         "model": str(model) if isinstance(model, Path) else model,
         "site": None if site is None else Path(site),
         "changes": tuple(changes),
-    }
-
-
-def _words(values: Mapping[str, str] | Mapping[str, int] | None) -> tuple[str, ...]:
-    return tuple(f"{name}={value}" for name, value in (values or {}).items())
+    } | dict(zip(("size", "arg", "env"), texts, strict=False))
 
 
 def load_job(path: str | Path) -> Job:
