@@ -1,7 +1,7 @@
 """A whole training run: phases of tokens, each with its own step, and the time that failures take.
 
 Answers: after how many days is a run done, how much of the time counts, what does it cost and draw?
-Elsewhere: one step (step.py), lost time (failures.py), text and JSON (run_report.py).
+Elsewhere: one step (step.py), lost time (failures.py), text and JSON (render/training_run.py).
 
 A phase trains a number of tokens with one batch and one sequence length. A growing batch, or a stage with
 long contexts, is a sequence of phases, and so are other numbers of data-parallel ranks during an elastic

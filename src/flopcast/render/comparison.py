@@ -34,7 +34,14 @@ def as_text(compared: ReportComparison, names: tuple[str, str]) -> str:
 
 
 def marked_text(compared: ReportComparison, names: tuple[str, str]) -> str:
-    """Return the same text with marks for a terminal (terminal.py)."""
+    """Return the same text as `as_text` with marks for a terminal (terminal.py).
+
+    Parameters
+    ----------
+    compared : ReportComparison
+    names : tuple of str
+        What the user calls both jobs, such as the paths of their files.
+    """
     first, second = compared.first, compared.second
     who = [
         f"{label}  {name}: {report.job.plan.short()} {report.job.batch_text}"
@@ -218,7 +225,11 @@ def _difference_of_costs(compared: ReportComparison) -> list[str]:
 
 
 def as_json(compared: ReportComparison) -> dict[str, object]:
-    """Return the comparison as JSON data: both reports, and the ratios with their 90 % intervals."""
+    """Return the comparison as JSON data: both reports, and the ratios with their 90 % intervals.
+
+    Ratios are second over first, per token: below 1 the second job is faster, cheaper or needs less energy.
+    `settled` says whether the interval excludes 1. Ratios that one of the reports lacks are null.
+    """
     return {
         "format_version": FORMAT_VERSION,
         "first": report_as_json(compared.first),

@@ -47,7 +47,20 @@ no constants."""
 
 
 def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[PrintedTable]:
-    """Yield the tables of one way of judging: one per kind of decision, then the wrong recommendations."""
+    """Yield the tables of one way of judging.
+
+    Parameters
+    ----------
+    way : Constants
+        With which constants the runs were predicted; it gives the title.
+    sweeps : sequence of Sweep
+
+    Yields
+    ------
+    PrintedTable
+        The title, a table for each kind of decision with one row for each source, sweeps of plans one by
+        one, and the recommendations that turned out wrong.
+    """
     title, caption = JUDGED[way].split(": ", 1)
     yield PrintedTable(title=title, caption=capital(caption), first="", headings=(), lines=())
     groups = by_source(sweeps)

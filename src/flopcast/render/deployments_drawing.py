@@ -16,7 +16,11 @@ LEGEND = (
 
 
 def drawing_of(result: DeploymentResult) -> FrontDrawing:
-    """Return the first two objectives against each other, of all deployments that keep up."""
+    """Return the first two objectives against each other, of all deployments that keep up.
+
+    The recommended deployment, the front, and deployments tied with the first have marks of their own and
+    the interval of their first objective. A line joins the front if there are just two objectives.
+    """
     first, second, *_ = result.question.asked
 
     def mark(each: RankedDeployment) -> FrontMark:

@@ -14,7 +14,16 @@ FORMAT_VERSION = 1
 
 
 def as_json(result: DeploymentResult, top: int, seconds: Number) -> dict[str, object]:
-    """Return the answer as JSON data; `top` limits the deployments, the front is complete."""
+    """Return the answer as JSON data.
+
+    Parameters
+    ----------
+    result : DeploymentResult
+    top : int
+        Most deployments to list; the front ("pareto") is always complete.
+    seconds : Number
+        How long the search took.
+    """
     question = result.question
     return {
         "format_version": FORMAT_VERSION,
@@ -48,7 +57,11 @@ def as_json(result: DeploymentResult, top: int, seconds: Number) -> dict[str, ob
 
 
 def deployment_as_json(each: RankedDeployment, result: DeploymentResult) -> dict[str, object]:
-    """Return one deployment with its objectives, each with its interval."""
+    """Return one deployment with its objectives, each with its interval.
+
+    Objectives that need a price are left out if no cluster of the question has one. Latencies are those of
+    all metrics and statistics, in seconds.
+    """
     report, job = each.report, each.report.job
     objectives = [
         one for one in SERVING_OBJECTIVES.values() if result.question.priced or not one.needs_price
@@ -71,7 +84,11 @@ def deployment_as_json(each: RankedDeployment, result: DeploymentResult) -> dict
 
 
 def as_rows(result: DeploymentResult) -> list[dict[str, object]]:
-    """Return a flat row for each simulated deployment, for CSV and Parquet."""
+    """Return a flat row for each simulated deployment, for CSV and Parquet.
+
+    An objective becomes three columns: its value, and the ends of its interval with the suffixes `_low` and
+    `_high`. A latency becomes one column for each metric and statistic, such as `ttft_p99_s`.
+    """
     rows = []
     for each in (*result.deployments, *result.nearest):
         data = deployment_as_json(each, result)

@@ -128,7 +128,12 @@ def _table(result: DeploymentResult, groups: Sequence[DeploymentGroup]) -> list[
 def rows_of(
     result: DeploymentResult, found: Sequence[RankedDeployment]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the names of columns, and a row of cells for each deployment."""
+    """Return the names of columns, and a row of cells for each deployment.
+
+    Columns for cluster and engine exist only if the question names several. The first objective has its
+    interval; the others are values. Latencies are the statistics of the limits, or p99 without limits, and
+    a rate per device is added unless it is an objective. "=" after a number marks a tie with the first.
+    """
     jobs = result.question.jobs
     several_clusters = len({job.cluster.name for job in jobs}) > 1
     several_engines = len({job.engine.name for job in jobs}) > 1
@@ -200,7 +205,10 @@ def why_none(result: DeploymentResult, job: ServingJob) -> str:
 
 
 def shortfall(each: RankedDeployment) -> str:
-    """Return what keeps a deployment from being an answer."""
+    """Return what keeps a deployment from being an answer, as the end of a sentence.
+
+    That is the load that it can serve if the traffic exceeds it, or else each latency above its limit.
+    """
     report = each.report
     if report.saturation_per_s is not None:
         return f"serves at most {report.saturation_per_s:.3g} requests/s"

@@ -85,7 +85,11 @@ def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
 
 
 def contradictions(found: SlowStep) -> tuple[str, ...]:
-    """Return a heading and a line for each contradiction between log and job; empty if there is none."""
+    """Return a heading and a line for each contradiction between log and job; empty if there is none.
+
+    The heading says which job the suspects below it are computed for: the job with the values of the log,
+    if that job is possible, and otherwise the job as it was given.
+    """
     if not found.contradictions:
         return ()
     then = (

@@ -16,7 +16,11 @@ WHERE = {False: "all states on the devices", True: "states outside the devices"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LargestOn:
-    """The largest models of one cluster, size and stack, without and with states outside the devices."""
+    """The largest models of one cluster, size and stack.
+
+    `found` has the model under False if all states are on the devices, and under True if states may also be
+    outside of them; None if no model of the shape fits.
+    """
 
     job: Job
     found: dict[bool, LargestModel | None]
@@ -42,7 +46,11 @@ def _line(model: LargestModel | None) -> str:
 
 
 def largest_json(answers: Sequence[LargestOn]) -> dict[str, object]:
-    """Return the answers as plain data, under "largest"."""
+    """Return the answers as plain data, under "largest".
+
+    There are two entries for each cluster: with and without offload. Fields of the model are null if none
+    fits.
+    """
     return {
         "largest": [
             {

@@ -38,7 +38,11 @@ def node_order_json(found: NodeOrder) -> dict[str, object]:
 
 
 def group_division_text(found: GroupDivision) -> str:
-    """Return the answer as text: the parts of each group, their step, and the step with equal parts."""
+    """Return the answer as text: the parts of each group, their step, and the step with equal parts.
+
+    The last line ("set") is the change that applies the answer to the job: the blocks of stages, or the
+    micro-batches of each group. Equal parts may not fit into memory, which the first line then says.
+    """
     job = found.job
     groups = zip(job.cluster.groups, found.parts, strict=True)
     words = found.what.replace("_", "-")

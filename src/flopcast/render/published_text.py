@@ -57,7 +57,14 @@ def _line(name: str, scores: dict[str, float]) -> str:
 
 
 def cells(scores: dict[str, float]) -> list[str]:
-    """Return the statistics of `of_rows` under `HEADINGS` as text."""
+    """Return the statistics of `of_rows` under `HEADINGS` as text.
+
+    Parameters
+    ----------
+    scores : dict
+        Ratios and counts by name. Statistics that need repeats, a baseline or memory are missing where rows
+        have none, and then become a dash.
+    """
     return [
         f"{scores['rows']:.0f}",
         f"{scores['fully_specified']:.0f}",

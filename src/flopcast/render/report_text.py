@@ -98,7 +98,11 @@ def _run(report: Report) -> list[str]:
 
 
 def run_lines(run: TrainingRun) -> list[str]:
-    """Return a line each for tokens, time, goodput, failures, cost and energy of a run, with intervals."""
+    """Return a line each for tokens, time, goodput, failures, cost and energy of a run, with intervals.
+
+    Fewer failures than `FEW` are shown as "under". Cost and energy say why they are unknown if a price or a
+    power is missing.
+    """
     share, low_share, high_share = run.goodput
     lost = run.phases[0].lost
     failures = f"under {FEW}" if run.num_failures < FEW else f"{run.num_failures:.3g}"
@@ -166,7 +170,11 @@ def _times(report: Report) -> list[str]:
 
 
 def straggler_lines(report: Report) -> list[str]:
-    """Return what slow devices, hosts and links cost; nothing if the job states none."""
+    """Return what slow devices, hosts and links cost; nothing if the job states none.
+
+    The first line has the cost of all of them together. The others have that of each slow part alone, whose
+    sum may be larger, since stages wait only for the slowest.
+    """
     found = report.stragglers
     if found is None:
         return []

@@ -18,7 +18,11 @@ LEGEND = (
 
 
 def drawing_of(result: SearchResult) -> FrontDrawing:
-    """Return the first two objectives against each other, of all plans that were simulated."""
+    """Return the first two objectives against each other, of all plans that were simulated.
+
+    The interval of a mark is that of its ratio to the best plan, applied to the best plan's value: what
+    both plans share does not blur their difference.
+    """
     first, second, *_ = result.question.asked
     on_front = set(result.on_front)
     best = min((one.losses[0].value for one in result.plans), default=0.0)

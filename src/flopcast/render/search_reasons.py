@@ -149,7 +149,11 @@ def gap_to_best(one: Ranked, first: Ranked, question: Question) -> str:
 
 
 def reason_no_plan(setting: Setting, result: SearchResult) -> str:
-    """Return why a cluster, size and stack has no plan in the answer."""
+    """Return why a cluster, size and stack has no plan in the answer.
+
+    In order: no plan keeps every rule (with the rules that the nearest one breaks), none is within memory
+    and limits (with what the nearest one needs), the search was interrupted, or the space is empty.
+    """
     if setting.rejected is not None:
         broken = broken_rules(setting.rejected.problems)
         return f"no plan satisfies every rule; {setting.rejected.plan.short()} breaks {broken}"

@@ -20,7 +20,11 @@ TIME, COST = (OBJECTIVES[name].label for name in ("time_to_train", "run_cost")) 
 
 
 def limits_lines(result: SearchResult) -> list[str]:
-    """Return a line with the deadline and the budget that were set; none if there are none."""
+    """Return a line with the deadline and the budget that were set; none if there are none.
+
+    It says whether every plan of the table keeps them with its whole interval or only in expectation, and
+    what is at risk for the first plan.
+    """
     limits = result.question.limits
     if not limits:
         return []

@@ -99,7 +99,12 @@ def warnings_of(result: SearchResult) -> list[str]:
 
 
 def answer_lines(result: SearchResult) -> list[str]:
-    """Return the recommended plan with its results, why it is not the best, and the next cluster."""
+    """Return the recommended plan with its results, why it is not the best, and the next cluster.
+
+    A plan that is not the best in the first objective is recommended because it is simpler or keeps its
+    limits more surely, while the difference lies within the intervals. With several settings a second line
+    has the best plan of the next setting.
+    """
     first, objective = result.plans[0], result.question.first
     where = name_of(first.played.job, result.question)
     text = f"{first.played.plan.short()} on {where}: {_results(result, first)}"
@@ -244,7 +249,11 @@ def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:
 
 
 def nearest(result: SearchResult) -> list[str]:
-    """Return better plans that break a limit; if no plan is feasible, the nearest ones."""
+    """Return better plans that break a limit; if no plan is feasible, the nearest ones.
+
+    If no plan keeps every rule, the line names the rules that the nearest plan breaks. An interrupted
+    search says how far it came instead.
+    """
     if result.partial and not result.plans:
         if not result.candidates:
             return ["the search was interrupted before any part of the space was searched"]

@@ -134,7 +134,11 @@ def _power(report: ServingReport) -> list[str]:
 
 
 def plan_text(job: ServingJob) -> str:
-    """Return the plan of a job as `--plan` takes it: degrees, weights, and what is not usual."""
+    """Return the plan of a job as `--plan` takes it: degrees, weights, and what is not usual.
+
+    Degrees of pools are written as "prefill.tp=4". A draft adds its name and the numbers of drafted and
+    accepted tokens. Values equal to the default of their field are left out.
+    """
     plan, fields = job.plan, type(job.plan).model_fields
     words = [] if plan.pools else _degrees(plan, job.replicas)
     for name, pool in zip(POOLS, plan.pools, strict=False):

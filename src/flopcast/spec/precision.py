@@ -47,7 +47,7 @@ class Recipe:
     both_layouts : bool
         Whether a tensor is cast along rows and along columns, because its blocks run along the sum.
         Elsewhere a second copy is a transpose, needed by engines that read one layout only.
-    narrow_updates : bool
+    low_precision_updates : bool
         Whether parameters that are kept narrow are also gathered so when other ranks have updated them:
         not those whose second layout needs the wide elements, which arrive in 16 bits and are cast then.
     source : str

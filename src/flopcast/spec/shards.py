@@ -3,7 +3,7 @@
 Answers: over how many ranks is each kind of state sharded, is there a second copy of parameters, in which
 number format do messages of it travel, and how is that written in one word?
 Elsewhere: which kinds ZeRO shards at all, and the group of those that are not named here (plan.py, `zero`
-and `data_shard`), what goes with a plan and a stack (rules_shards.py), the ranks and axes of a group
+and `data_shard`), what goes with a plan and a stack (rules_shard_groups.py), the ranks and axes of a group
 (shard_groups.py).
 """
 

@@ -199,9 +199,9 @@ def play(
     ----------
     task_s : (stages · tasks,)
         Duration of every task of the order, stage after stage.
-    hop_s : (1 + 2 · stages,)
-        Duration of hops by `transfer_index`; the first is 0. Of several kinds of micro-batches one such
-        array behind the other (`of_kinds`).
+    transfer_s : (1 + 2 · stages,)
+        Duration of transfers by `transfer_index`; the first is 0. Several kinds of micro-batches have one
+        such array behind the other (`of_kinds`).
     free_s : (stages,)
         When each stage is free to begin.
     not_before_s : (stages · tasks,)

@@ -1,7 +1,7 @@
 """Seconds of kernels before any factor scales them.
 
 Answers: how long does a kernel take by its curve, its clocks, and what nothing hides?
-Elsewhere: the curve (curve.py), the bound (roofline.py), factors (scaling.py, price.py).
+Elsewhere: the curve (curve.py), the bound (roofline.py), factors (kernel_factors.py, cost/price.py).
 
 Explanations show these times part by part (report/explain/kernels.py).
 """

@@ -166,7 +166,10 @@ def accumulates_in_fp32(reader: ConfigReader, stage: int, precision: str) -> boo
 
 
 def read_precision(reader: ConfigReader) -> str:
-    """Return fp16 or bf16; training in fp32 is not supported."""
+    """Return fp16 or bf16; training in fp32 is not supported.
+
+    A value "auto" is taken from the Trainer's usual choice, bf16, unless fp16 is enabled.
+    """
     auto = "if the Trainer uses bf16"
     bf16 = reader.first("bf16.enabled", "bfloat16.enabled")
     half = reader.flag("fp16.enabled", auto=auto)

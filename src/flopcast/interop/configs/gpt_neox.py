@@ -78,7 +78,13 @@ def read(document: Document, options: ImportOptions) -> Document:
 
 
 def underscored(document: Document) -> Document:
-    """Return the document with underscores in its keys, as NeoX reads them."""
+    """Return the document with underscores in its keys, as NeoX reads them.
+
+    Raises
+    ------
+    SpecError
+        A key is written in both ways.
+    """
     data = document.data
     if not isinstance(data, dict):
         return document

@@ -38,7 +38,11 @@ BLOCK: Path = ("model", "blocks", 0)
 
 
 def attention_kind(reader: ConfigReader) -> str:
-    """Return the attention of all layers: "global" writes its scores to memory, "flash" does not."""
+    """Return the attention of all layers: "global" writes its scores to memory, "flash" does not.
+
+    The value lists names of layers, or kinds with their repeats: [[["flash"], 24]]. Layers of different
+    kinds, and sparse kinds, are not supported yet.
+    """
     layers, value = reader.count("num_layers"), reader.raw(CONFIG)
     kinds = set(_expanded(value, layers) or ()) if value is not None else {"global"}
     allowed = f"one kind for {layers} layers, such as [[[flash], {layers}]]"
@@ -54,7 +58,14 @@ def attention_kind(reader: ConfigReader) -> str:
 
 
 def read_model(reader: ConfigReader, kind: str) -> None:
-    """Put the model and the sequence length into the job, unless the command line gives a model."""
+    """Put the model and the sequence length into the job, unless the command line gives a model.
+
+    Parameters
+    ----------
+    reader : ConfigReader
+    kind : str
+        As `attention_kind` returns it.
+    """
     length = reader.required("seq_length")
     reader.put(("batch", "sequence_length"), length, "seq_length")
     if reader.options.model:

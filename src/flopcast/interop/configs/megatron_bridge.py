@@ -55,7 +55,17 @@ BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}  # Attn
 
 
 def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a dump."""
+    """Return the job of a dump.
+
+    Sections become flags of Megatron-LM, which the reader of launch scripts understands, so that both give
+    equal jobs. What only a dump has (recipes of precision, adapters, activations as functions) is read
+    here.
+
+    Raises
+    ------
+    SpecError
+        The model has a class that is no decoder, or fields are not supported; all of them.
+    """
     reader = ConfigReader(document, keys_of("megatron-bridge"), options)
     if trained := other_class(reader.text("model._target_")):
         reader.refuse("model._target_", trained, "describe the job in YAML")
@@ -108,7 +118,16 @@ def _backend(reader: ConfigReader, flags: TranslatedFlags) -> None:
 
 
 def activate(reader: ConfigReader, flags: TranslatedFlags, key: str, gate: str) -> None:
-    """Read the activation, a function's name, and whether it gates."""
+    """Read the activation, a function's name, and whether it gates.
+
+    Parameters
+    ----------
+    reader : ConfigReader
+    flags : TranslatedFlags
+        Receives the flag of Megatron-LM.
+    key, gate : str
+        Keys of the function and of the switch for gating.
+    """
     name = reader.text(key).rpartition(".")[2]
     gated = reader.flag(gate)
     known = GATED if gated else PLAIN

@@ -43,7 +43,11 @@ BUCKET_MB = 25  # ddp_bucket_cap_mb
 
 
 def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of nanotron."""
+    """Return the job of a file of nanotron.
+
+    The global batch is micro-batch · accumulation steps · data-parallel degree. The model has the names of
+    a config.json and is read by the same code.
+    """
     reader = ConfigReader(document, keys_of("nanotron"), options)
     sizes = _degrees(reader)
     micro, steps = (reader.required(MICRO), reader.count(STEPS))

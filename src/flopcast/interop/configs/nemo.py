@@ -68,7 +68,16 @@ UNSET = {"bias": "--disable-bias-linear", "bias_dropout_add_fusion": "--no-bias-
 
 
 def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a configuration."""
+    """Return the job of a configuration.
+
+    Keys become flags of Megatron-LM, as for Megatron-Bridge. A missing key has the default of NeMo's code,
+    not of Megatron-LM.
+
+    Raises
+    ------
+    SpecError
+        The model is no GPT-like decoder, or keys are wrong, missing or not supported; all of them.
+    """
     _refuse_other_models(document)
     reader = ConfigReader(_multiplied(document), keys_of("nemo"), options)
     flags = TranslatedFlags(reader)

@@ -61,7 +61,10 @@ PUBLISHED: Mapping[str, Mapping[str, PublishedFile]] = {  # program → its file
 
 @dataclass(frozen=True, slots=True)
 class TrainerBatch:
-    """A trainer's batch: sequences of a device, accumulations, data-parallel ranks."""
+    """A trainer's batch: sequences of a device, accumulations, data-parallel ranks.
+
+    DeepSpeed's settings may repeat these numbers, and must then agree with them.
+    """
 
     micro: int
     steps: int

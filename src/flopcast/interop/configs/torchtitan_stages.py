@@ -30,7 +30,22 @@ FIRST, LAST = "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_la
 
 
 def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
-    """Read schedule, chunks and blocks of a plan with several stages; one stage has none."""
+    """Read schedule, chunks and blocks of a plan with several stages; one stage has none.
+
+    Parameters
+    ----------
+    reader : ConfigReader
+        Receives the fields of the plan, and the faults.
+    degree_key : str
+        Key of the pipeline degree, whose section has the other keys.
+    stages : int
+        The degree.
+
+    Notes
+    -----
+    In order of precedence: an explicit split, layers of each stage, then chunks as few as the schedule
+    needs. Embedding and head count as layers, with the weights that the file gives them.
+    """
     if stages < 2:
         return
     section = degree_key.rpartition(".")[0]

@@ -42,7 +42,18 @@ KEEPING = ("shard_grad_op", "hybrid_shard_zero2")  # parameters are whole until 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Names:
-    """The key names of a trainer, and its defaults."""
+    """The key names of a trainer, and its defaults.
+
+    Attributes
+    ----------
+    micro, steps : str
+        Sequences of a device, and accumulation steps.
+    optimizer : str
+    default_micro : int
+        Sequences of a device if the file says nothing.
+    tensor, context : tuple of str
+        Keys of these degrees; empty if the trainer has none.
+    """
 
     micro: str
     steps: str

@@ -46,7 +46,11 @@ def base_of(stack: Stack) -> str:
 
 
 def plan_flags(job: Job) -> Flags:
-    """Return flags of degrees, batch, stages, sharding, recompute, precision, optimizer."""
+    """Return flags of degrees, batch, stages, sharding, recompute, precision, optimizer.
+
+    Degrees of 1 are written too, because defaults differ between releases. What a plan cannot say in flags
+    is found when the script is read back (same_job.py).
+    """
     plan, base = job.plan, base_of(job.stack)
     return [
         f"--tensor-model-parallel-size {plan.tensor_parallel}",
@@ -172,7 +176,11 @@ def _optimizer(plan: Plan) -> Flags:
 
 
 def stack_flags(job: Job) -> Flags:
-    """Return flags of fusions, overlaps, types of gradients and states that differ from the defaults."""
+    """Return flags of fusions, overlaps, types of gradients and states that differ from the defaults.
+
+    The defaults are those of the release that the base of the stack stands for, so that a script for an
+    older release has the older flags.
+    """
     stack, base = job.stack, catalog.stack(base_of(job.stack))
     core = base.name == NEWEST
     return [

@@ -90,7 +90,18 @@ class _Graph:
         return merged
 
     def run(self, item: Item, label: str, row: int, stage_class: int, end: _End | None = None) -> None:
-        """Add all executions of an item in sequence; one without time passes on what it waits for."""
+        """Add all executions of an item in sequence; one without time passes on what it waits for.
+
+        Parameters
+        ----------
+        item : Item
+        label : str
+            Name of the nodes.
+        row, stage_class : int
+            Which element of the item's arrays counts: the kind of micro-batch, and the class of the stage.
+        end : _End or None
+            For a transfer, the stage at its other end.
+        """
         before = self.join((item.stream, "host", *item.waits))
         self.tails[item.stream] = before
         if not self._takes_part(item, row, stage_class):

@@ -162,7 +162,11 @@ def _differing(path: str, value: object, other: object) -> Iterator[Difference]:
 
 
 def canonical_model(job: Job) -> dict[str, Any]:
-    """Return a job's model in a canonical form: kinds of blocks, and their layers."""
+    """Return a job's model in a canonical form: kinds of blocks, and their layers.
+
+    Names are left out. Runs of equal blocks, and patterns that give the same layers, have one form, so that
+    two descriptions of one model compare as equal.
+    """
     model = job.model
     data = model.model_dump(exclude={*NAMING, "blocks", "pattern"})
     data["learned_positions"] += data.pop("position_offset")

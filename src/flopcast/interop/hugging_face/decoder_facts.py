@@ -100,7 +100,15 @@ def kind_of_layer(decoder: DecoderFacts, layer: int) -> LayerKind:
 
 
 def mixer_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]:
-    """Return attention, with latents or without, or linear; sizes that follow from others are omitted."""
+    """Return attention, with latents or without, or linear; sizes that follow from others are omitted.
+
+    Parameters
+    ----------
+    decoder : DecoderFacts
+        Facts of the whole model.
+    kind : LayerKind
+        Whether this layer has a window, rotary positions, or linear attention.
+    """
     if kind.linear and decoder.linear is not None:
         return {"kind": "gated_delta"} | decoder.linear
     if decoder.latent is not None:

@@ -91,7 +91,13 @@ def bigcode_kv_heads(read: Reader) -> object:
 
 
 def latent_attention(q_lora_rank: int) -> Callable[[Reader], dict[str, object]]:
-    """Return sizes of latents and heads; a `q_lora_rank` of null means queries without a latent."""
+    """Return the rule that reads sizes of latents and heads.
+
+    Parameters
+    ----------
+    q_lora_rank : int
+        Default of the family. A value of null in a config means queries without a latent.
+    """
 
     def rule(read: Reader) -> dict[str, object]:
         read.used.update(("num_key_value_heads", "head_dim"))  # as many as heads; the rotated part
@@ -108,7 +114,10 @@ def latent_attention(q_lora_rank: int) -> Callable[[Reader], dict[str, object]]:
 
 
 def gated_delta_net(read: Reader) -> dict[str, object]:
-    """Return sizes of a gated delta net, with the defaults of Qwen3-Next."""
+    """Return sizes of a gated delta net, with the defaults of Qwen3-Next.
+
+    Heads of values must be a multiple of heads of keys, which is reported otherwise.
+    """
     read.used.add("mamba_ssm_dtype")  # of states, which engines keep in fp32
     heads, key_heads = read.count("linear_num_value_heads", 32), read.count("linear_num_key_heads", 16)
     if heads % key_heads:

@@ -145,7 +145,10 @@ def granite_shared_experts(read: Reader) -> dict[str, object]:
 
 
 def hunyuan_experts(read: Reader) -> dict[str, object]:
-    """Return experts and a shared one of width `intermediate_size`; all layers must be equal."""
+    """Return experts and a shared one of width `intermediate_size`; all layers must be equal.
+
+    Numbers may be lists with one entry for each layer. Lists with different entries are not supported yet.
+    """
     numbers = {}
     for key, default in (("num_experts", 1), ("moe_topk", 1)):
         value = read.raw(key)

@@ -88,7 +88,10 @@ def from_the_last_full_one(read: Reader) -> Layers:
 
 
 def listed_as_local(read: Reader) -> Layers:
-    """Return GPT-Neo's own list, or kinds with their repeats; its default alternates, global first."""
+    """Return GPT-Neo's own list, or kinds with their repeats; its default alternates, global first.
+
+    `attention_layers` names the kind of each layer, `attention_types` lists [kinds, repeats].
+    """
     number = read.size("layers", 24)
     listed = read.entries("attention_layers", NEO.__contains__, f"a list of {number}: {KINDS}", number)
     if listed is None:

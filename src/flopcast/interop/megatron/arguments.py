@@ -121,7 +121,10 @@ class Arguments:
         return self.count(flag)
 
     def fraction(self, flag: str, default_fraction: float) -> float:
-        """Return a probability or share in [0, 1]."""
+        """Return a probability or share in [0, 1].
+
+        A value outside of it is reported, and the default is returned so that reading goes on.
+        """
         if not self.has(flag) or not self._one_value(flag, "a number from 0 to 1"):
             return default_fraction
         try:

@@ -43,7 +43,14 @@ def is_deepspeed_moe(args: Arguments) -> bool:
 
 
 def expert_numbers(args: Arguments, layers: int) -> list[int]:
-    """Return the number of experts of each layer of a script for DeepSpeed-MoE, 1 for dense layers."""
+    """Return the number of experts of each layer of a script for DeepSpeed-MoE, 1 for dense layers.
+
+    Parameters
+    ----------
+    args : Arguments
+        `--num-experts` has one number, or one for each layer with experts (PR-MoE).
+    layers : int
+    """
     interval = args.count(INTERVAL, 2)
     listed = _numbers(args, NUMBER)
     sparse = layers // interval

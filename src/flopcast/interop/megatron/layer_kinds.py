@@ -33,7 +33,7 @@ def read_kinds(builder: JobBuilder) -> None:
 
     Parameters
     ----------
-    draft : JobBuilder
+    builder : JobBuilder
         With the model's one run of dense blocks without a window.
     """
     args, number = builder.arguments, builder.layers

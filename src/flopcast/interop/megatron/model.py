@@ -34,7 +34,7 @@ def read_model(builder: JobBuilder) -> None:
 
     Parameters
     ----------
-    draft : JobBuilder
+    builder : JobBuilder
         It gets `model`, `batch`, and its number of layers; faults go to its arguments.
 
     References

@@ -29,7 +29,10 @@ ENDS = {
 
 
 def read_precision(builder: JobBuilder) -> None:
-    """Read the plan's precision; a recipe's name alone has no effect, as in Megatron-LM."""
+    """Read the plan's precision; a recipe's name alone has no effect, as in Megatron-LM.
+
+    4-bit flags take precedence over 8-bit flags. Flags of older releases (`--fp8-hybrid`) are read as well.
+    """
     args = builder.arguments
     args.clash("--fp16", "--bf16", "all weights have the same data type")
     args.clash("--fp4-format", "--fp8-format", "products run in one format")

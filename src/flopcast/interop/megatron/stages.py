@@ -26,7 +26,11 @@ TIMES = re.compile(r"(\([^()]*\)|[EtmL|])\*([0-9]+)")
 
 
 def read_stages(builder: JobBuilder, stages: int) -> None:
-    """Read chunks of layers on each stage, and blocks of each chunk if they are not equal."""
+    """Read chunks of layers on each stage, and blocks of each chunk if they are not equal.
+
+    Flags that give the same thing twice are reported: a layout together with any other flag, or blocks of
+    the first and last stage together with ends that count as layers.
+    """
     args = builder.arguments
     if builder.noop:
         _without_noop(builder, stages, _virtual(builder, stages))

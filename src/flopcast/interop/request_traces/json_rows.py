@@ -80,7 +80,11 @@ class _Gathered:
         self._kept_tokens: list[int] = []  # of the segment of a conversation; 0 for hashes
 
     def rows(self) -> Rows:
-        """Return them as arrays."""
+        """Return them as arrays.
+
+        Hashes are blocks of the prompt's beginning; the last one may be shorter. Turns of conversations
+        also keep their whole context for the next turn.
+        """
         prompt = np.array(self._prompt, dtype=np.intp)
         segments = np.array([len(ids) for ids in self._segments], dtype=np.intp)
         kept = np.repeat(np.array(self._kept_tokens, dtype=np.intp), segments)
@@ -99,7 +103,17 @@ class _Gathered:
         )
 
     def request(self, line: int, data: Mapping[str, object], rules: Rules) -> list[Problem]:
-        """Take a request with token counts; return what is wrong with it."""
+        """Take a request with token counts and return what is wrong with it.
+
+        Parameters
+        ----------
+        line : int
+            Its line in the file.
+        data : mapping
+            The object of the line.
+        rules : Rules
+            Name of the trace and its file, for messages.
+        """
         problems = []
         values = []
         for keys in (PROMPTS, OUTPUTS):
@@ -132,7 +146,12 @@ class _Gathered:
         return problems
 
     def conversation(self, line: int, turns: object) -> None:
-        """Take the turns of a conversation that have an answer: each prompt holds the turns before."""
+        """Take the turns of a conversation that have an answer.
+
+        The prompt of a turn holds all turns before it, whose context is in the cache. Turns by the user in
+        a row count as one; turns without an answer are left out. Texts have `CHARACTERS_PER_TOKEN` for each
+        token.
+        """
         context, asked, before = 0, 0, -1
         for turn in turns if isinstance(turns, list) else ():
             if not isinstance(turn, Mapping):

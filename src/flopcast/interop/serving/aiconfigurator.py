@@ -110,7 +110,13 @@ class _Experiment:
             self._notes.append(f"the experiment {names[0]} is read, and {', '.join(names[1:])} are not")
 
     def job(self) -> Document:
-        """Return the job; raise all faults together."""
+        """Return the job of the experiment.
+
+        Raises
+        ------
+        SpecError
+            All faults of the experiment together. Fields that are not used become notes.
+        """
         mode = self._choice(("serving_mode",), {name: name for name in MODES}, MODES[0])
         system = ALIASES.get(str(self._data["system_name"]), self._data["system_name"])
         cluster = self._choice(("system_name",), SYSTEMS, "", system)

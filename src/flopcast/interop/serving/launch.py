@@ -37,7 +37,21 @@ WrittenText = Callable[[str], Word | None]  # that a script writes to a path
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Instance:
-    """What one command starts: the engine, its settings, and how many instances there are."""
+    """What one command starts.
+
+    Attributes
+    ----------
+    kind : str
+        The engine.
+    reader : LaunchReader
+        Its settings.
+    replicas : int
+        Equal instances that one command starts.
+    role : str
+        "prefill" or "decode" in a pool; "" otherwise.
+    line : int
+        Line of the command.
+    """
 
     kind: str
     reader: LaunchReader

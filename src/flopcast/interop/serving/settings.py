@@ -191,7 +191,19 @@ class LaunchReader(ConfigReader):
     def __init__(
         self, settings: Iterable[Setting], keys: LaunchKeys, name: str, line: int, model: str | None
     ) -> None:
-        """Sort the settings; `model` is the one that the user names, in place of the command's."""
+        """Sort the settings of one command.
+
+        Parameters
+        ----------
+        settings : iterable of Setting
+            Flags or keys in order; the last of several equal ones counts.
+        keys : LaunchKeys
+            The table of the engine.
+        name, line
+            File and line of the command, for messages.
+        model : str or None
+            The model that the user names, in place of the command's.
+        """
         last = {setting.key: setting for setting in settings}
         data: dict[str, object] = {}
         places: dict[Path, str] = {}

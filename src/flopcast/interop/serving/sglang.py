@@ -55,7 +55,11 @@ ALGORITHMS = {"eagle": "EAGLE3", "mtp": "NEXTN", "ngram": "NGRAM", "model": "STA
 
 
 def read(reader: LaunchReader) -> None:
-    """Read the instance that a command starts."""
+    """Read the instance that a command starts.
+
+    With attention in data-parallel groups (`--enable-dp-attention`) the ranks form these groups, and limits
+    of sequences and chunks are divided among them. Without it, `--dp` starts instances that share nothing.
+    """
     entry = read_model(reader, "model-path")
     ranks, copies = reader.count("tensor-parallel-size"), reader.count("data-parallel-size")
     shared = reader.flag("enable-dp-attention")
@@ -157,7 +161,15 @@ def _read_drafting(reader: LaunchReader, entry: str | None) -> None:
 
 
 def written(job: ServingJob, role: str) -> Launch:
-    """Return the command of one instance; `role` is "prefill" or "decode" in a pool, else ""."""
+    """Return the command of one instance.
+
+    Parameters
+    ----------
+    job : ServingJob
+        The job of the pool, if there are pools.
+    role : str
+        "prefill" or "decode" in a pool, else "".
+    """
     plan, engine, kept = job.plan, job.engine, usual("sglang")
     sequences, tokens = limits(job)
     groups = plan.data_parallel

@@ -32,7 +32,20 @@ def fits(data: object) -> bool:
 
 
 def read(data: Mapping[str, object], name: str) -> BenchmarkResult:
-    """Return the result."""
+    """Return the result of one file.
+
+    Parameters
+    ----------
+    data : mapping
+        The JSON file as plain data, or the CSV table turned into the same form.
+    name : str
+        Name of the result in messages.
+
+    Returns
+    -------
+    BenchmarkResult
+        Traffic has the mean lengths and, where the file holds the arguments of the run, its load.
+    """
     traffic: dict[str, object] = {}
     for key, field in LENGTHS.items():
         section = data.get(key)

@@ -33,7 +33,12 @@ def fits(text: str) -> bool:
 
 
 def read(text: str, name: str) -> BenchmarkResult:
-    """Return the result."""
+    """Return the result of one summary.
+
+    Only the server scenario has a rate of arrivals; "Offline" sends all requests at once. Lines that are
+    not
+    "name : value" are skipped.
+    """
     values = {match[1].lower(): match[2] for line in text.splitlines() if (match := _LINE.fullmatch(line))}
     rate = values.get("target_qps", "")
     server = values.get("scenario", "").lower() == "server" and re.fullmatch(r"[0-9.]+", rate)

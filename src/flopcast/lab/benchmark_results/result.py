@@ -41,7 +41,11 @@ class BenchmarkResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedNumber:
-    """A measured number beside its prediction."""
+    """A measured number beside its prediction.
+
+    `ratio` is predicted over measured, and `inside` says whether the measured number lies in the 90 %
+    interval.
+    """
 
     measured: MeasuredNumber
     predicted: Estimate

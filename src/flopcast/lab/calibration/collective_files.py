@@ -66,7 +66,15 @@ def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: s
 
 
 def vtrain_file(fabric: str, cluster: str, gpu: str) -> FabricFile:
-    """Return all-reduces over 2 to 8 devices of one node, 1 MiB to 1 GiB; the table has A100 and V100."""
+    """Return all-reduces over 2 to 8 devices of one node, 1 MiB to 1 GiB.
+
+    Parameters
+    ----------
+    fabric, cluster : str
+        The fabric whose curve is fitted, and the catalogue's cluster that has it.
+    gpu : str
+        Value of the table's column `gpu`, "A100" or "V100".
+    """
     return FabricFile(
         fabric=fabric,
         cluster=cluster,

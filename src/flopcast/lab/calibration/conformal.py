@@ -48,7 +48,10 @@ def covered(log_errors: Logs, log_sigma_factor: float) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Judged:
-    """Errors of one class, and the sigma that its curve carries without the step that was added."""
+    """Errors of one class, and the sigma that its curve carries without the step that was added.
+
+    `log_errors` are log(predicted / measured) of rows that the curve was not fitted to.
+    """
 
     log_errors: Logs
     log_sigma_factor: float

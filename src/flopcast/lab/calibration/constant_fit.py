@@ -2,7 +2,7 @@
 
 Answers: by how much does each named factor differ from the prediction by kernels alone, how sure is that,
 and how many sources support it?
-Elsewhere: a fit on one run of the user (from_run.py), which runs are fitted on and which are left out
+Elsewhere: a fit on one run of the user (lab/validation/from_run.py), which runs are fitted on and left out
 (lab/validation/leave_one_out.py), the file of the catalogue (library/constants.py), what a factor is
 (cost/factors.py).
 

@@ -171,7 +171,21 @@ def _kind(name: str) -> str:
 
 
 def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
-    """Return samples as the rows of a fit, and the names of their terms."""
+    """Return samples as the rows of a fit, and the names of their terms.
+
+    Parameters
+    ----------
+    samples : Samples
+        Rows of one kernel class.
+    device : Device
+        Gives the launch time, which is subtracted (at most half of the measured time), and the number of
+        multiprocessors, on which terms for waves of tiles depend.
+
+    Returns
+    -------
+    tuple
+        Log-efficiency against log2 of the coordinates of the class, with one column for each term.
+    """
     view = features_of(samples.name)
     shape = tuple(samples.coordinates)
     terms = {name: term(shape, device.multiprocessors) for name, term in view.terms.items()}
@@ -260,7 +274,24 @@ def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: 
 
 
 def fit_messages(samples: Samples, owner: str, own_latency: bool, fit: FitTable = fit_table) -> Curve:
-    """Return the curve of one collective over sizes, ranks inside a node, nodes; `fit`: `fit_curve`."""
+    """Return the curve of one collective over sizes, ranks inside a node, and nodes.
+
+    Parameters
+    ----------
+    samples : Samples
+    owner : str
+        The fabric.
+    own_latency : bool
+        Whether the launch time of the curve comes from small messages. Otherwise the latency of the link is
+        part of the bound (`fabric_samples`).
+    fit : function
+        As in `fit_curve`.
+
+    Returns
+    -------
+    Curve
+        The time never falls as messages grow (`monotone`).
+    """
     launch_s = _latency_of(samples) if own_latency else 0.0
     table = fit(_message_rows(samples, launch_s), _message_nodes(samples))
     return Curve(

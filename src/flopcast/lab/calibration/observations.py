@@ -61,7 +61,21 @@ def constant_of(
     prior_log_sigma_factor: float = 0.0,
     seen: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Constant:
-    """Return a constant that these runs support, its numbers rounded to thousandths."""
+    """Return a constant that these runs support, its numbers rounded to thousandths.
+
+    Parameters
+    ----------
+    name : str
+        Name of the factor.
+    runs : sequence of ObservedStep
+        Runs whose steps the factor scales.
+    log_sigma_factor, prior_log_sigma_factor : float
+        Sigma of the logarithm after the fit and before it.
+    ratio : float
+        Time with the constant over time without it.
+    seen : mapping or None
+        Contexts of the runs by kind; in other contexts a prediction trusts the constant less.
+    """
     return Constant(
         name=name,
         ratio=round(ratio, 3),

@@ -52,7 +52,17 @@ def rows_of_table(system: str, version: str, operation: str) -> Callable[[Column
 def nccl_file(
     fabric: str, cluster: str, tier: str, system: str, collective: str, version: str = "2.29.2"
 ) -> FabricFile:
-    """Return the rows of one collective on one system, as messages inside a node."""
+    """Return the rows of one collective on one system, as messages inside a node.
+
+    Parameters
+    ----------
+    fabric, cluster, tier : str
+        The curve's owner, and where the catalogue has the link whose bandwidth is the bound.
+    system, version : str
+        Values of the table's columns: the machine, and the release of NCCL.
+    collective : str
+        Name as in cost/collectives/formulas.py.
+    """
     return FabricFile(
         fabric=fabric,
         cluster=cluster,
@@ -85,7 +95,11 @@ SERVED_VERSIONS_OF_A100 = ("framework_version=1.0.0", "framework_version=0.14.0"
 def served_file(
     fabric: str, cluster: str, tier: str, system: str, versions: tuple[str, ...] = SERVED_VERSIONS
 ) -> FabricFile:
-    """Return the fastest all-reduce of serving engines at each size on one system, inside a node."""
+    """Return the fastest all-reduce of serving engines at each size on one system, inside a node.
+
+    At each size and number of ranks the row with the least time of all `versions` counts, since an engine
+    chooses the fastest of its kernels.
+    """
 
     def fastest(r: Columns) -> np.ndarray:
         """Return rows of these versions on the system that no other one of equal size and ranks beats."""
@@ -124,7 +138,11 @@ TOKEN_BYTES: dict[str, Callable[[Columns], Floats]] = {
 def exchange_file(
     fabric: str, cluster: str, tier: str, system: str, collective: str, ranks: int
 ) -> FabricFile:
-    """Return the rows of a dispatch or a combine over all `ranks` of one node of a system."""
+    """Return the rows of a dispatch or a combine over all `ranks` of one node of a system.
+
+    The time is that of the transfer and of the notification before it. Rows with few tokens, which decoding
+    kernels would send, and rows with another number of multiprocessors are left out.
+    """
 
     def copied_bytes(r: Columns) -> Floats:
         """Return the bytes of all copies of one rank's tokens, including those that stay."""

@@ -268,8 +268,21 @@ def axes_of(
     few_nodes: tuple[int, ...] = FEW_NODES,
     known: Mapping[int, tuple[float, ...]] | None = None,
 ) -> tuple[Counts, ...]:
-    """Return the nodes of every axis: those that are `known`, those at the measured values if they are few,
-    else evenly spaced ones between the outermost values.
+    """Return the nodes of every axis of a table.
+
+    Parameters
+    ----------
+    rows : Rows
+    most_nodes, few_nodes : tuple of int
+        Most nodes of each axis if there are many rows, or few.
+    known : mapping of tuples, or None
+        Nodes of axes that are given, by the place of the axis.
+
+    Returns
+    -------
+    tuple of arrays
+        Log2 of the coordinates: the measured values if they are few, otherwise evenly spaced nodes between
+        the outermost ones.
     """
     numbers = most_nodes if len(rows.log_efficiency) >= MANY_ROWS else few_nodes
     axes = []

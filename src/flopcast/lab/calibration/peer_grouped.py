@@ -42,7 +42,19 @@ def grouped(
     dtype: str = "bf16",
     layout: str = "forward",
 ) -> GroupedMatmul:
-    """Return the operator of columns (rows,); `shape` is n and k. 8-bit elements count one byte."""
+    """Return the operator of columns (rows,).
+
+    Parameters
+    ----------
+    groups, rows : arrays
+        Number of weights, and rows of all groups together.
+    shape : tuple of arrays
+        n and k.
+    imbalance : array
+        Rows of the fullest group over those of the mean.
+    dtype, layout : str
+        8-bit elements count one byte; layouts are those of the forward and of both gradients.
+    """
     n, k = shape
     return GroupedMatmul(
         groups=peer_tables.column(groups),

@@ -63,7 +63,11 @@ def balanced_load(tokens: Counts, top_k: Counts, experts: Counts, ranks: Counts)
 
 
 def loads_of(r: peer_tables.Columns) -> Loads:
-    """Return the load that every row of the table stands for."""
+    """Return the load that every row of the table stands for: rows, experts touched, imbalance.
+
+    Balanced rows follow from the routing alone. For power laws the expected load of the fullest rank counts
+    (`fullest_rank_load`), computed once for each combination of top-k, experts and ranks.
+    """
     names = ("num_tokens", "topk", "num_experts", "moe_ep_size")
     loads = np.stack(balanced_load(*(r[name] for name in names)))
     for law, exponent in POWER_LAWS.items():

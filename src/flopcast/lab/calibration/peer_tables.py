@@ -138,7 +138,15 @@ def matmul(dtype: str, layout: str = "forward") -> Callable[[Columns], AbstractO
 def attention(
     sequences: str, queries: str, heads: str, kv_heads: str, head_size: str, is_gradient: bool = False
 ) -> Callable[[Columns], AbstractOperator]:
-    """Return causal self-attention from the names of its columns: half of the square's FLOP."""
+    """Return a function that makes causal self-attention from columns of a table, in bf16.
+
+    Parameters
+    ----------
+    sequences, queries, heads, kv_heads, head_size : str
+        Names of the columns.
+    is_gradient : bool
+        Whether the rows time the backward kernel.
+    """
     return lambda r: FlashAttention(
         batch=column(r[sequences] * r[heads]),
         kv_batch=column(r[sequences] * r[kv_heads]),

@@ -191,7 +191,11 @@ def with_ratio(subject: Subject, samples: Samples, products: Curve) -> Curve:
 
 
 def log_errors(subject: Subject, samples: Samples, curve: Curve) -> Logs:
-    """Return log(predicted / measured) of samples, (rows,), by the code that prices kernels."""
+    """Return log(predicted / measured) of samples, (rows,), by the code that prices kernels.
+
+    Both gradients of a linear layer were measured as one sum and are predicted as the sum of two products,
+    each with the ratio of its layout.
+    """
     if subject.name == GRADIENTS and subject.device is not None:
         total_s: Floats = np.zeros(samples.measured_s.shape)
         for part, layout in zip(gradients_of(samples), ("input_gradient", "weight_gradient"), strict=True):

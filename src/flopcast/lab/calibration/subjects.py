@@ -239,7 +239,16 @@ def with_peers(subjects: Iterable[Subject], device: Device, tables: Mapping[str,
 def fabric_subjects(
     files: Iterable[tuple[FabricFile, Columns]], tier: Tier, own_latency: bool = False
 ) -> tuple[list[Subject], list[RejectedRows]]:
-    """Return the collectives of one fabric; a row faster than its links is rejected."""
+    """Return the collectives of one fabric, and the rows that were rejected.
+
+    Parameters
+    ----------
+    files : iterable of (file, columns)
+    tier : Tier
+        The link whose bandwidth no message can exceed; a faster row is rejected.
+    own_latency : bool
+        Whether the rows give the latency of the fabric.
+    """
     parts: dict[str, list[Samples]] = defaultdict(list)
     for file, columns in files:
         parts[file.collective].append(curve_fit.fabric_samples(file, columns, tier, own_latency))

@@ -2,7 +2,7 @@
 
 Answers: how much of a step is which class of kernels, how much communication does compute not hide?
 Elsewhere: reading traces (lab/traces), classes (kernel_names.py), samples for curves
-(traced_shapes.py), a prediction beside it (from_run.py).
+(traced_shapes.py), a prediction beside it (lab/validation/from_run.py).
 
 The columns are those of predicted events (report/events.py) as far as a profiler knows them: operator,
 phase, stream, start_s, end_s; a stage, chunk, micro-batch or layer it does not know. Streams are "compute",

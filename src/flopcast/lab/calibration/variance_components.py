@@ -52,7 +52,17 @@ class Gaps:
 
 
 def component_log_sigmas(runs: Gaps) -> dict[str, float]:
-    """Return the sigma of constants between contexts, by kind; kinds with one context are left out."""
+    """Return the sigma of constants between contexts, by kind; kinds with one context are left out.
+
+    Parameters
+    ----------
+    runs : Gaps
+        Gaps of the runs (log measured over predicted), the shares of their constants, and their contexts.
+
+    Notes
+    -----
+    Kinds are estimated in turn for a number of rounds, each given the current estimates of the others.
+    """
     kinds = [kind for kind in DISTANCES if len(set(runs.contexts[kind])) > 1]
     effects = [runs.shares, *(_within(runs.shares, runs.contexts[kind]) for kind in kinds)]
     owner = np.repeat(np.arange(len(effects)), [each.shape[1] for each in effects])  # 0: the constants

@@ -22,7 +22,11 @@ SIZES = "the global batch, the sequence length and the number of devices of the 
 
 
 def of_model(job: Job, log: Log) -> Iterator[Contradiction]:
-    """Yield what a log says of its model that is not so for the job's."""
+    """Yield what a log says of its model that is not so for the job's.
+
+    Layers and hidden size must be equal. Printed parameters may be all or only the trained ones and may
+    differ by a rounding (`OTHER_PARAMETERS`).
+    """
     model = job.model
     for name, theirs, ours in (
         ("layers", log.num_layers, model.num_blocks),

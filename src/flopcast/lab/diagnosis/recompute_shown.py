@@ -80,7 +80,15 @@ def with_recompute(job: Job, mode: str) -> Job:
 
 
 def ratio_of_passes(report: Report, timers: Mapping[Part, TimedPart]) -> PassRatio | None:
-    """Return backward over forward; None without timers of both passes alone."""
+    """Return backward over forward; None without timers of both passes alone.
+
+    Parameters
+    ----------
+    report : Report
+    timers : mapping of TimedPart
+        Timers of the log by part. The time of the data loader is subtracted from the forward pass, in which
+        Megatron-LM's timer contains it.
+    """
     forward, backward, data = (timers.get(part) for part in ("forward", "backward", "data"))
     predicted = pass_times(report)
     if forward is None or backward is None:
@@ -154,7 +162,11 @@ def _as_predicted(report: Report, ratio: PassRatio) -> bool:
 
 
 def with_ratio(suspect: Suspect, ratio: PassRatio | None) -> Suspect:
-    """Return a suspect with what the ratio of the passes says for it or against it."""
+    """Return a suspect with what the ratio of the passes says for it or against it.
+
+    A ratio that contradicts a predicted suspect makes it unsettled. Suspects that do not concern recompute
+    stay the same, as do all if recompute hardly changes the ratio.
+    """
     if ratio is None or suspect.name not in BEARS_ON:
         return suspect
     if suspect.name == OF_RECOMPUTE_SETTING and ratio.of_recompute < LEAST_OFF:

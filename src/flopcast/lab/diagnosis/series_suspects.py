@@ -76,7 +76,21 @@ class Series:
 
 
 def series_of(job: Job, log: Log, step: SteadyTime) -> Series:
-    """Return what the steady records of a log show."""
+    """Return what the steady records of a log show.
+
+    Parameters
+    ----------
+    job : Job
+        Gives sequences and lengths with which printed rates become seconds.
+    log : Log
+    step : SteadyTime
+        Statistics of the steady records, to which the cost of a pause is compared.
+
+    Returns
+    -------
+    Series
+        Suspects for pauses and for steps that get slower, and the step time without both.
+    """
     sequences, length = job.plan.global_batch, job.batch.mean_sequence_tokens
     times_s = log.times_s(sequences, length, job.cluster.num_devices)
     used = steady_records(log.steps.step, log.steps.global_batch) & np.isfinite(times_s)

@@ -1,7 +1,7 @@
 """Settings of a job that make its step longer than need be.
 
 Answers: which switch, if it were set otherwise, would save time, and how much?
-Elsewhere: what a log or a trace shows (measured_parts.py, diagnose.py), how a plan is chosen
+Elsewhere: what a log or a trace shows (timer_suspects.py, trace_suspects.py), how a plan is chosen
 (search/default_plan.py).
 
 Each setting is changed alone and predicted. A change that breaks a rule, that no longer fits, or for which

@@ -74,7 +74,22 @@ class Logged:
 
 
 def as_logged(report: Report, log: Log, predict: Predict) -> Logged:
-    """Return the prediction with the sizes that a log states, and what contradicts the job."""
+    """Return the prediction with the sizes that a log states, and what contradicts the job.
+
+    Parameters
+    ----------
+    report : Report
+        The prediction of the job as it was given.
+    log : Log
+    predict : function
+        Predicts another job.
+
+    Returns
+    -------
+    Logged
+        If the job with all sizes of the log breaks a rule, the report is that of the given job, and each
+        suspect says why the run cannot be described.
+    """
     job, sizes = report.job, list(_sizes(report.job, log))
     contradictions = tuple(map(_contradiction, sizes))
     if not sizes:

@@ -197,7 +197,22 @@ def _hops(model: Diffusion, row: Mapping[str, str]) -> Number:
 def add_blocks(
     sketch: Sketch, blocks: Blocks, sizes: tuple[Number, Number, Number], devices: int, calls: Number
 ) -> None:
-    """Add so many equal blocks on one of the devices; sizes are sequences, tokens and tokens of text."""
+    """Add equal blocks of a diffusion transformer, as they run on one of the devices.
+
+    Parameters
+    ----------
+    sketch : Sketch
+        Receives the kernels.
+    blocks : Blocks
+        Widths, and how text is joined: in one attention with the tokens of the image, or by
+        cross-attention.
+    sizes : tuple
+        Sequences, tokens of the image or video, and tokens of text.
+    devices : int
+        Devices that divide the tokens.
+    calls : Number
+        Blocks times denoising steps.
+    """
     sequences, tokens, text = sizes
     hidden, width = blocks.hidden, blocks.hidden / blocks.heads
     rows = sequences * tokens / devices

@@ -64,7 +64,14 @@ class GraphFacts:
 
 
 def facts_of(data: Mapping[str, object]) -> GraphFacts:
-    """Return the facts of a file's JSON."""
+    """Return the facts of a file's JSON.
+
+    Parameters
+    ----------
+    data : mapping
+        One list of rows for each kind of operator, names of memory-bound operators, and for each model its
+        counts and pairs of (row, number of calls), for eager and for fused execution.
+    """
     tables: dict[str, Counts] = {}
     first: dict[str, int] = {}
     position = 0

@@ -81,7 +81,10 @@ class Prepared:
     memory: Design
 
     def priced(self, fitted: Fitted) -> PricedRows:
-        """Return the seconds of all rows."""
+        """Return the seconds of all rows with these efficiencies and levels of devices.
+
+        Vector units have the level of matrix products, because the same clock drives both.
+        """
         rows = self.observed.rows
         count = len(rows.graph)
         rates = self.observed.rates

@@ -80,7 +80,19 @@ class Selected:
 def graph_kernels(
     facts: GraphFacts, models: Sequence[str], batches: Sequence[float], software: Software
 ) -> KernelRows:
-    """Return the kernels of one forward pass of each model on its batch, and of a training step."""
+    """Return the kernels of one forward pass of each model on its batch, or of a training step.
+
+    Parameters
+    ----------
+    facts : GraphFacts
+    models : sequence of str
+        Names in the facts, one for each graph.
+    batches : sequence of float
+        Samples of each graph.
+    software : Software
+        Eager or compiled, precision, memory format, and whether it trains; training adds gradients and the
+        optimizer.
+    """
     from flopcast.lab.graph_runs.gradients import optimizer_rows, with_gradients
 
     lists = [facts.models[name].fused if software.compiled else facts.models[name].eager for name in models]
@@ -136,7 +148,12 @@ def counted_kernels(
 
 
 def convolutions(own: Selected, software: Software) -> list[KernelRows]:
-    """Return rows of convolutions, as products of gathered pixels, and the biases that a kernel adds."""
+    """Return rows of convolutions, as products of gathered pixels, and the biases that a kernel adds.
+
+    A convolution has 2 · pixels · depth · width FLOP for each group, where depth is the length of a sum and
+    width the output channels of a group. Convolutions in 16 bits over images that are stored plane by plane
+    move their data several times (`PASSES_OF_PLANES`), because they are transposed before and after.
+    """
     size = ELEMENT_BYTES[software.precision]
     groups = own["groups"]
     images = own["images"] * np.where(own["of_samples"] > 0, own.batch, 1.0)
@@ -203,7 +220,11 @@ def _product_rows(
 
 
 def attention(own: Selected, software: Software) -> list[KernelRows]:
-    """Return rows of attention: one kernel, or products, a softmax and the passes between them."""
+    """Return rows of attention: one kernel, or products, a softmax and the passes between them.
+
+    Older releases of PyTorch write the scores to memory; their softmax reads and writes fp32 under mixed
+    precision and casts its result.
+    """
     size = ELEMENT_BYTES[software.precision]
     heads = own["heads"] * own.batch
     queries, keys, width, value_width = (own[name] for name in ("queries", "keys", "width", "value_width"))
@@ -228,7 +249,12 @@ def attention(own: Selected, software: Software) -> list[KernelRows]:
 
 
 def passes(own: Selected, operators: Sequence[str], software: Software) -> list[KernelRows]:
-    """Return rows of operators that move memory; only mixed precision has casts."""
+    """Return rows of operators that move memory; only mixed precision has casts.
+
+    Bytes of mixed precision were counted operator by operator, since some tensors are fp32 and some 16
+    bits. Other precisions multiply elements by the size of one. Casts of weights do not depend on the batch
+    and are a class of their own.
+    """
     classes = np.array([PASSES.get(name, "elementwise") for name in operators])
     names = classes[own["operator"].astype(int)]
     is_cast = names == "cast"

@@ -101,7 +101,11 @@ def observed(runs: Sequence[GraphRun], host_s: Number = 0.0, hop_s: Number = 0.0
 
 
 def kernels_of(runs: Sequence[GraphRun]) -> KernelRows:
-    """Return the kernels of runs; those of a run without facts follow from its published sums."""
+    """Return the kernels of runs; those of a run without facts follow from its published sums.
+
+    Runs of equal software are computed together, as arrays. A run whose kernels were described by hand
+    (`GraphRun.rows`) keeps them.
+    """
     parts = [
         replace(run.rows, graph=run.rows.graph + place)
         for place, run in enumerate(runs)

@@ -36,7 +36,17 @@ class Sketch:
     def product(
         self, *, rows: Number, columns: Number, depth: Number, calls: Number = 1.0, batch: Number = 0.0
     ) -> None:
-        """Add matrix products; `batch` of them each if it is given."""
+        """Add matrix products.
+
+        Parameters
+        ----------
+        rows, columns, depth : Number
+            Sizes of one product: (rows, depth) times (depth, columns).
+        calls : Number
+            How often it runs.
+        batch : Number
+            Products in one kernel, for a batched product; 0 for a single one.
+        """
         count = batch or 1.0
         elements = count * (rows * depth + depth * columns + rows * columns)
         self._add(
@@ -68,7 +78,19 @@ class Sketch:
         calls: Number = 1.0,
         decodes: bool = False,
     ) -> None:
-        """Add convolutions of images with all channels in each pixel, or of a decoder of latents."""
+        """Add convolutions of images with all channels in each pixel, or of a decoder of latents.
+
+        Parameters
+        ----------
+        images, pixels : Number
+            Images, and output pixels of each.
+        channels : tuple
+            Input and output channels.
+        window : Number
+            Pixels of the filter; 1 for a product of pixels.
+        decodes : bool
+            Whether it is part of a decoder, whose few channels on many pixels have classes of their own.
+        """
         if decodes:
             kind = "decoder_convolution" if window < VOLUME else "volume_convolution"
         else:

@@ -138,7 +138,15 @@ class _LogState:
         self.nearest_number = self.bad_number = self.binary_number = 0  # 0: there is no such line
 
     def take(self, number: int, line: str) -> None:
-        """Read one line: a step, or else memory and facts, which may stand beside it."""
+        """Read one line: a step, or else memory and facts, which may stand beside it.
+
+        Parameters
+        ----------
+        number : int
+            Number of the line in the file, for messages.
+        line : str
+            The line without colours, with the label of its rank if there is one.
+        """
         self.number = number
         self.num_lines += bool(line.strip())
         if "\0" in line and not self.binary_number:

@@ -157,7 +157,15 @@ class TimerState:
         self._name, self._ranks = "", dict[int, float]()
 
     def take(self, line: str, step: int) -> None:
-        """Read a line; most lines hold no timer. `step` is the step printed last."""
+        """Read one line of a log.
+
+        Parameters
+        ----------
+        line : str
+            Most lines hold no timer and leave the state unchanged, apart from ending a block.
+        step : int
+            The step that was printed last, to which the timers belong.
+        """
         if _ROW in line:
             self._step = step
             for cell in line.partition(_ROW)[2].split("|"):

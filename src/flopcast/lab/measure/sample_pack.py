@@ -112,7 +112,10 @@ class Manifest:
 
 
 def sample_row(sample: Sample) -> dict[str, str]:
-    """Return a sample as the text of a row, in the order of SAMPLE_COLUMNS; a missing reading is empty."""
+    """Return a sample as the text of a row, in the order of SAMPLE_COLUMNS; a missing reading is empty.
+
+    All repetitions are kept, beside their median and number.
+    """
     shape, reading = sample.shape, sample.reading
     return {
         "device": sample.device,
@@ -170,7 +173,13 @@ def sample_of(row: Mapping[str, str], device: str) -> Sample:
 
 
 def message_of(row: Mapping[str, str], device: str) -> MessageSample:
-    """Return the collective that a row holds; raise ValueError as in `sample_of`."""
+    """Return the collective that a row holds.
+
+    Raises
+    ------
+    ValueError
+        A column is missing, or a value is not what it can be; the message says what would be.
+    """
     check_columns(row, MESSAGE_COLUMNS, device)
     if row["condition"] not in (ALONE, OVERLAPPED):
         raise ValueError(f"a condition, {ALONE} or {OVERLAPPED}, not {row['condition']!r}")

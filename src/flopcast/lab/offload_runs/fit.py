@@ -47,7 +47,20 @@ class Scaled:
 
 
 def scaled_parts(report: Report, seconds: dict[Part, float]) -> tuple[Scaled, ...]:
-    """Return what rates outside the devices scale of the update, and of the backward pass."""
+    """Return what rates outside the devices scale of the update, and of the backward pass.
+
+    Parameters
+    ----------
+    report : Report
+    seconds : dict
+        Predicted seconds of each part of the step.
+
+    Returns
+    -------
+    tuple of Scaled
+        Factors that scale less than `LEAST_SHARE` of a part are left out, because its measurement says
+        nothing of them.
+    """
     found: dict[tuple[Part, str], float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
         if share.item is None or not _is_outside(share.item):

@@ -40,7 +40,14 @@ class Machine:
     drive_bytes_per_s: tuple[Number, ...] = ()  # of all drives of a node, reading and writing
 
     def cluster(self, ranks: int, fitted: bool = True) -> dict[str, object]:
-        """Return the cluster that so many ranks fill, as files describe clusters."""
+        """Return the cluster that so many ranks fill, as files describe clusters.
+
+        Parameters
+        ----------
+        ranks : int
+        fitted : bool
+            Whether rates that were fitted on runs of the machine are part of it, or those of data sheets.
+        """
         used = min(ranks, self.devices)
         node: dict[str, object] = {"devices": used, "host": self.host}
         memory: dict[str, object] = {

@@ -29,7 +29,11 @@ VOCABULARY = 32000
 
 
 def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
-    """Return the run of one row: of the table, or of the published totals with the same columns."""
+    """Return the run of one row: of the table, or of the published totals with the same columns.
+
+    Reads and writes of the update overlap, so that their sum is compared with the prediction as well. A row
+    whose job breaks a rule has the reason in the place of a job.
+    """
     job, reason = None, ""
     try:
         job = job_of(Document(row["approach"], _job(row, fitted), {}))

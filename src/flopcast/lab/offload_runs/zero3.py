@@ -33,7 +33,11 @@ VOCABULARY = 32000
 
 
 def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
-    """Return the run of one row of the table."""
+    """Return the run of one row of the table.
+
+    `fitted` says whether the cluster has the fitted rates of its machine. A row whose job breaks a rule has
+    the reason in the place of a job.
+    """
     job, reason = None, ""
     try:
         job = job_of(Document(row["folder"], _job(row, fitted), {}))

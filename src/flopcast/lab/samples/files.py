@@ -68,7 +68,11 @@ def sample_cells(samples: Iterable[TraceSample]) -> Iterator[Sequence[object]]:
 
 
 def event_cells(trace: Trace) -> Iterator[Sequence[object]]:
-    """Yield kernels in the order of time, as EVENT_COLUMNS; without an operator, by their own name."""
+    """Yield kernels in the order of time, as EVENT_COLUMNS.
+
+    A kernel that no operator launched has its own name in the place of the operator's. What a profiler does
+    not record (micro-batch, stage, bytes of a message) is -1.
+    """
     words = trace.words
     sizes, ranks = np.nan_to_num(trace.message_bytes, nan=-1.0), np.nan_to_num(trace.ranks, nan=-1.0)
     for at in range(len(trace.start_s)):

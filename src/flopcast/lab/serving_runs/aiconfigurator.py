@@ -54,7 +54,11 @@ POOLS = ("prefill", "decode")  # of rows whose mode is "disagg"
 
 
 def run_of(row: Mapping[str, str]) -> ServingRun:
-    """Return the run of one row of the table."""
+    """Return the run of one row of the table.
+
+    Rows that may have drafted tokens without saying so are compared, but constants are not fitted on them.
+    A row that cannot be predicted has the reason in the place of a job.
+    """
     groups = {
         "engine": ENGINES.get(row["backend"], row["backend"]),
         "model": row["model_path"],

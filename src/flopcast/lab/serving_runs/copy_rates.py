@@ -107,7 +107,10 @@ class _Batch:
         )
 
     def error(self, rates: Rates) -> float:
-        """Return the relative error of the throughput that these rates predict."""
+        """Return the relative error of the throughput that these rates predict.
+
+        Seconds of copies were computed with the default rates and scale with the inverse of each rate.
+        """
         weights, caches, unpack = (
             UNFITTED[name] / rates.get(name, UNFITTED[name])
             for name in ("weight_fraction", "cache_fraction", "unpack_fraction")

@@ -52,7 +52,12 @@ class Observed:
 
 
 def observed(row: ComparedServing, report: ServingReport) -> Observed:
-    """Return what a measured row says of the constants of its engine."""
+    """Return what a measured row says of the constants of its engine.
+
+    A time per output token gives one equation in the ratios of kernels and of experts, the host's seconds
+    of an iteration, and those of each sequence. A time to the first token gives one in the seconds of a
+    request and in the share of an iteration that it waits.
+    """
     measured_s = row.measured.value / PER_UNIT[row.measured.unit]
     tpot_s = report.latencies["tpot"]["mean"].value
     if row.measured.teaches == "iterations":

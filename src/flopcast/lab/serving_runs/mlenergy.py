@@ -27,7 +27,12 @@ BLOCK_SCALES = ("Qwen/", "deepseek-ai/")  # publish 8-bit weights with a scale f
 
 
 def run_of(row: Mapping[str, str]) -> ServingRun:
-    """Return the run of one row of the table."""
+    """Return the run of one row of the table.
+
+    Four numbers of a row are compared: median time between tokens, output rate, watts of a device, joules
+    of a token. Requests before and after the full batch are left out (`leave_out_share`), as in the
+    benchmark.
+    """
     groups = {"model": row["model_id"], "device": row["gpu_model"], "task": row["task"], "engine": "vllm"}
     found = {
         "median_itl_ms": ("ms", latency("inter_token", "ms", "p50")),

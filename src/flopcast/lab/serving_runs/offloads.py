@@ -43,7 +43,11 @@ POLICY = {  # of FlexGen where its percentages are not stated
 
 
 def blocks_of(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """Return the blocks of a file that state tokens per second; empty if it has none."""
+    """Return the blocks of a file that state tokens per second; empty if it has none.
+
+    Files that cannot be read are empty as well, because this function also decides which tables of a folder
+    are of this kind.
+    """
     try:
         data = read_yaml(path.read_bytes(), str(path)).data
     except (OSError, FlopcastError):

@@ -51,7 +51,18 @@ def sum_of_latencies_s(report: ServingReport) -> Estimate:
 
 
 def time_of_request(event: Literal["first_token", "last_token"], place: int) -> Reader:
-    """Return the reader of the time, in seconds from the first arrival, of an event of one request."""
+    """Return the reader of the time, in seconds from the first arrival, of an event of one request.
+
+    Parameters
+    ----------
+    event : "first_token" or "last_token"
+    place : int
+        Number of the request in the trace.
+
+    Notes
+    -----
+    The interval is that of the mean latency, applied to the time from the request's own arrival.
+    """
 
     def read(report: ServingReport) -> Estimate:
         served = report.served

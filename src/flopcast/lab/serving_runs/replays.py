@@ -27,7 +27,11 @@ RANKS = {"Qwen3-32B": 2}  # tensor-parallel, where it is not 1
 
 
 def runs_of(path: Path, rows: Iterable[Mapping[str, str]]) -> tuple[ServingRun, ...]:
-    """Return a run for each request of a file, and one for all of them together."""
+    """Return a run for each request of a file, and one for all of them together.
+
+    All runs of a file have one job and are played once. The file's name gives device and model; without a
+    cluster or a model in the catalogue, the runs have the reason in the place of a job.
+    """
     table = list(rows)
     named = NAME.fullmatch(path.name)
     reason, facts = "the file's name is not vllm_requests_DEVICE_MODEL.csv", None

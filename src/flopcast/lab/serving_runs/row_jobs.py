@@ -65,7 +65,14 @@ class RowFacts:
 
 
 def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
-    """Return the job of a row and no reason, or no job and the reason."""
+    """Return the job of a row and no reason, or no job and the reason.
+
+    Parameters
+    ----------
+    facts : RowFacts
+        What the row states. Replicas fill the devices that it states; a plan without a degree gets the
+        smallest one with which the model fits.
+    """
     name = SAME_SHAPES.get(facts.model, facts.model)
     if catalog.known("models", name) is None:
         return None, f"the catalogue has no model {facts.model}"

@@ -47,7 +47,15 @@ class Launched:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class TracedSteps:
-    """Annotated steps; arrays (steps,). `on_host`: these are the host's spans, not a device's."""
+    """Annotated steps of a trace.
+
+    Attributes
+    ----------
+    number : array of int, shape (steps,)
+    start_s, end_s : arrays of shape (steps,)
+    on_host : bool
+        Whether these are spans of the host, to which launches belong, and not of a device.
+    """
 
     number: Integers
     start_s: Floats

@@ -150,7 +150,16 @@ class _Text:
         self.at += 1
 
     def value(self) -> object:
-        """Return the next whole value. One at the end of the chunk may continue: 12 may become 123."""
+        """Return the next whole value.
+
+        A value that ends with the chunk may continue in the next one (12 may become 123), so that it is
+        decoded again after more text is read.
+
+        Raises
+        ------
+        SpecError
+            The text is no JSON, is cut off, or has a value that is too long or nested too deeply.
+        """
         while True:
             self.next_character()
             why, wrong_at = "a value of too many characters", len(self.held)

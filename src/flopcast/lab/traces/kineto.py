@@ -63,7 +63,20 @@ def read_kineto(path: Path) -> Trace:
 
 
 def kineto_trace(chunks: Iterable[str], name: str) -> Trace:
-    """Return the same as `read_kineto`, from the parts of its text."""
+    """Return the same as `read_kineto`, from the parts of its text.
+
+    Parameters
+    ----------
+    chunks : iterable of str
+        The text in pieces of any length, so that memory stays bounded.
+    name : str
+        Name of the file for messages.
+
+    Raises
+    ------
+    SpecError
+        The trace has no kernel of a device, or is no JSON.
+    """
     reading = _TraceState()
     for key, value in values(chunks, name):
         if key == EVENTS and isinstance(value, dict):
@@ -129,7 +142,11 @@ class _TraceState:
         self.base_us, self.num_bad = math.nan, 0
 
     def take(self, event: Event) -> None:
-        """Add one event; only those with a begin and a duration matter."""
+        """Add one event; only complete events ("ph": "X") with a begin and a duration matter.
+
+        Kernels, calls of operators, launches, spans of the autograd engine and annotated steps are kept,
+        each as numbers in columns. Kernels without a time are counted and reported.
+        """
         start_us, duration_us = _number(event.get("ts")), _number(event.get("dur"))
         category = str(event.get("cat", "")).lower()
         if event.get("ph") != "X" or math.isnan(start_us) or math.isnan(duration_us):

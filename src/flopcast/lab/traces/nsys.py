@@ -201,7 +201,10 @@ class _Joined:
     launches: Mapping[tuple[int, int], tuple[int, int]]
 
     def launched(self, rows: list[Row]) -> Launched:
-        """Return all rows as columns; the operator is the innermost named range that is not a step."""
+        """Return all rows as columns; the operator is the innermost named range that is not a step.
+
+        Dtypes, groups, and sizes of messages are unknown to Nsight Systems and are marked so.
+        """
         around = self._around(rows)
         labels = [_label(stack) for stack in around]
         start_ns, end_ns, kernel, device, queue, _, _ = (

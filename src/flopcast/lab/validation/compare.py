@@ -74,7 +74,10 @@ class ComparedRow(ComparedStep):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedComponent:
-    """One component of one run."""
+    """One component of one run.
+
+    `predicted_s` is None if the prediction has no component of that name at the stage.
+    """
 
     id: str
     component: str

@@ -128,7 +128,12 @@ class Sweep:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """Return the number of pairs of choices."""
+        """Return how many pairs of choices the prediction orders rightly.
+
+        Pairs whose measured times differ by more than repeats of one run do are *apart*; `right_share` is
+        the share of these in the right order. A pair is *settled* if the interval of its predicted ratio
+        excludes 1, and *covered* if that interval holds the measured ratio.
+        """
         pairs = [_pair(one, other) for one, other in combinations(self.choices, 2)]
         apart = [pair for pair in pairs if pair.apart]
         settled = [pair for pair in pairs if not pair.equal]

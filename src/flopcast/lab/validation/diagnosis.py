@@ -49,7 +49,20 @@ class Diagnosis:
 
 
 def first_suspect(report: Report, measured_step_time_s: float) -> Diagnosis:
-    """Return the first suspect of a prediction's error; factors are already sorted by share times sigma."""
+    """Return the first suspect of a prediction's error.
+
+    Parameters
+    ----------
+    report : Report
+        Its factors are sorted by share times sigma; "unexplained" ones are passed over.
+    measured_step_time_s : float
+
+    Returns
+    -------
+    Diagnosis
+        `needed_ratio` is the ratio of the factor with which the prediction would be right, to first order
+        in its share; None if no positive ratio is.
+    """
     named = (factor for factor in report.factors if not factor.name.startswith("unexplained"))
     first = next(named, report.factors[0])
     component = max(report.breakdown, key=lambda name: report.breakdown[name])

@@ -38,7 +38,17 @@ NOT_FITTED = ("host", "host_step", JITTER, "unexplained", BETWEEN_PLANS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstPass:
-    """Runs as they are predicted without any level, as a fit sees them, and what is known before it."""
+    """Runs as they are predicted without any level, as a fit sees them, and what is known before it.
+
+    Attributes
+    ----------
+    published : Published
+        The runs and their predictions.
+    observed : tuple of ObservedStep
+        For each run, the shares of its constants and its gap.
+    priors : Priors
+        Sigma of each constant before the fit.
+    """
 
     published: Published
     observed: tuple[ObservedStep, ...]

@@ -78,7 +78,20 @@ def label(x: Number, y: Number, text: str, anchor: str = "middle", kind: str = "
 def grid(
     across: Axis, up: Axis, name_across: Callable[[Number], str], name_up: Callable[[Number], str]
 ) -> Iterator[str]:
-    """Yield grid lines at the ticks of both axes, and their labels."""
+    """Yield grid lines at the ticks of both axes, and their labels.
+
+    Parameters
+    ----------
+    across, up : Axis
+        The horizontal and the vertical axis.
+    name_across, name_up : function
+        Return the label of a value.
+
+    Yields
+    ------
+    str
+        SVG elements, with coordinates in units of the drawing.
+    """
     for tick in across.ticks:
         x = across.at(tick)
         yield f'<path class="grid" d="M{x:.1f},{up.start}V{up.end}"/>'

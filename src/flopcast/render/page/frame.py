@@ -2,7 +2,7 @@
 
 Answers: what surrounds the sections of a page, and what may the page load or run?
 Elsewhere: the sections (the other files of this folder, render/published_page.py,
-render/search_drawing.py), how they look (style.py), what the script does (script.py).
+render/search_drawing.py), how they look (style.py), what the script does (report.js).
 
 The content security policy of a page allows only its own style and script, which it lists by their hashes.
 A text that was not escaped by mistake could therefore neither load nor run anything.
@@ -20,7 +20,17 @@ from flopcast.render.page.style import STYLE, UNSCRIPTED
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A part of a page: links refer to it by `key`; `html` follows its heading."""
+    """A part of a page.
+
+    Attributes
+    ----------
+    key : str
+        Identifier to which links on the page refer.
+    heading : str
+        Plain text, which the page escapes.
+    html : str
+        What follows the heading. Its texts are escaped already.
+    """
 
     key: str
     heading: str

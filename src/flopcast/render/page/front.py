@@ -23,7 +23,19 @@ HUES = (7, 2, 0, 1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrontMark:
-    """One candidate: its two values, its kind, its text, and the ends of an interval of its first value."""
+    """One candidate of a front.
+
+    Attributes
+    ----------
+    across, up : Number
+        Its values in both objectives, in the units of the axes.
+    kind : int
+        Recommended, on the front, tied or other; decides the shape and colour of the mark.
+    text : str
+        Shown when the pointer rests on the mark.
+    interval : tuple of two numbers, or None
+        Ends of the 90 % interval of the first value.
+    """
 
     across: Number
     up: Number

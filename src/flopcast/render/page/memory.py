@@ -31,7 +31,11 @@ MOST_HEIGHT, ROW_HEIGHT, LEAST_HEIGHT = 900, 90, 12
 
 
 def memory(report: Report) -> Section:
-    """Return bars of the stages, a chart over time and two tables: by category, and what tools show."""
+    """Return bars of the stages, a chart over time and two tables: by category, and what tools show.
+
+    Stages are thinned if there are many (`chosen`), and moments are thinned so that the drawing has a
+    bounded number of corners. The largest categories have colours of their own; all others share one.
+    """
     stages = chosen(len(report.memory.per_stage)).tolist()
     curves = [memory_by_category(report, stage) for stage in stages]
     outside = [tier.by_category for tier in report.memory.tiers]

@@ -40,7 +40,19 @@ class StageBar:
 
 
 def stage_bars(memory: MemoryReport, names: Sequence[str]) -> list[StageBar]:
-    """Return the bars of the stages that are drawn; `names` are the categories that have a colour."""
+    """Return the bars of the stages that are drawn.
+
+    Parameters
+    ----------
+    memory : MemoryReport
+    names : sequence of str
+        Categories with a colour of their own; all others are added up as one part.
+
+    Returns
+    -------
+    list of StageBar
+        The last part of a bar is what the driver holds beyond the framework's allocations.
+    """
     stages = [memory.per_stage[stage] for stage in chosen(len(memory.per_stage)).tolist()]
     classes, peaks, bars = memory.programs.stages.of(0).stage_class, memory.peaks, []
     for stage in stages:

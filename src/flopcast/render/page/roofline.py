@@ -111,7 +111,11 @@ def _kernel(
 
 
 def roofline(report: Report) -> Section:
-    """Return the section with the drawing, and a table with one row per kernel."""
+    """Return the section with the drawing, and a table with one row per kernel.
+
+    The drawing has a roof for each precision whose products the job runs. Without products there is only
+    the table.
+    """
     points = kernels(report)
     device = report.job.cluster.node.device
     products = [one for one in points if one.flop > 0]

@@ -18,7 +18,14 @@ SHAPES = {KEPT: (0, "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z"), GROWN: (1, "M-4.5,
 
 
 def scaling(steps: Sequence[ScaledStep]) -> Section:
-    """Return the section with the curves and their numbers; `steps` must not be empty."""
+    """Return the section with the curves and their numbers.
+
+    Parameters
+    ----------
+    steps : sequence of ScaledStep
+        Predictions with other numbers of replicas; not empty. Each number of devices may occur twice: with
+        the global batch kept, and with the batch of each replica kept.
+    """
     rows: list[tuple[Cell, ...]] = [
         (
             Quantity(one.num_devices, f"{one.num_devices}"),
@@ -47,7 +54,19 @@ def scaling(steps: Sequence[ScaledStep]) -> Section:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingCurve:
-    """One quantity that is drawn against the number of devices."""
+    """One quantity that is drawn against the number of devices.
+
+    Attributes
+    ----------
+    key : str
+        Identifier of the drawing.
+    name, caption : str
+        Name of the vertical axis, and the sentence below the drawing.
+    of, show : function
+        Return the quantity of a step, and a value as text.
+    logarithmic : bool
+        Whether the vertical axis is logarithmic.
+    """
 
     key: str
     name: str
@@ -92,7 +111,10 @@ def axes(steps: Sequence[ScaledStep], curve: ScalingCurve) -> tuple[Axis, Axis]:
 
 
 def drawing(steps: Sequence[ScaledStep], curve: ScalingCurve) -> str:
-    """Return the drawing of a curve: a line for each way to scale; hollow marks do not fit."""
+    """Return the drawing of a curve: a line for each way to scale; hollow marks do not fit.
+
+    Both ways coincide at the job's own number of devices.
+    """
     across, up = axes(steps, curve)
     lines = [*grid(across, up, lambda value: f"{value:g}", curve.show)]
     for batch, (hue, shape) in SHAPES.items():

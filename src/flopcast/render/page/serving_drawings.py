@@ -24,7 +24,13 @@ LATENCIES = {"ttft": (0, "TTFT"), "tpot": (1, "TPOT")}
 
 
 def load_section(reports: Sequence[ServingReport]) -> Section:
-    """Return the latency–throughput curve and its numbers; `reports` must not be empty."""
+    """Return the latency–throughput curve and its numbers.
+
+    Parameters
+    ----------
+    reports : sequence of ServingReport
+        Predictions of one deployment under growing loads; not empty. Throughput is that of all devices.
+    """
     devices = reports[0].job.devices
     across = spanning([one.output_tokens_per_s.value for one in reports], LEFT, RIGHT)
     values = [one.latencies[name]["p99"].value for one in reports for name in LATENCIES]
@@ -69,7 +75,10 @@ def _load(report: ServingReport) -> str:
 
 
 def percentile_section(report: ServingReport) -> Section:
-    """Return how latencies are spread over requests, with a table of the usual percentiles."""
+    """Return how latencies are spread over requests, with a table of the usual percentiles.
+
+    Metrics without values (time between tokens, if every request has one output token) have no curve.
+    """
     spreads = {name: getattr(report.summary, name) for name in LATENCIES}
     kept = {name: spread for name, spread in spreads.items() if len(spread.values_s)}
     values = {
@@ -105,7 +114,10 @@ def percentile_section(report: ServingReport) -> Section:
 
 
 def occupancy_section(report: ServingReport) -> Section:
-    """Return the KV cache, the running and the waiting requests over time, of one group of ranks."""
+    """Return the KV cache, the running and the waiting requests over time, of one group of ranks.
+
+    Values are those of the iteration that runs at each of `MOMENTS` equidistant moments.
+    """
     table_of = report.served.iterations
     end_s = float((table_of.start_s + table_of.elapsed_s).max())
     moments = np.linspace(0.0, end_s, MOMENTS)

@@ -1,7 +1,7 @@
 """Drawings over the time of one step: rows, a time axis, and buttons and keys to zoom.
 
 Answers: how do the pipeline and the memory share one axis, and which parts can the script zoom?
-Elsewhere: other drawings (drawing.py), what keys and buttons do (script.py).
+Elsewhere: other drawings (drawing.py), what keys and buttons do (report.js).
 Without the script, the whole step is shown.
 """
 

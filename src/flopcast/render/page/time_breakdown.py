@@ -35,7 +35,11 @@ class OperatorTime:
 
 
 def parts(report: Report) -> dict[str, tuple[OperatorTime, ...]]:
-    """Return the operators of every component, longest first; bubble and jitter have none."""
+    """Return the operators of every component, longest first; bubble and jitter have none.
+
+    Operators are told apart by name, pass and kernel or collective, so that a product counts separately
+    forward and backward. Seconds of a component's operators add up to the component.
+    """
     path_s: dict[tuple[str, str, str, str], float] = defaultdict(float)
     for each in report.timeline.bottleneck_attribution:
         path_s[_place(each.item)] += each.path_s

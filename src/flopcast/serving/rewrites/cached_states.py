@@ -1,7 +1,7 @@
 """Linear attention with a state for each sequence: prompts chunk by chunk, decoding token by token.
 
 Answers: which kernels of a pass read and write the states of a gated delta net?
-Elsewhere: how much memory states take (memory.py), attention with a cache (cached_attention.py).
+Elsewhere: how much memory states take (serving/memory.py), attention with a cache (cached_attention.py).
 
 The convolution and the core run once over the prompts of a pass and once over its decoding sequences; the
 projections and the norm run over all new tokens together.
