@@ -282,15 +282,26 @@ def _least_seconds(chunks: Chunks, tracks: Tracks, stage: int) -> Floats:
     """Return the least seconds of a stage with this many blocks anywhere: (ways to count, blocks + 1)."""
     size = chunks.blocks + 1
     more = np.arange(size)[:, None] - np.arange(size)  # blocks of a further chunk
+    roles = chunks.roles(stage).tolist()
     found = np.full((2, size), np.inf)
     for way, count in enumerate(_counted(chunks, tracks)):
-        held, sums_s = count - count[:, None], np.where(np.arange(size) == 0, 0.0, np.inf)
-        for number in range(chunks.virtual):
-            chunk_s, each_s = chunks.chunk_s[chunks.role(stage, number)], np.full(size, np.inf)
-            np.minimum.at(each_s, np.maximum(held, 0), np.where(held >= 0, chunk_s, np.inf))
-            sums_s = np.where(more >= 0, sums_s + each_s[more], np.inf).min(axis=1)
+        added_s = {role: _by_number(chunks.chunk_s[role], count)[more] for role in set(roles)}
+        sums_s = np.where(np.arange(size) == 0, 0.0, np.inf)
+        for role in roles:
+            sums_s = np.where(more >= 0, sums_s + added_s[role], np.inf).min(axis=1)
         found[way] = sums_s
     return found
+
+
+def _by_number(chunk_s: Floats, count: Integers) -> Floats:
+    """Return the least seconds of a chunk by its number of blocks, given the blocks before every cut."""
+    held = count - count[:, None]
+    start, stop = np.nonzero(held >= 0)
+    order = np.argsort(held[start, stop], kind="stable")
+    numbers, first = np.unique(held[start, stop][order], return_index=True)
+    each_s = np.full(len(count), np.inf)
+    each_s[numbers] = np.minimum.reduceat(chunk_s[start, stop][order], first)
+    return each_s
 
 
 def _last_below(each_s: Floats, level_s: Floats) -> Integers:

@@ -48,7 +48,8 @@ def best_chunks(
     fastest = _fastest(rounds, least_s / chunks.stages, most_s * (1.0 + EVENNESS))
     if fastest is None:
         return None
-    return _most_even(rounds.by_first_round(), _traded(rounds, fastest, micro_batches, least_s))
+    best = _traded(rounds, fastest, micro_batches, least_s)
+    return _most_even(rounds.by_first_round(), best, least_s / (chunks.stages * chunks.virtual))
 
 
 def _fastest(rounds: Rounds, mean_s: float, most_s: float) -> ChunkDivision | None:
@@ -86,14 +87,15 @@ def _traded(rounds: Rounds, fastest: ChunkDivision, micro_batches: int, least_s:
     return best
 
 
-def _most_even(rounds: Rounds, best: ChunkDivision) -> ChunkDivision:
+def _most_even(rounds: Rounds, best: ChunkDivision, mean_s: float) -> ChunkDivision:
     """Return the division with the shortest longest chunk among those with about equally fast stages.
 
-    Of several such divisions it is the one with the least weight in `rounds`.
+    Of several such divisions it is the one with the least weight in `rounds`. A mean chunk takes at least
+    `mean_s`.
     """
     level_s = best.slowest_s * WORTH_RATIO
     even = rounds.below(best.slowest_s * (1.0 + EVENNESS), best.longest_s * (1.0 + EVENNESS)) or best
-    longest_s = _levels(rounds.chunks, best.longest_s)
+    longest_s = _levels(rounds.chunks, mean_s, best.longest_s)
     low, high = -1, len(longest_s) - 1  # none keeps below number `low`; `even` keeps below `high`
     while high - low > 1:
         middle = (low + high) // 2
@@ -107,9 +109,8 @@ def _most_even(rounds: Rounds, best: ChunkDivision) -> ChunkDivision:
     return even
 
 
-def _levels(chunks: Chunks, most_s: float) -> Floats:
-    """Return the limits to try for the longest chunk: seconds of single chunks up to `most_s`, in order."""
+def _levels(chunks: Chunks, least_s: float, most_s: float) -> Floats:
+    """Return the limits to try for the longest chunk: seconds of single chunks in this range, in order."""
     each_s = chunks.chunk_s[np.isfinite(chunks.chunk_s)]
-    mean_s = chunks.least_s() / (chunks.stages * chunks.virtual)
-    levels_s: Floats = np.unique(each_s[(each_s >= mean_s * (1.0 - EVENNESS)) & (each_s <= most_s)])
+    levels_s: Floats = np.unique(each_s[(each_s >= least_s * (1.0 - EVENNESS)) & (each_s <= most_s)])
     return levels_s

@@ -3,8 +3,8 @@
 Answers: which rows have equal values in some columns, and which row stands for each of these groups?
 Elsewhere: the batches (plan.py), what depends on which columns (those who ask).
 
-Columns hold whole numbers. Each is turned into places among its own values, all of them into one number a
-row: sorting one number is ten times faster than sorting rows.
+Columns hold whole numbers, which become one number a row. If this has few possible values, rows are
+grouped without sorting; otherwise sorting one number is ten times faster than sorting rows.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,9 @@ import numpy as np
 from flopcast.dtypes import Counts, Integers
 from flopcast.spec.plan import Plans
 from flopcast.spec.plan_fields import NUMERIC
+
+MOST_NUMBERS = 2**62  # that fit into an integer
+SORTED_BEYOND = 16  # possible numbers a row: more take longer to go through than rows to sort
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -47,12 +50,43 @@ def equal_rows(columns: Sequence[np.ndarray]) -> EqualRows:
     ([1, 3, 0], [2, 0, 2, 1])
     """
     code: Integers = np.zeros(len(columns[0]), dtype=np.intp)
-    for column in columns:
-        values, place = np.unique(column, return_inverse=True)
-        if len(values) > 1:
-            code = code * len(values) + place.reshape(-1)
-    _, first, group = np.unique(code, return_index=True, return_inverse=True)
-    return EqualRows(first, group.reshape(-1))
+    size = 1  # the code is a number below it
+    for column in columns if len(code) else ():
+        least = int(column.min())
+        values = int(column.max()) - least + 1
+        if size * values > MOST_NUMBERS:
+            code, size = _places(code)
+            places, values = _places(column)
+            code = code * values + places
+        elif values > 1:
+            code = code * values + (column - least).astype(np.intp)
+        size *= values
+    return of_equal_numbers(code, size)
+
+
+def _places(column: np.ndarray) -> tuple[Integers, int]:
+    """Return the place of every row among the distinct values of a column, and the number of these."""
+    values, place = np.unique(column, return_inverse=True)
+    return place.reshape(-1), len(values)
+
+
+def of_equal_numbers(number: Integers, size: int) -> EqualRows:
+    """Return groups of rows with equal whole numbers from 0 on, all below `size`, in their order.
+
+    Examples
+    --------
+    >>> found = of_equal_numbers(np.array([7, 3, 7]), 8)
+    >>> found.first.tolist(), found.group.tolist()
+    ([1, 0], [1, 0, 1])
+    """
+    rows = len(number)
+    if size > SORTED_BEYOND * (rows + SORTED_BEYOND):
+        _, first, group = np.unique(number, return_index=True, return_inverse=True)
+        return EqualRows(first, group.reshape(-1))
+    first = np.full(size, rows)
+    first[number[::-1]] = np.arange(rows)[::-1]  # of equal numbers the last assignment counts
+    there = first < rows
+    return EqualRows(first[there], (there.cumsum() - 1)[number])
 
 
 def runs(columns: Sequence[np.ndarray]) -> EqualRows:

@@ -123,11 +123,9 @@ def attribute_stage(run: StepSimulation, stage: int) -> tuple[TimeAttribution, .
     Inside a task only its critical path counts: hidden work takes none of the stage's time. The rest of the
     step it waits for others.
     """
-    g = run.played.graph
-    size = g.order.kind.shape[1]
+    size = run.played.graph.order.kind.shape[1]
     tasks = np.arange(stage * size, (stage + 1) * size)
-    nodes = g.node_of_task[tasks]
-    shares = [*_task_shares(run, tasks), *_transfer_shares(run, _gap_seconds(run, stage, nodes))]
+    shares = [*_task_shares(run, tasks), *_transfer_shares(run, _gap_seconds(run, stage, stage + 1))]
     shares += _phase_shares(run, run.programs.update, stage)
     shares += _end_shares(run, stage)
     shares += _exposed(run, stage)
@@ -141,16 +139,11 @@ def attribute_mean_stage(run: StepSimulation) -> tuple[TimeAttribution, ...]:
     is exposed. The device waits for the rest of the step.
     """
     g = run.played.graph
-    stages, size = g.order.kind.shape
-    kind = g.order.kind.ravel()
+    stages, kind = len(g.order.kind), g.order.kind.ravel()
     shares: list[TimeAttribution] = []
     for number, (simulated, segments) in enumerate(zip(run.passes, run.programs.passes, strict=True)):
         shares += _executed(run, simulated, _busy(simulated, segments), np.flatnonzero(kind == number))
-    gaps_s = [
-        _gap_seconds(run, stage, g.node_of_task[stage * size : (stage + 1) * size])
-        for stage in range(stages)
-    ]
-    shares += _transfer_shares(run, np.sum(gaps_s, axis=0))
+    shares += _transfer_shares(run, _gap_seconds(run, 0, stages))
     stage_class = run.programs.stages.of(run.plan).stage_class
     kind_of_stage = stage_class + run.stage_row * (1 + stage_class.max())
     for at in distinct(kind_of_stage):
@@ -283,22 +276,23 @@ def _hop_shares(run: StepSimulation, path: Integers, hops: Integers) -> list[Tim
     return _transfer_shares(run, _summed(taken, run.played.transfer_s[taken], len(run.played.transfer_s)))
 
 
-def _gap_seconds(run: StepSimulation, stage: int, nodes: Integers) -> Floats:
-    """Return the seconds of transfers in the gaps before a stage's tasks, by hop index.
+def _gap_seconds(run: StepSimulation, first: int, stop: int) -> Floats:
+    """Return the seconds of transfers in the gaps before the tasks of some stages, by hop index.
 
     The rest of a gap is waiting for a neighbour. Blocking messages are nodes between the tasks, other
     transfers lags of the task that waits for them.
     """
-    played, g = run.played, run.played.graph
-    begin_s = run.begin_s[stage] + run.update_s[stage]
-    before = np.concatenate([[begin_s], played.end_s[nodes[:-1]]])
+    played, g, size = run.played, run.played.graph, run.played.graph.order.kind.shape[1]
+    nodes = g.node_of_task[first * size : stop * size]
+    before = np.roll(played.end_s[nodes], 1)
+    before[::size] = (run.begin_s + run.update_s)[first:stop]
     gap_s = np.maximum(played.start_s[nodes] - before, 0.0)
-    longest = played.transfer_s[g.lag[nodes]].argmax(axis=1)
-    mine = np.flatnonzero((g.stage == stage) & (g.kind != TASK))[1:]  # without the source
-    hop = np.concatenate([g.lag[nodes, longest], g.hop[mine]])  # of lags, then of blocking messages
-    gap = np.concatenate([np.arange(len(nodes)), np.searchsorted(nodes, mine)])
-    inside = gap < len(nodes)  # what follows the last task is not in front of one
-    hop, gap = hop[inside], gap[inside]
+    lag = g.lag[nodes]
+    longest = played.transfer_s[lag].argmax(axis=1)
+    low, high = np.searchsorted(g.behind, (first * size, stop * size))
+    # of lags, then of blocking messages
+    hop = np.concatenate([lag[np.arange(len(nodes)), longest], g.hop[g.between[low:high]]])
+    gap = np.concatenate([np.arange(len(nodes)), g.behind[low:high] - first * size])
     transfer_s = _summed(gap, played.transfer_s[hop], len(nodes))
     part = np.minimum(gap_s, transfer_s) / np.maximum(transfer_s, SHORTEST_S)
     return _summed(hop, played.transfer_s[hop] * part[gap], len(played.transfer_s))

@@ -121,20 +121,19 @@ def _start(streams: tuple[str, ...], chunks: int) -> _States:
 
 def _behind(states: _States, layer_s: Floats, held: Integers, row: Integers, repeat: Integers) -> _States:
     """Return the states after `repeat` more layers in the chunks `held`, whose layer is that of `row`."""
-    most = int(repeat.max()) + 1
-    layers, layer = np.unique(row * most + repeat, return_inverse=True)
-    power_s = _powers(layer_s, layers // most, layers % most)
-    number = len(layers)
-    pairs, place = np.unique(states.of_chunk[held] * number + layer, return_inverse=True)
-    new_s = _joined(states.free_s, power_s, pairs // number, pairs % number)
+    layers, before = equal_rows([row, repeat]), states.of_chunk[held]
+    power_s = _powers(layer_s, row[layers.first], repeat[layers.first])
+    pairs = equal_rows([before, layers.group])
+    new_s = _joined(states.free_s, power_s, before[pairs.first], layers.group[pairs.first])
     if len(held) == len(states.of_chunk):
-        return _States(new_s, place)
+        return _States(new_s, pairs.group)
     waiting = np.ones(len(states.of_chunk), dtype=bool)
     waiting[held] = False
-    old, still = np.unique(states.of_chunk[waiting], return_inverse=True)
+    old = equal_rows([states.of_chunk[waiting]])
     of_chunk = states.of_chunk.copy()
-    of_chunk[waiting], of_chunk[held] = still, len(old) + place
-    old_s = np.broadcast_to(states.free_s[..., old], (*new_s.shape[:-1], len(old)))
+    of_chunk[waiting], of_chunk[held] = old.group, old.size + pairs.group
+    old_s = states.free_s[..., states.of_chunk[waiting][old.first]]
+    old_s = np.broadcast_to(old_s, (*new_s.shape[:-1], old.size))
     return _States(np.concatenate([old_s, new_s], axis=-1), of_chunk)
 
 

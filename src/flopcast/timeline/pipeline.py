@@ -36,6 +36,7 @@ from flopcast.timeline.chains import (
     Chains,
     transfer_index,
 )
+from flopcast.workload.program import positions
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -58,6 +59,9 @@ class Graph:
     rounds: Integers  # bounds of runs of nodes that can be computed together
     last: Integers  # (stages,): last node of each chain
     node_of_task: Integers  # (stages · tasks,)
+    position: Integers  # (stages · tasks,): index into POSITIONS
+    between: Integers  # messages and marks that stand before a task of their chain, chain after chain
+    behind: Integers  # same shape: the task that each of them stands before
 
 
 @lru_cache(maxsize=64)
@@ -76,7 +80,7 @@ def graph(schedule: str | OwnSchedule, stages: int, virtual: int, micro_batches:
         The order deadlocks under this transfer style: spec/checks.py lets no such plan through.
     """
     order = schedule_of(schedule).order(stages, virtual, micro_batches)
-    return _levelled(order, CHAINS[style](order))
+    return _levelled(order, CHAINS[style](order), positions(order, micro_batches).ravel())
 
 
 def of_kinds(structure: Graph, row: Integers) -> Graph:
@@ -98,7 +102,7 @@ def of_kinds(structure: Graph, row: Integers) -> Graph:
     )
 
 
-def _levelled(order: Order, chains: Chains) -> Graph:
+def _levelled(order: Order, chains: Chains, position: Integers) -> Graph:
     """Sort nodes into rounds: all chains advance together, each as soon as what it waits for is done."""
     runs = _rounds(chains)
     sequence = np.concatenate(runs)
@@ -123,6 +127,7 @@ def _levelled(order: Order, chains: Chains) -> Graph:
     node_of_task = np.zeros(order.kind.size, dtype=np.intp)
     is_task = kind == TASK
     node_of_task[chains.task[sequence][is_task]] = stages + np.flatnonzero(is_task)
+    between, behind = _in_gaps(chains)
     return Graph(
         order=order,
         kind=kinds,
@@ -135,7 +140,18 @@ def _levelled(order: Order, chains: Chains) -> Graph:
         rounds=np.cumsum([stages] + [len(run) for run in runs]),
         last=place[np.cumsum(chains.lengths) - 1],
         node_of_task=node_of_task,
+        position=position,
+        between=place[between],
+        behind=behind,
     )
+
+
+def _in_gaps(chains: Chains) -> tuple[Integers, Integers]:
+    """Return the nodes between the tasks of their chains, and the task that each of them stands before."""
+    is_task = chains.kind == TASK
+    following = np.append(np.flatnonzero(is_task), -1)[is_task.cumsum()]
+    inside = np.flatnonzero(~is_task & (chains.stage[following] == chains.stage) & (following >= 0))
+    return inside, chains.task[following[inside]]
 
 
 def _rounds(chains: Chains) -> list[Integers]:
@@ -156,8 +172,8 @@ def _rounds(chains: Chains) -> list[Integers]:
     done = np.zeros(size + 2, dtype=bool)
     done[size] = True
     front[chains.lengths == 0] = size
-    last = np.zeros(size + 1, dtype=bool)
-    last[ends - 1] = True
+    following = np.arange(1, size + 2)
+    following[ends - 1] = size
     left = size
     runs: list[Integers] = []
     while left:
@@ -169,7 +185,7 @@ def _rounds(chains: Chains) -> list[Integers]:
         run = front[ready]
         runs.append(run)
         done[run] = True
-        front[ready] = np.where(last[run], size, run + 1)
+        front[ready] = following[run]
         left -= run.size
     return runs
 
@@ -221,14 +237,14 @@ def play(
     lag = transfer_s[g.lag]
     end = np.zeros(len(duration))
     end[: len(free_s)] = free_s
+    start = end.copy()
     holds = bool((earliest > -np.inf).any())
     for low, high in pairwise(g.rounds.tolist()):
-        ended = end[low:high]
-        np.maximum.reduce(end.take(g.waits[low:high]) + lag[low:high], axis=1, out=ended)
-        ended += duration[low:high]
+        started, ended = start[low:high], end[low:high]
+        np.maximum.reduce(end.take(g.waits[low:high]) + lag[low:high], axis=1, out=started)
+        np.add(started, duration[low:high], out=ended)
         if holds:
             np.maximum(ended, earliest[low:high], out=ended)
-    start = (end[g.waits] + lag).max(axis=1)
     held = end > start + duration
     return NodeTimes(
         graph=g, start_s=start, end_s=end, duration_s=duration, transfer_s=transfer_s, held=held

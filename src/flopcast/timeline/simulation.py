@@ -45,8 +45,9 @@ class ProgramOfTask:
         """Return the sum of `values` over tasks; an entry that many tasks share is looked up once."""
         row = np.minimum(self.row[tasks], array.shape[1] - 1)
         at = (self.position[tasks], row, self.chunk_class[tasks])
-        programs, times = np.unique(np.ravel_multi_index(at, array.shape[:3]), return_counts=True)
-        found: Counts = times @ array.reshape(-1, array.shape[-1])[programs]
+        times = np.bincount(np.ravel_multi_index(at, array.shape[:3]))
+        programs = times.nonzero()[0]
+        found: Counts = times[programs] @ array.reshape(-1, array.shape[-1])[programs]
         return found
 
 

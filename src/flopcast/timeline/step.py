@@ -255,7 +255,7 @@ def _run(
     pipeline = graph(programs.plans.structure.pipeline_schedule, stages, virtual, micro, style)
     stage_row = np.array(row_of_stage or (plan,) * stages)
     update_s = stage_seconds(programs.update, priced, stage_row, division.stage_class)
-    of_task = programs_of_tasks(pipeline, division.chunk_class, micro, kinds, stage_row)
+    of_task = programs_of_tasks(pipeline, division.chunk_class, kinds, stage_row)
     task_s = task_seconds(pipeline, of_task, passes)
     leaves = transfer_leaves_node(crossings(programs.plans, plan, stages, priced.cluster.scale_up_devices))
     transfer_s = transfer_seconds(priced, plan, leaves)

@@ -14,24 +14,22 @@ from flopcast.timeline.max_plus import NEVER
 from flopcast.timeline.pipeline import Graph, NodeTimes
 from flopcast.timeline.program import Simulated
 from flopcast.timeline.simulation import ProgramOfTask
-from flopcast.workload.program import positions
 
 Passes = tuple[Simulated, ...]  # forward, backward, and weight gradients where they are apart
 
 
 def programs_of_tasks(
-    pipeline: Graph, chunk_class: Integers, micro: int, kinds: Rows, row_of_stage: Integers
+    pipeline: Graph, chunk_class: Integers, kinds: Rows, row_of_stage: Integers
 ) -> ProgramOfTask:
     """Return the program that each task runs.
 
     The row of its prices is the kind of its micro-batch, where `kinds` are given, else that of its stage.
     """
     order = pipeline.order
-    stage = np.repeat(np.arange(order.kind.shape[0])[:, None], order.kind.shape[1], axis=1)
-    row = np.array(kinds)[order.micro_batch] if kinds else row_of_stage[stage]
+    row = np.array(kinds)[order.micro_batch] if kinds else row_of_stage.repeat(order.kind.shape[1])
     return ProgramOfTask(
-        chunk_class=chunk_class[stage, order.chunk].ravel(),
-        position=positions(order, micro).ravel(),
+        chunk_class=np.take_along_axis(chunk_class, order.chunk, axis=1).ravel(),
+        position=pipeline.position,
         row=row.ravel(),
     )
 

@@ -215,21 +215,20 @@ def in_classes(held: Counts) -> Division:
         form a stage class. `multiplicity` counts the stages of a class, and `earliest_stage` is the first
         of them, which keeps the most micro-batches in flight.
     """
-    stages, virtual = held.shape[:2]
-    chunk_counts, inverse = np.unique(held.reshape(stages * virtual, -1), axis=0, return_inverse=True)
-    chunk_class = inverse.reshape(stages, virtual)
-    stage_chunks, earliest, stage_class, multiplicity = np.unique(
-        chunk_class, axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
+    each = held.reshape(-1, held.shape[-1])
+    chunks = equal_rows(list(each.T))
+    chunk_counts, chunk_class = each[chunks.first], chunks.group.reshape(held.shape[:2])
+    stages = equal_rows(list(chunk_class.T))
+    stage_chunks = chunk_class[stages.first]
     return Division(
         chunk_class=chunk_class,
         chunk_counts=chunk_counts,
-        stage_class=stage_class.reshape(stages),
+        stage_class=stages.group,
         stage_counts=chunk_counts[stage_chunks].sum(axis=1),
         stage_chunks=stage_chunks,
         chunks_of_class=np.eye(len(chunk_counts))[stage_chunks].sum(axis=1),
-        earliest_stage=earliest,
-        multiplicity=multiplicity,
+        earliest_stage=stages.first,
+        multiplicity=np.bincount(stages.group),
     )
 
 
