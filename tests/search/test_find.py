@@ -8,13 +8,16 @@ from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.render.search_json import as_json
 from flopcast.render.search_text import as_text
+from flopcast.search import default_plan as choosing
 from flopcast.search import find as finding
 from flopcast.search import top_candidates as sifting
-from flopcast.search.default_plan import FirstChoice
+from flopcast.search.default_plan import UsualPlans
+from flopcast.search.exact import play_each
 from flopcast.search.find import find
 from flopcast.search.grid import batches, plan_at
 from flopcast.search.incumbents import NO_INCUMBENTS
 from flopcast.search.question import Question
+from flopcast.search.settings import plan_key
 from flopcast.search.space import Space
 from flopcast.workload.checks import check
 
@@ -89,8 +92,24 @@ def test_plans_that_lack_room_are_better_than_the_best_and_need_more_and_more():
     assert steps_s == sorted(steps_s, reverse=True)
 
 
-def without_choice(question, book_of, kept):
-    return [FirstChoice(incumbents=NO_INCUMBENTS, best=None, chosen=None) for _ in question.sized()]
+def test_no_plan_is_simulated_twice(monkeypatch):
+    simulated = []
+
+    def recorded(jobs, book_of, kept):
+        simulated.extend(plan_key(job) for job in jobs)
+        return play_each(jobs, book_of, kept)
+
+    monkeypatch.setattr(finding, "play_each", recorded)
+    monkeypatch.setattr(choosing, "play_each", recorded)
+
+    answer = find(QUESTION, load_book)
+
+    assert len(set(simulated)) == len(simulated)
+    assert {plan_key(one.played.job) for one in answer.plans} <= set(simulated)
+
+
+def without_usual_plans(question, book_of, kept):
+    return [UsualPlans(incumbents=NO_INCUMBENTS, best=None, jobs=()) for _ in question.sized()]
 
 
 def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
@@ -103,7 +122,7 @@ def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
         return screen(job, plans, book, kept, wanted)
 
     monkeypatch.setattr(sifting, "screen", interrupted)
-    monkeypatch.setattr(finding, "first_choices", without_choice)
+    monkeypatch.setattr(finding, "all_usual_plans", without_usual_plans)
 
     answer = find(QUESTION, load_book)
 
@@ -122,6 +141,7 @@ def test_a_play_that_is_broken_off_ranks_what_was_played(monkeypatch):
             yield each
 
     monkeypatch.setattr(finding, "play_each", interrupted)
+    monkeypatch.setattr(finding, "all_usual_plans", without_usual_plans)
 
     answer = find(QUESTION, load_book)
 
@@ -135,6 +155,7 @@ def test_breaking_off_before_anything_was_played_ends_the_search(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(finding, "play_each", interrupted)
+    monkeypatch.setattr(finding, "all_usual_plans", without_usual_plans)
 
     with pytest.raises(KeyboardInterrupt):
         find(QUESTION, load_book)

@@ -12,7 +12,7 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.library.curves import load_book
 from flopcast.search import screen as screening
 from flopcast.search.chunk_text import read_incumbents
-from flopcast.search.default_plan import first_choice
+from flopcast.search.default_plan import usual_plans
 from flopcast.search.grid import batches, batches_on, plan_at
 from flopcast.search.question import Question
 from flopcast.search.screen import screen
@@ -137,7 +137,7 @@ def test_seconds_kept_of_other_structures_are_those_that_are_worked_out(name):
 def test_the_usual_plans_hold_one_that_is_near_the_best():
     job, space, book = JOBS["dense"], SPACES["dense"], BOOKS["dense"]
     question = Question(jobs=(job,), space=space)
-    first = first_choice(question, job, book, NOTHING_KEPT)
+    first = usual_plans(question, job, book, NOTHING_KEPT)
     best = TopCandidates().after_all(question, batches(job, space), lambda _: book, before=first.incumbents)
 
     assert 1.0 <= first.best.losses[0] / best.best[0].losses[0] < 1.1

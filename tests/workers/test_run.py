@@ -9,7 +9,7 @@ from small_search import digest, question, quiet, search
 
 from flopcast.library.curves import load_book
 from flopcast.search.chunks import CHUNK_PLANS, chunks
-from flopcast.search.default_plan import FirstChoice
+from flopcast.search.default_plan import UsualPlans
 from flopcast.search.find import find
 from flopcast.search.grid import num_plans
 from flopcast.search.incumbents import NO_INCUMBENTS
@@ -117,9 +117,9 @@ def test_progress_counts_every_plan_once_and_ends_at_all_of_them():
 @pytest.fixture
 def without_usual_plans(monkeypatch):
     """Nothing is known before the first chunk is done."""
-    nothing = FirstChoice(incumbents=NO_INCUMBENTS, best=None, chosen=None)
+    nothing = UsualPlans(incumbents=NO_INCUMBENTS, best=None, jobs=())
     monkeypatch.setattr(
-        "flopcast.workers.run.first_choices",
+        "flopcast.workers.run.all_usual_plans",
         lambda question, book_of, kept: (nothing,) * len(question.jobs),
     )
 

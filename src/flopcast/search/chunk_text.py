@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from flopcast.search.default_plan import FirstChoice
 from flopcast.search.exact import Exact
 from flopcast.search.incumbents import Incumbents
 from flopcast.search.question import Question
@@ -80,15 +81,24 @@ def plan_data(plan: Plan) -> dict[str, object]:
     return plan.model_dump(mode="json", exclude_defaults=True)
 
 
-def choice_text(chosen: Job | None) -> str:
-    """Return the plan that was chosen first for one setting as text, without its job."""
-    return json.dumps(None if chosen is None else plan_data(chosen.plan))
+def choice_text(choice: FirstChoice) -> str:
+    """Return the first choice for one setting as text, without its job."""
+    plans = [plan_data(one.job.plan) for one in choice.simulated]
+    chosen = None if choice.chosen is None else plan_data(choice.chosen.plan)
+    return json.dumps({"chosen": chosen, "plans": plans, "simulated": exact_text(choice.simulated)})
 
 
-def read_choice(text: str, sized: Job) -> tuple[Job, ...]:
-    """Return the chosen job on its cluster from its text; () if no plan was chosen."""
-    plan = json.loads(text)
-    return () if plan is None else (sized.model_copy(update={"plan": Plan.model_validate(plan)}),)
+def read_choice(text: str, sized: Job) -> FirstChoice:
+    """Return the first choice on its cluster from its text."""
+
+    def job_of(plan: dict[str, object]) -> Job:
+        return sized.model_copy(update={"plan": Plan.model_validate(plan)})
+
+    data = json.loads(text)
+    return FirstChoice(
+        chosen=None if data["chosen"] is None else job_of(data["chosen"]),
+        simulated=read_exact(data["simulated"], [job_of(plan) for plan in data["plans"]]),
+    )
 
 
 def read_incumbents(data: dict[str, Any]) -> Incumbents:

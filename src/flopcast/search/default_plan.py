@@ -7,8 +7,9 @@ is recommended (rank.py).
 
 Variants of the best plans, with more equal stages or ranks in another order (refine.py), are simulated too;
 since these options make a plan less simple, one is chosen only if it is faster by more than repeats of one
-run differ. `choose` completes the plan of a job; a search starts with `first_choices`, the same choice for
-each of its settings, so that it never recommends a slower plan than `flopcast predict` takes.
+run differ. `choose` completes the plan of a job; a search makes the same choice for each of its settings
+(`first_choice`), so that it never recommends a slower plan than `flopcast predict` takes. What the usual
+plans say about others spares it most of its estimates.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -200,33 +201,41 @@ def fits(job: Job, fixed: Mapping[str, object], book: CurveBook) -> bool:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class FirstChoice:
-    """The usual plans of one setting of a search: what they say about others, and the one to start with.
+class UsualPlans:
+    """The usual plans of one setting of a search: what they say about others, and the best of them.
 
-    `best` is the best estimate among them as a candidate, and `chosen` the job with the plan that
-    `flopcast predict` takes; both are None if no usual plan is feasible.
+    `best` is the best estimate among them as a candidate, or None if no usual plan is feasible; `jobs` are
+    the few that `first_choice` simulates.
     """
 
     incumbents: Incumbents
     best: Candidate | None
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class FirstChoice:
+    """The job with the plan that `flopcast predict` takes, if one is feasible, and all simulated plans."""
+
     chosen: Job | None
+    simulated: tuple[Exact, ...]
 
 
-def first_choices(
+def all_usual_plans(
     question: Question, book_of: Callable[[Cluster], CurveBook], kept: KeptResults
-) -> tuple[FirstChoice, ...]:
-    """Return the first choice for every setting of a question, in the order of `Question.sized`.
+) -> tuple[UsualPlans, ...]:
+    """Return the usual plans of every setting of a question, in the order of `Question.sized`.
 
     Raises
     ------
     SpecError
         A number of devices does not fill whole nodes.
     """
-    return tuple(first_choice(question, job, book_of(job.cluster), kept) for job in question.sized())
+    return tuple(usual_plans(question, job, book_of(job.cluster), kept) for job in question.sized())
 
 
-def first_choice(question: Question, job: Job, book: CurveBook, kept: KeptResults) -> FirstChoice:
-    """Return the first choice for one of the settings of a question.
+def usual_plans(question: Question, job: Job, book: CurveBook, kept: KeptResults) -> UsualPlans:
+    """Return the usual plans for one of the settings of a question.
 
     Parameters
     ----------
@@ -235,24 +244,28 @@ def first_choice(question: Question, job: Job, book: CurveBook, kept: KeptResult
         The job of the setting, on its cluster and with its number of devices.
     book : CurveBook
     kept : KeptResults
-
-    Returns
-    -------
-    FirstChoice
-        The chosen plan, or None if no usual plan keeps the limits; the best usual plan by estimate; and
-        what both rule out in the search that follows. Variants with recompute are left out here, because
-        finding the least recompute that fits takes longer than the choice itself.
     """
     found = usual_candidates(question, job, book, kept, BEST)
-    wanted = replace(asked_variants(question), recompute=False)
-    jobs = [one.job for one in _played(found.best[:PLAYED])]
-    simulated = [one for one in _simulated(jobs, wanted, book, kept) if over_ratio(question, one) <= 1.0]
-    plans = ranked(question, simulated)
-    return FirstChoice(
+    return UsualPlans(
         incumbents=found.incumbents,
         best=found.best[0] if found.best else None,
-        chosen=plans[0].played.job if plans else None,
+        jobs=tuple(one.job for one in _played(found.best[:PLAYED])),
     )
+
+
+def first_choice(
+    question: Question, jobs: Sequence[Job], book: CurveBook, kept: KeptResults
+) -> FirstChoice:
+    """Return the first choice for one setting, given the jobs of its usual plans.
+
+    Variants with recompute are left out here, because finding the least recompute that fits takes longer
+    than the choice itself.
+    """
+    wanted = replace(asked_variants(question), recompute=False)
+    simulated = _simulated(jobs, wanted, book, kept)
+    plans = ranked(question, [one for one in simulated if over_ratio(question, one) <= 1.0])
+    chosen = plans[0].played.job if plans else None
+    return FirstChoice(chosen=chosen, simulated=tuple(simulated))
 
 
 def asked_for(job: Job, fixed: Mapping[str, object]) -> Question:

@@ -16,7 +16,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.report.summary import Summarised, Summary
-from flopcast.search.default_plan import FirstChoice, first_choices
+from flopcast.search.default_plan import UsualPlans, all_usual_plans, first_choice
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import num_plans
 from flopcast.search.memory_limit import used_memory_ratio
@@ -30,6 +30,7 @@ from flopcast.search.settings import (
     RejectedPlan,
     Setting,
     all_refined,
+    plan_key,
     screened_each,
     settings_of,
     to_refine,
@@ -179,10 +180,13 @@ def find(
     kept = KeptResults(MOST_RESULTS)
     candidates_by_setting, partial = _screened(question, book_of, say, kept)
     jobs = to_play(question, candidates_by_setting, book_of, kept)
-    played: dict[int, Exact] = {}
+    own, known = len(jobs) - len(question.given), candidates_by_setting.known()
+    keys = [plan_key(job) for job in jobs[:own]]
+    played = {place: known[key] for place, key in enumerate(keys) if key in known}
+    new = [place for place in range(len(jobs)) if place not in played]
     try:
-        for place, exact in play_each(jobs, book_of, kept):
-            played[place] = exact
+        for place, exact in play_each([jobs[place] for place in new], book_of, kept):
+            played[new[place]] = exact
             say(Progress(doing="playing", done=len(played), total=len(jobs), latest=exact))
     except KeyboardInterrupt:
         if not played:
@@ -262,38 +266,41 @@ def _screened(
         sum(num_plans(job, question.space) for job in question.jobs),
     )
     try:
-        first = first_choices(question, book_of, kept)
-        say(first_look(question, first, total))
-        for after in screened_each(question, book_of, first, kept):
+        usual = all_usual_plans(question, book_of, kept)
+        say(first_look(question, usual, total))
+        first = [
+            first_choice(question, plans.jobs, book_of(job.cluster), kept)
+            for plans, job in zip(usual, question.sized(), strict=True)
+        ]
+        candidates_by_setting = CandidatesBySetting.empty(question, first)
+        for after in screened_each(question, book_of, usual, candidates_by_setting, kept):
             candidates_by_setting = after
             done = sum(candidates_kept.candidates for candidates_kept in candidates_by_setting.each)
-            best = best_so_far(question, first, candidates_by_setting.each)
+            best = best_so_far(question, usual, candidates_by_setting.each)
             say(Progress(doing="screening", done=done, total=total, best=best))
     except KeyboardInterrupt:
         return candidates_by_setting, True
     return candidates_by_setting, False
 
 
-def first_look(question: Question, first: Sequence[FirstChoice], total: int) -> Progress:
+def first_look(question: Question, usual: Sequence[UsualPlans], total: int) -> Progress:
     """Return the progress after the usual plans of a space of `total` plans."""
-    return Progress(doing="screening", done=0, total=total, best=best_so_far(question, first))
+    return Progress(doing="screening", done=0, total=total, best=best_so_far(question, usual))
 
 
-def best_so_far(
-    question: Question, first: Sequence[FirstChoice], seen: Sequence[TopCandidates] = ()
-) -> str:
+def best_so_far(question: Question, usual: Sequence[UsualPlans], seen: Sequence[TopCandidates] = ()) -> str:
     """Return the best feasible plan so far with its estimate, as text for a progress line; "" without one.
 
     Parameters
     ----------
     question : Question
         Its first objective decides.
-    first : sequence of FirstChoice
-        Usual plans, which are simulated before the search begins.
+    usual : sequence of UsualPlans
+        Of every setting; they are estimated before the search begins.
     seen : sequence of TopCandidates
         Streams that have been screened.
     """
-    each = [one.best for one in first if one.best is not None]
+    each = [one.best for one in usual if one.best is not None]
     each += [candidates_kept.best[0] for candidates_kept in seen if candidates_kept.best]
     if not each:
         return ""

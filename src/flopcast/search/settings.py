@@ -19,7 +19,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.errors import Problem
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
-from flopcast.search.default_plan import FirstChoice
+from flopcast.search.default_plan import FirstChoice, UsualPlans
 from flopcast.search.exact import Exact
 from flopcast.search.grid import batches_on, plan_at
 from flopcast.search.objectives import run_of
@@ -30,11 +30,14 @@ from flopcast.search.top_candidates import BEST, Candidate, TopCandidates
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
+from flopcast.spec.site import Site
+from flopcast.spec.stack import Stack
 from flopcast.units import show_seconds, show_usd
 from flopcast.workload.checks import check
 
 BEST_OF_EACH = 8  # screened plans of each setting that are simulated exactly in any case
 CHECKED = 64  # plans of an impossible setting whose broken rules are counted
+PlanKey = tuple[Cluster, Stack, Site, Plan]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -93,17 +96,22 @@ class Setting:
 class CandidatesBySetting:
     """The best plans so far of every setting, in the order of `Question.sized`.
 
-    `chosen` are the plans that `flopcast predict` chooses, of the settings that have one.
+    `chosen` are the plans that `flopcast predict` chooses, of the settings that have one; `simulated` those
+    that were simulated to choose them.
     """
 
     each: tuple[TopCandidates, ...]
     chosen: tuple[Job, ...] = ()
+    simulated: tuple[Exact, ...] = ()
 
     @classmethod
     def empty(cls, question: Question, first: Sequence[FirstChoice] = ()) -> "CandidatesBySetting":
         """Return top candidates without plans, after the first choices."""
-        chosen = tuple(one.chosen for one in first if one.chosen is not None)
-        return cls(each=tuple(TopCandidates() for _ in question.sized()), chosen=chosen)
+        return cls(
+            each=tuple(TopCandidates() for _ in question.sized()),
+            chosen=tuple(one.chosen for one in first if one.chosen is not None),
+            simulated=tuple(played for one in first for played in one.simulated),
+        )
 
     @property
     def whole(self) -> TopCandidates:
@@ -117,7 +125,11 @@ class CandidatesBySetting:
     def to_play(self) -> tuple[Job, ...]:
         """Return the best plans overall, the best few of every setting and the chosen, each plan once."""
         jobs = [*(one.job for one in self.kept()), *self.chosen]
-        return tuple({_key(job): job for job in jobs}.values())
+        return tuple({plan_key(job): job for job in jobs}.values())
+
+    def known(self) -> dict[PlanKey, Exact]:
+        """Return the plans that are simulated already."""
+        return {plan_key(one.job): one for one in self.simulated}
 
     def kept(self) -> tuple[Candidate, ...]:
         """Return the screened plans to simulate: the best overall, and the best few of every setting.
@@ -150,14 +162,16 @@ class CandidatesBySetting:
 def screened_each(
     question: Question,
     book_of: Callable[[Cluster], CurveBook],
-    first: Sequence[FirstChoice],
+    usual: Sequence[UsualPlans],
+    candidates_by_setting: CandidatesBySetting,
     kept: KeptResults = NOTHING_KEPT,
 ) -> Iterator[CandidatesBySetting]:
     """Screen all plans of a question; yield the top candidates after every batch.
 
     Parameters
     ----------
-    first : of `first_choices`
+    usual : the usual plans of every setting
+    candidates_by_setting : without screened plans, after the first choices
     kept : as for `screen`
 
     Raises
@@ -165,10 +179,9 @@ def screened_each(
     SpecError
         A number of devices does not fill whole nodes.
     """
-    candidates_by_setting = CandidatesBySetting.empty(question, first)
     for place, job in enumerate(question.sized()):
         on_job = batches_on(job, question.space)
-        known = first[place].incumbents
+        known = usual[place].incumbents
         for candidates_kept in TopCandidates().after_each(question, on_job, book_of, kept, known):
             candidates_by_setting = candidates_by_setting.with_one(place, candidates_kept)
             yield candidates_by_setting
@@ -231,8 +244,8 @@ def all_refined(
     jobs: list[Job] = []
     for part in parts:
         jobs += gathered(part.best, part.lacking, asked, list(islice(found, len(part.each))))
-    known = {_key(job) for job in candidates_by_setting.to_play()}
-    return tuple({_key(job): job for job in jobs if _key(job) not in known}.values())
+    known = {plan_key(job) for job in candidates_by_setting.to_play()}
+    return tuple({plan_key(job): job for job in jobs if plan_key(job) not in known}.values())
 
 
 def settings_of(
@@ -284,7 +297,7 @@ def same_setting(played: Exact, job: Job) -> bool:
     return (there.cluster, there.stack, there.site) == (job.cluster, job.stack, job.site)
 
 
-def _key(job: Job) -> tuple[object, ...]:
+def plan_key(job: Job) -> PlanKey:
     """Return the values by which simulated plans are distinguished."""
     return job.cluster, job.stack, job.site, job.plan
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from flopcast.search import find
-from flopcast.search.default_plan import first_choices
+from flopcast.search.default_plan import all_usual_plans
 from flopcast.search.find import SearchResult
 from flopcast.search.settings import CandidatesBySetting
 from flopcast.workers.executor import AbstractExecutor, SerialExecutor
@@ -86,17 +86,19 @@ def answer(
         return find.find(search.question, book_of, on_progress)
     done, kept = Counter[str](), Counter[str]()
     try:
-        choices = first_choices(search.question, book_of, KEPT)
+        usual = all_usual_plans(search.question, book_of, KEPT)
     except KeyboardInterrupt:  # before anything is screened
         nothing = [None] * len(search.question.given)
         return find.decided(
             search.question, CandidatesBySetting.empty(search.question), nothing, partial=True
         )
-    on_progress(find.first_look(search.question, choices, search.num_plans))
-    search = replace(search, first=choices)
+    on_progress(find.first_look(search.question, usual, search.num_plans))
+    search = replace(search, usual=usual)
 
     def hear(did: RunSummary) -> None:
         kind = did.task.kind
+        if kind not in DOING:  # the first choice runs beside the screening
+            return
         done[kind] += did.weight
         kept[kind] += did.weight if did.kept else 0
         total = sum(weight for name, weight in search.weights.items() if f"/{kind}/" in name)

@@ -9,7 +9,7 @@ of what it kept.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 
 from flopcast.search.chunk_text import (
@@ -20,13 +20,13 @@ from flopcast.search.chunk_text import (
     read_variants,
 )
 from flopcast.search.chunks import Chunk, chunks, played
-from flopcast.search.default_plan import FirstChoice
+from flopcast.search.default_plan import UsualPlans
 from flopcast.search.exact import Exact, groups
 from flopcast.search.find import SearchResult, best_so_far, decided
 from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents
 from flopcast.search.question import Question
 from flopcast.search.refine import asked_variants
-from flopcast.search.settings import CandidatesBySetting, all_refined, to_refine
+from flopcast.search.settings import CandidatesBySetting, PlanKey, all_refined, plan_key, to_refine
 from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.job import Job
 from flopcast.workers.tasks import (
@@ -63,7 +63,7 @@ class Search:
     name: str = "0"
     parts: tuple[Chunk, ...] = ()
     weights: dict[str, int] = field(default_factory=dict)  # of tasks by name
-    first: tuple[FirstChoice, ...] = ()  # of each of `Question.sized()`; if empty, workers choose too
+    usual: tuple[UsualPlans, ...] = ()  # of each of `Question.sized()`; if empty, workers find them
     screened: dict[str, TopCandidates] = field(default_factory=dict)
     known: dict[int, Incumbents] = field(default_factory=dict)
 
@@ -107,12 +107,12 @@ class Search:
     @property
     def best(self) -> str:
         """Return the best plan so far with its estimate, or ""."""
-        return best_so_far(self.question, self.first, tuple(self.screened.values()))
+        return best_so_far(self.question, self.usual, tuple(self.screened.values()))
 
     def _known(self, place: int) -> Incumbents:
         """Return what is known about the plans of one of `Question.sized()`."""
-        first = self.first[place].incumbents if self.first else NO_INCUMBENTS
-        return self.known.get(place, first)
+        usual = self.usual[place].incumbents if self.usual else NO_INCUMBENTS
+        return self.known.get(place, usual)
 
     def _chunk_of(self, task: Task) -> Chunk:
         """Return the chunk that a task screens."""
@@ -136,16 +136,17 @@ class Search:
         """
         text, tasks = question_text(self.question), self.tasks
         self.weights.update({task.name: part.number for task, part in zip(tasks, self.parts, strict=True)})
-        sized = () if self.first else tuple(self.question.sized())
+        sized = tuple(self.question.sized())
         names = tuple(f"{self.name}/{CHOOSE}/{place}" for place in range(len(sized)))
         self.weights.update(dict.fromkeys(names, 1))
-        choosing = tuple(choose_task(name, text, place) for place, name in enumerate(names))
-        left = yield (*(tasks[place] for place in spread(len(tasks))), *choosing)
-        candidates_by_setting = CandidatesBySetting.empty(self.question, self.first)
-        for name, job in zip(names, sized, strict=True):
-            if name in left:
-                chosen = (*candidates_by_setting.chosen, *read_choice(left[name], job))
-                candidates_by_setting = replace(candidates_by_setting, chosen=chosen)
+        choosing = tuple(
+            choose_task(name, text, place, self.usual[place] if self.usual else None)
+            for place, name in enumerate(names)
+        )
+        left = yield (*choosing, *(tasks[place] for place in spread(len(tasks))))
+        choices = zip(names, sized, strict=True)
+        first = [read_choice(left[name], job) for name, job in choices if name in left]
+        candidates_by_setting = CandidatesBySetting.empty(self.question, first)
         for task, part in zip(tasks, self.parts, strict=True):
             if task.name in left:
                 later = self.screened[task.name]
@@ -160,25 +161,28 @@ class Search:
     def _played(self, text: str, candidates_by_setting: CandidatesBySetting) -> PlayTasks:
         """Yield everything that was kept, simulated, in order; variants are made at the same time.
 
-        Plans whose results are missing, because the search was broken off, are None; variants are then left
-        out. If no plan was simulated by then, the best few are simulated here.
+        Plans that the first choices have simulated are not simulated again. Plans whose results are
+        missing, because the search was broken off, are None; variants are then left out. If no plan was
+        simulated by then, the best few are simulated here.
         """
         asked = asked_variants(self.question)
         parts = to_refine(candidates_by_setting, asked)
         each = [one for part in parts for one in part.each]
-        best = candidates_by_setting.to_play()
+        best, known = candidates_by_setting.to_play(), candidates_by_setting.known()
+        new = [job for job in best if plan_key(job) not in known]
         place_of = self._place_of()
         places = [place_of(one.job) for one in each]
         refining = self._named(REFINE, _strips(len(each)))
-        playing = self._named(PLAY, groups(best))
+        playing = self._named(PLAY, groups(new))
         left = yield (
             *(
                 refine_task(name, text, [each[i] for i in members], [places[i] for i in members])
                 for name, members in refining.items()
             ),
-            *_plays(text, playing, best, place_of),
+            *_plays(text, playing, new, place_of),
         )
-        exact = _exact(left, playing, best)
+        known |= _by_key(new, _exact(left, playing, new))
+        exact = [known.get(plan_key(job)) for job in best]
         if len(left) < len(refining) + len(playing):
             if not any(exact):
                 exact[:FEW_PLAYED] = played(best[:FEW_PLAYED], book_of, KEPT)
@@ -186,10 +190,13 @@ class Search:
         found = chain.from_iterable(
             read_variants(left[name], [each[i].job for i in members]) for name, members in refining.items()
         )
-        more = [*all_refined(candidates_by_setting, asked, parts, found), *self.question.given]
+        refined = all_refined(candidates_by_setting, asked, parts, found)
+        new = [job for job in refined if plan_key(job) not in known]
+        more = [*new, *self.question.given]
         others = self._named(PLAY, groups(more), first=len(playing))
-        later = (yield _plays(text, others, more, place_of)) if more else {}
-        return [*exact, *_exact(later, others, more)]
+        later = _exact((yield _plays(text, others, more, place_of)) if more else {}, others, more)
+        known |= _by_key(new, later[: len(new)])
+        return [*exact, *(known.get(plan_key(job)) for job in refined), *later[len(new) :]]
 
     def _named(
         self, kind: str, members: Sequence[tuple[int, ...]], first: int = 0
@@ -231,6 +238,11 @@ def _exact(
         if name in left:
             found.update(zip(members, read_exact(left[name], [jobs[i] for i in members]), strict=True))
     return [found.get(place) for place in range(len(jobs))]
+
+
+def _by_key(jobs: Sequence[Job], exact: Sequence[Exact | None]) -> dict[PlanKey, Exact]:
+    """Return the simulated plans of jobs by what distinguishes plans; missing ones are left out."""
+    return {plan_key(job): one for job, one in zip(jobs, exact, strict=True) if one is not None}
 
 
 def spread(number: int) -> list[int]:

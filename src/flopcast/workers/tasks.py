@@ -28,7 +28,7 @@ from flopcast.search.chunk_text import (
     variants_text,
 )
 from flopcast.search.chunks import BookOf, Chunk, played, screened
-from flopcast.search.default_plan import first_choice
+from flopcast.search.default_plan import UsualPlans, first_choice, usual_plans
 from flopcast.search.incumbents import Incumbents
 from flopcast.search.question import Question
 from flopcast.search.refine import Refinement, asked_variants, variants
@@ -69,9 +69,10 @@ def screen_task(name: str, question: str, chunk: Chunk, before: Incumbents) -> T
     return Task(name=name, kind=SCREEN, question=question, part=part)
 
 
-def choose_task(name: str, question: str, place: int) -> Task:
-    """Return the task of choosing a first plan for one of `Question.sized()`."""
-    return Task(name=name, kind=CHOOSE, question=question, part=json.dumps(place))
+def choose_task(name: str, question: str, place: int, usual: UsualPlans | None) -> Task:
+    """Return the task of choosing a first plan for one of `Question.sized()`; None: find usual ones too."""
+    plans = None if usual is None else [plan_data(job.plan) for job in usual.jobs]
+    return Task(name=name, kind=CHOOSE, question=question, part=json.dumps([place, plans]))
 
 
 def play_task(name: str, question: str, jobs: Sequence[Job], places: Sequence[int]) -> Task:
@@ -107,8 +108,13 @@ def done(task: Task) -> str:
         return candidates_text(screened(question, Chunk(**chunk), book_of, KEPT, known))
     known_jobs = jobs_of(question)
     if task.kind == CHOOSE:
-        job = known_jobs[json.loads(task.part)]
-        return choice_text(first_choice(question, job, book_of(job.cluster), KEPT).chosen)
+        place, plans = json.loads(task.part)
+        sized, book = known_jobs[place], book_of(known_jobs[place].cluster)
+        if plans is None:
+            usual: Sequence[Job] = usual_plans(question, sized, book, KEPT).jobs
+        else:
+            usual = [_job(known_jobs, place, plan) for plan in plans]
+        return choice_text(first_choice(question, usual, book, KEPT))
     if task.kind == REFINE:
         asked = asked_variants(question)
         each = (
