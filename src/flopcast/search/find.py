@@ -30,7 +30,6 @@ from flopcast.search.settings import (
     RejectedPlan,
     Setting,
     all_refined,
-    plan_key,
     screened_each,
     settings_of,
     to_refine,
@@ -180,9 +179,8 @@ def find(
     kept = KeptResults(MOST_RESULTS)
     candidates_by_setting, partial = _screened(question, book_of, say, kept)
     jobs = to_play(question, candidates_by_setting, book_of, kept)
-    own, known = len(jobs) - len(question.given), candidates_by_setting.known()
-    keys = [plan_key(job) for job in jobs[:own]]
-    played = {place: known[key] for place, key in enumerate(keys) if key in known}
+    known = candidates_by_setting.known(jobs[: len(jobs) - len(question.given)])
+    played = {place: one for place, one in enumerate(known) if one is not None}
     new = [place for place in range(len(jobs)) if place not in played]
     try:
         for place, exact in play_each([jobs[place] for place in new], book_of, kept):
@@ -192,9 +190,8 @@ def find(
         if not played:
             raise
         partial = True
-    return decided(
-        question, candidates_by_setting, [played.get(place) for place in range(len(jobs))], partial=partial
-    )
+    every = [played.get(place) for place in range(len(jobs))]
+    return decided(question, candidates_by_setting, every, partial=partial)
 
 
 def to_play(
@@ -261,10 +258,8 @@ def _screened(
     question: Question, book_of: Callable[[Cluster], CurveBook], say: OnProgress, kept: KeptResults
 ) -> tuple[CandidatesBySetting, bool]:
     """Screen every batch of the space; return the top candidates and whether the search was interrupted."""
-    candidates_by_setting, total = (
-        CandidatesBySetting.empty(question),
-        sum(num_plans(job, question.space) for job in question.jobs),
-    )
+    candidates_by_setting = CandidatesBySetting.empty(question)
+    total = sum(num_plans(job, question.space) for job in question.jobs)
     try:
         usual = all_usual_plans(question, book_of, kept)
         say(first_look(question, usual, total))
@@ -293,12 +288,9 @@ def best_so_far(question: Question, usual: Sequence[UsualPlans], seen: Sequence[
 
     Parameters
     ----------
-    question : Question
-        Its first objective decides.
-    usual : sequence of UsualPlans
-        Of every setting; they are estimated before the search begins.
-    seen : sequence of TopCandidates
-        Streams that have been screened.
+    question : its first objective decides
+    usual : the usual plans of every setting
+    seen : streams that have been screened
     """
     each = [one.best for one in usual if one.best is not None]
     each += [candidates_kept.best[0] for candidates_kept in seen if candidates_kept.best]

@@ -30,14 +30,11 @@ from flopcast.search.top_candidates import BEST, Candidate, TopCandidates
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
-from flopcast.spec.site import Site
-from flopcast.spec.stack import Stack
 from flopcast.units import show_seconds, show_usd
 from flopcast.workload.checks import check
 
 BEST_OF_EACH = 8  # screened plans of each setting that are simulated exactly in any case
 CHECKED = 64  # plans of an impossible setting whose broken rules are counted
-PlanKey = tuple[Cluster, Stack, Site, Plan]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -127,9 +124,10 @@ class CandidatesBySetting:
         jobs = [*(one.job for one in self.kept()), *self.chosen]
         return tuple({plan_key(job): job for job in jobs}.values())
 
-    def known(self) -> dict[PlanKey, Exact]:
-        """Return the plans that are simulated already."""
-        return {plan_key(one.job): one for one in self.simulated}
+    def known(self, jobs: Sequence[Job]) -> list[Exact | None]:
+        """Return the jobs that are simulated already, in order; None for each other one."""
+        found = {plan_key(one.job): one for one in self.simulated}
+        return [found.get(plan_key(job)) for job in jobs]
 
     def kept(self) -> tuple[Candidate, ...]:
         """Return the screened plans to simulate: the best overall, and the best few of every setting.
@@ -297,7 +295,7 @@ def same_setting(played: Exact, job: Job) -> bool:
     return (there.cluster, there.stack, there.site) == (job.cluster, job.stack, job.site)
 
 
-def plan_key(job: Job) -> PlanKey:
+def plan_key(job: Job) -> tuple[object, ...]:
     """Return the values by which simulated plans are distinguished."""
     return job.cluster, job.stack, job.site, job.plan
 

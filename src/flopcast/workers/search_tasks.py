@@ -26,7 +26,7 @@ from flopcast.search.find import SearchResult, best_so_far, decided
 from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents
 from flopcast.search.question import Question
 from flopcast.search.refine import asked_variants
-from flopcast.search.settings import CandidatesBySetting, PlanKey, all_refined, plan_key, to_refine
+from flopcast.search.settings import CandidatesBySetting, all_refined, to_refine
 from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.job import Job
 from flopcast.workers.tasks import (
@@ -168,8 +168,9 @@ class Search:
         asked = asked_variants(self.question)
         parts = to_refine(candidates_by_setting, asked)
         each = [one for part in parts for one in part.each]
-        best, known = candidates_by_setting.to_play(), candidates_by_setting.known()
-        new = [job for job in best if plan_key(job) not in known]
+        best = candidates_by_setting.to_play()
+        exact = candidates_by_setting.known(best)
+        new = [job for job, one in zip(best, exact, strict=True) if one is None]
         place_of = self._place_of()
         places = [place_of(one.job) for one in each]
         refining = self._named(REFINE, _strips(len(each)))
@@ -181,8 +182,7 @@ class Search:
             ),
             *_plays(text, playing, new, place_of),
         )
-        known |= _by_key(new, _exact(left, playing, new))
-        exact = [known.get(plan_key(job)) for job in best]
+        exact = _completed(exact, _exact(left, playing, new))
         if len(left) < len(refining) + len(playing):
             if not any(exact):
                 exact[:FEW_PLAYED] = played(best[:FEW_PLAYED], book_of, KEPT)
@@ -191,12 +191,13 @@ class Search:
             read_variants(left[name], [each[i].job for i in members]) for name, members in refining.items()
         )
         refined = all_refined(candidates_by_setting, asked, parts, found)
-        new = [job for job in refined if plan_key(job) not in known]
-        more = [*new, *self.question.given]
+        known = [*candidates_by_setting.known(refined), *[None] * len(self.question.given)]
+        more = [
+            job for job, one in zip((*refined, *self.question.given), known, strict=True) if one is None
+        ]
         others = self._named(PLAY, groups(more), first=len(playing))
-        later = _exact((yield _plays(text, others, more, place_of)) if more else {}, others, more)
-        known |= _by_key(new, later[: len(new)])
-        return [*exact, *(known.get(plan_key(job)) for job in refined), *later[len(new) :]]
+        later = (yield _plays(text, others, more, place_of)) if more else {}
+        return [*exact, *_completed(known, _exact(later, others, more))]
 
     def _named(
         self, kind: str, members: Sequence[tuple[int, ...]], first: int = 0
@@ -240,9 +241,10 @@ def _exact(
     return [found.get(place) for place in range(len(jobs))]
 
 
-def _by_key(jobs: Sequence[Job], exact: Sequence[Exact | None]) -> dict[PlanKey, Exact]:
-    """Return the simulated plans of jobs by what distinguishes plans; missing ones are left out."""
-    return {plan_key(job): one for job, one in zip(jobs, exact, strict=True) if one is not None}
+def _completed(known: Sequence[Exact | None], later: Sequence[Exact | None]) -> list[Exact | None]:
+    """Return simulated plans with those that were missing, which are given in the same order."""
+    rest = iter(later)
+    return [next(rest) if one is None else one for one in known]
 
 
 def spread(number: int) -> list[int]:
