@@ -119,7 +119,16 @@ def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
 
 
 def score_folder(published: "MeasurementFolder", say: "Say", watched: "Watched[Subject]" = iter) -> "Score":
-    """Return the score of every class that these files measure (lab/calibration/score.py)."""
+    """Return the score of every class that these files measure (lab/calibration/score.py).
+
+    Parameters
+    ----------
+    published : MeasurementFolder
+    say : function
+        Called with a line of progress.
+    watched : function
+        Wraps the subjects while they are judged, to show how far the work is.
+    """
     from flopcast.cli.measurement_folder import SYSTEMS, by_latency, tier_of
     from flopcast.lab.calibration.peer_fit import peer_devices
     from flopcast.lab.calibration.peer_serving import SERVED_FILES

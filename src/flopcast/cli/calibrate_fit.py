@@ -173,7 +173,11 @@ class FitProgress:
 
 
 def open_fit_progress(folder: Path, digest: str) -> FitProgress:
-    """Return the ledger of a folder, empty if it is missing or of other measurements; make the folder."""
+    """Return the ledger of a folder, and make the folder if it is missing.
+
+    The ledger is empty if it is missing, cannot be read, or belongs to other measurements or to another
+    version of the program. An owner whose curve file is gone counts as unfinished.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         ledger = json.loads((folder / LEDGER).read_text(encoding="utf-8"))

@@ -28,7 +28,19 @@ HOSTS = "the host factor is the ratio of two hosts' launches"
 def write_site(
     pack_path: Path, site_path: Path, named: str, reference_s: float | None, speed_ratio: float
 ) -> None:
-    """Write the site file of a pack, and print its factors."""
+    """Write the site file of a pack, and print its factors.
+
+    Parameters
+    ----------
+    pack_path, site_path : Path
+        The measurements, and the file to write.
+    named : str
+        Device of the catalogue whose curves the site scales.
+    reference_s : float or None
+        Seconds of the host benchmark on a host of known speed; without it there is no factor of the host.
+    speed_ratio : float
+        Speed of that reference host.
+    """
     device = catalog.device(named)
     owners = (device.curves or device.name, *device.relatives)
     book = CurveBook(curves={k: curve for owner in owners for k, curve in load_owner(owner).items()})
@@ -46,7 +58,15 @@ def write_site(
 
 
 def catalogue_name(given: str, who: Identity) -> str:
-    """Return the device whose curves the site file scales; called before the measurement starts."""
+    """Return the device whose curves the site file scales.
+
+    It is called before the measurement starts, so that a wrong name costs no time.
+
+    Raises
+    ------
+    SpecError
+        The name is not in the catalogue, or none is given and torch's name of the device is unknown.
+    """
     name = given or DEVICES.get(who.name, "")
     own_name = catalog.known("devices", name)
     if own_name:

@@ -192,7 +192,17 @@ def print_found(
     *,
     is_page: bool = False,
 ) -> None:
-    """Print a result as one JSON document, or as text with marks; a page of Markdown as it is."""
+    """Print a result as one JSON document, or as text with marks; a page of Markdown as it is.
+
+    Parameters
+    ----------
+    result : object
+    wants_json : bool
+    as_json, marked_text : function
+        Return the result as plain data, and as text with marks for a terminal.
+    is_page : bool
+        Whether the text is a page, which is printed without colours.
+    """
     if wants_json:
         print_json(as_json(result))
     elif is_page:

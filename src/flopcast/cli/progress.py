@@ -79,7 +79,11 @@ class OfSearch(Clock):
         self._time = SearchTime(workers=workers, settings=settings)
 
     def __call__(self, progress: "Progress") -> None:
-        """Show how far the search is."""
+        """Show how far the search is.
+
+        The share of finished work is estimated from the seconds that are left, since plans that are
+        simulated take longer than plans that are screened.
+        """
         now_s = self.seconds
         if progress.doing == "screening":
             self.screening_s = now_s

@@ -33,7 +33,15 @@ MOST = 10_000  # scenarios of one file
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-    """One search of a grid: its value on each axis (None if the file omits the axis), and its settings."""
+    """One search of a grid.
+
+    Attributes
+    ----------
+    words : dict
+        Its value on each axis; None if the file omits the axis.
+    question : Question
+        The search itself.
+    """
 
     words: dict[str, object]
     question: Question
@@ -51,7 +59,14 @@ def scenarios_of(path: Path) -> tuple[Scenario, ...]:
 
 
 def scenarios_in(document: Document) -> tuple[Scenario, ...]:
-    """Return the scenarios of a document, as `scenarios_of` does for a file."""
+    """Return the scenarios of a document, as `scenarios_of` does for a file.
+
+    Raises
+    ------
+    SpecError
+        All faults of the file: unknown keys, wrong values, and scenarios that are not possible. A fault
+        that several scenarios share is reported once.
+    """
     axes, alone, problems = _read(document)
     scenarios = []
     for values in product(*(axes[name] for name in AXES)):

@@ -89,7 +89,11 @@ def _nearest_option(name: str, context: click.Context) -> str:
 
 
 def usage_problem(error: click.ClickException) -> Problem:
-    """Return a usage error of click as a problem: the option or argument, what is allowed, and the fix."""
+    """Return a usage error of click as a problem: the option or argument, what is allowed, and the fix.
+
+    Unknown options and commands get the nearest known name as their fix. Errors without a context are those
+    of the program as a whole.
+    """
     context = getattr(error, "ctx", None)
     if isinstance(error, click.BadOptionUsage) and not isinstance(error, click.NoSuchOption):
         return _wrong_use(error)

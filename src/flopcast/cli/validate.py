@@ -172,7 +172,18 @@ def print_comparison(
 def published_runs(
     paths: list[str], judging: Judging, watch: OfRuns, wants_json: bool, wants_markdown: bool
 ) -> dict[str, object]:
-    """Print the results of tables of published runs, or return them as JSON data under "published"."""
+    """Print the results of tables of published runs, or return them as JSON data under "published".
+
+    Parameters
+    ----------
+    paths : list of str
+    judging : Judging
+        Constants to use, sources to leave out, and the page to write.
+    watch : OfRuns
+        Shows progress; an interrupt keeps the runs that are predicted.
+    wants_json, wants_markdown : bool
+        Other forms of the output than text.
+    """
     from flopcast.accuracy import validate_published
     from flopcast.render.published_tables import runs_as_json, runs_as_markdown
     from flopcast.render.published_text import runs_as_text

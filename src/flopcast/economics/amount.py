@@ -54,7 +54,11 @@ class Amount:
 
     @property
     def factors(self) -> tuple[Sensitivity, ...]:
-        """Return the factors of the amount, the widest contribution first; shares may be negative."""
+        """Return the factors of the amount, the widest contribution first.
+
+        The share of a factor is d log(amount) / d log(factor). It is negative if the amount falls while the
+        factor rises.
+        """
         factors = [
             Sensitivity(name=name, log_sigma_factor=slope.log_sigma_factor, share=slope.change / self.value)
             for name, slope in self.by_factor.items()

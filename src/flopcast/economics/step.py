@@ -118,7 +118,11 @@ def described_checkpoint(
 
 
 def update_s(timeline: Timeline, priced: Priced) -> Number:
-    """Return the seconds of the optimizer's update on the busiest stage."""
+    """Return the seconds of the optimizer's update on the busiest stage.
+
+    Only time that no other work hides counts. Checkpoints need it, because states must not be copied while
+    they change.
+    """
     components = {item.component for item in priced.programs.update}
     return sum(
         each.path_s

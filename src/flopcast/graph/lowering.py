@@ -82,8 +82,7 @@ class Lowering:
         """Return, for each tensor with memory, the operators through which its gradient comes back.
 
         Each entry is an operator and the name by which it reads the tensor, which may be that of a view.
-        Weights are left out: their gradients are outputs of the backward pass and are added by the
-        optimizer.
+        Weights are left out, because their gradients flow no further.
         """
         found: dict[str, list[tuple[GraphNode, str]]] = {}
         for node in self.graph.nodes:

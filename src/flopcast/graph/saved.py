@@ -19,8 +19,8 @@ from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph
 class SavedTensor:
     """Memory that autograd keeps: a tensor of the graph or, if `tensor` is "", of the operator alone.
 
-    `role` says which tensor of the operator it is, in the form "input:0" or "output". Memory of the
-    operator alone is, for instance, the mask of a dropout or the log-sums of attention.
+    `role` says what the tensor is to its operator, as in canonical.py: "first", "output", "mask". Memory of
+    the operator alone is, for instance, the mask of a dropout.
     """
 
     tensor: str

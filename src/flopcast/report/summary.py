@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """A table with its caption; the first cell of a row names it."""
+    """A table with its caption, which notebooks show as HTML and terminals as text.
+
+    Attributes
+    ----------
+    caption : str
+    headings : tuple of str
+    rows : sequence of sequences of cells
+        The first cell of a row names it.
+    """
 
     caption: str
     headings: tuple[str, ...]

@@ -85,9 +85,7 @@ def step_terms(priced: Priced) -> StepTerms:
     Returns
     -------
     StepTerms
-        Arrays of shape (plans, 1): seconds until the busiest stage begins, its seconds for each
-        micro-batch, the ends of the pipeline, and seconds outside of it (update, reductions). A search
-        combines them for any number of micro-batches without pricing items again.
+        A search combines them for any number of micro-batches without pricing items again.
 
     Notes
     -----

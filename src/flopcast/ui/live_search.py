@@ -41,7 +41,11 @@ class LiveSearch:
         self._points: list[Point] = []
 
     def hear(self, progress: Progress) -> None:
-        """Take note of the progress, and say it if the last message is old enough."""
+        """Take note of the progress, and send it if the last message is old enough.
+
+        A message has what is done, the seconds that are left, and the feasible plans that were simulated
+        since the last message, each with both objectives and the address of its prediction.
+        """
         now_s = time.perf_counter()
         if progress.doing == "screening":
             self.screened_s = now_s

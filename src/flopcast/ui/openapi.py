@@ -39,7 +39,11 @@ Schema = dict[str, object]
 
 
 def described() -> Schema:
-    """Return the document."""
+    """Return the OpenAPI document of the JSON API.
+
+    Schemas follow from the fields of forms (form_fields.py), so that a new field is part of the API without
+    further code. Requests must not have other fields.
+    """
     several = _words(OF_JOB, several=("gpus",)) | _words(OF_PLAN, several=OF_PLAN)
     pair = {
         side: {"$ref": "#/components/schemas/Job", "description": f"The {place} job."}

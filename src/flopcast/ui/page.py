@@ -191,7 +191,17 @@ def upload_page(given: Fields, errors: str = "", preview: str = "") -> str:
 
 
 def preview(rows: Mapping[str, str], assumed: tuple[str, ...], fields: Fields) -> str:
-    """Return what was understood of an uploaded file as HTML, with a link to its prediction."""
+    """Return what was understood of an uploaded file as HTML, with a link to its prediction.
+
+    Parameters
+    ----------
+    rows : mapping of str
+        Names and values of what the file states.
+    assumed : tuple of str
+        What it does not state, as the assumptions of a report.
+    fields : mapping
+        Fields of the form that the link fills.
+    """
     lines = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in rows.items()
     )

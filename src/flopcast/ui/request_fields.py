@@ -205,7 +205,11 @@ def _request(words: Words) -> tuple[JobRequest, JobSource]:
 
 
 def without_faults(words: Words) -> tuple[dict[str, object], list[Problem]]:
-    """Return a request without the counts and the model that are wrong, and what is wrong with them."""
+    """Return a request without the counts and the model that are wrong, and what is wrong with them.
+
+    A page shows the form again with all other values, and all faults together. A wrong model is replaced by
+    the usual one, because other fields can be checked only with some model.
+    """
     problems: list[Problem] = []
     rest = dict(words)
     for name in COUNTS:

@@ -129,7 +129,11 @@ def _size(model: Model) -> str:
 
 
 def compare_page(words: Words, _: OnProgress) -> Made:
-    """Return a page that compares two jobs."""
+    """Return a page that compares two jobs.
+
+    The JSON has the verdicts, both answers side by side and a table in `html`. `fields` are those of both
+    plans with the prefixes "a." and "b.".
+    """
     compared, (first, second) = _compared(words)
     texts = [SAME_JOBS] if first.job == second.job else map(capital, comparison.verdicts(compared))
     verdicts = "".join(f"<p>{escape(text)}.</p>" for text in texts)
@@ -169,7 +173,18 @@ def compare_data(words: Words, _: OnProgress) -> Made:
 
 
 def diagnose_data(words: Words, _: OnProgress) -> Made:
-    """Return suspects for a slow job, as `flopcast diagnose --json`; `log` is the text of a log."""
+    """Return suspects for a slow job, as `flopcast diagnose --json`.
+
+    Parameters
+    ----------
+    words : mapping
+        Fields of the job; `log` is the text of a log, not its path.
+
+    Raises
+    ------
+    SpecError
+        `log` is not a text, or the job has faults.
+    """
     rest = dict(words)
     text = rest.pop("log", "")
     if not isinstance(text, str):

@@ -44,7 +44,20 @@ Address = Callable[[Job], str]  # of the page that predicts a job
 
 
 def search_parts(result: SearchResult, address: Address) -> str:
-    """Return the result of a search as HTML."""
+    """Return the result of a search as HTML.
+
+    Parameters
+    ----------
+    result : SearchResult
+    address : function
+        Returns the address of the page that predicts a plan.
+
+    Returns
+    -------
+    str
+        The best plan as tiles, the counts, the drawing of the front, the plans, the best plan of each
+        setting, plans that nearly fit, and assumptions. Texts are escaped.
+    """
     html = _best(result, address) if result.plans else ""
     html += "".join(map(_question_line, search_text.question_lines(result)))
     if result.plans:

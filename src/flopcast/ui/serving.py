@@ -105,7 +105,11 @@ def fields_of(job: ServingJob) -> dict[str, str]:
 
 
 def deployments_page(words: Words) -> dict[str, object]:
-    """Return the best deployments for a form, with the fields of the best one."""
+    """Return the best deployments for a form, with the fields of the best one.
+
+    Each deployment links to its own prediction. Formats of numbers stay as the user chose them, because a
+    search does not change them. If no deployment keeps up, the page says why.
+    """
     found = _found(words)
     kept = [each.first for each in groups_of(found.deployments)][:SHOWN]
     if not kept:

@@ -89,7 +89,11 @@ def _over_time(*_: object) -> None:
 
 
 def main() -> None:
-    """Answer lines from stdin until it ends."""
+    """Answer lines from stdin until it ends.
+
+    The process ignores Ctrl-C, because the server ends it, and it bounds its own memory. Curves and
+    catalogue are loaded before the first request. Progress is written as lines of JSON before the answer.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends its processes itself
     _bound_memory()
     collect_rarely()

@@ -51,7 +51,13 @@ class ProcessExecutor(AbstractExecutor):
         self._tasks.put(task)
 
     def next_done(self) -> tuple[str, str]:
-        """Wait for any task."""
+        """Wait for any task to end and return its name and its result.
+
+        Raises
+        ------
+        SpecError, InternalError
+            What the task raised in its worker, or that the system allows no further process.
+        """
         found = self._done.get()
         if isinstance(found, Exception):
             raise found

@@ -154,7 +154,10 @@ def done_elsewhere(task: dict[str, str], program: str) -> str:
 
 @cache
 def program_digest() -> str:
-    """Return a digest of everything that results depend on: code, catalogue, curves."""
+    """Return a digest of the code, the catalogue and the curves.
+
+    Results in a ledger count only if the digest is the same: any change of these files may change a result.
+    """
     folder = Path(flopcast.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):

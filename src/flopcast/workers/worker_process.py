@@ -86,7 +86,11 @@ def _num_threads() -> int:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back until the block ends, where the system can."""
+    """Hold Ctrl-C back until the block ends, where the system can.
+
+    An interrupt that arrives inside the block is delivered at its end, so that no worker is left half
+    started.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

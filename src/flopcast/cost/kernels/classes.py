@@ -149,7 +149,7 @@ class KernelClass:
     layout : str
         Layout of the operands inside the class, for which a curve has a ratio; "" for classes without.
     base : KernelBase
-        The class before its dtype and other parts of the name: sigmas and features are those of the base.
+        What all kernels have in common whose names begin with the same word.
     kind : KernelFamily
         What bounds the kernel, which decides about clocks and about the conversion between devices.
     """

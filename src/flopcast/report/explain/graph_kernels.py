@@ -25,7 +25,21 @@ PRODUCT_FORMULA = (
 def graph_inputs(
     item: Item, priced: Priced, book: CurveBook, row: int, column: int
 ) -> tuple[str, tuple[Input, ...]] | None:
-    """Return the formula of a kernel of a graph, and everything that enters it; None of any other item."""
+    """Return the formula of a kernel of a graph and everything that enters it.
+
+    Parameters
+    ----------
+    item : Item
+    priced : Priced
+    book : CurveBook
+    row, column : int
+        Kind of micro-batch, and stage class, of the execution.
+
+    Returns
+    -------
+    tuple or None
+        None for an item that is not priced by the efficiencies of graphs.
+    """
     factors = FactorBook(priced.site, priced.levels)
     graph = software_of(priced.programs, priced.cluster, book, factors)
     if graph is None or not graph.prices(item):

@@ -28,7 +28,13 @@ ADDED = ("results in 16 bits", "launches in turn", "sum")  # terms of the formul
 
 
 def kernel_formula(inputs: Sequence[Input]) -> str:
-    """Return the formula of one execution, with the terms that its inputs list."""
+    """Return the formula of one execution, with the terms that its inputs list.
+
+    Parameters
+    ----------
+    inputs : sequence of Input
+        Terms that are zero for this kernel are not among them and do not appear in the formula.
+    """
     names = [each.name for each in inputs]
     time = "(launch + max(FLOP / peak, bytes / bandwidth) / efficiency) × layout"
     time += " × busy device" if "busy device" in names else ""

@@ -59,7 +59,11 @@ def explain_memory(report: Report) -> Explanation:
 
 
 def explain_tier(report: Report, tier: TierMemory) -> Explanation:
-    """Return what the plan places in a memory outside the devices, by category, and its capacity."""
+    """Return what the plan places in a memory outside the devices, by category, and its capacity.
+
+    The sum is over all ranks of the tier's owner: a node for the host and its drives, the cluster for the
+    file system.
+    """
     parts = tuple(
         Explanation(name=f"memory.{tier.tier}.{name}", amount=size, unit="B", formula="")
         for name, size in sorted(tier.by_category.items(), key=lambda pair: -pair[1])

@@ -66,7 +66,7 @@ class DeploymentResult:
     deployments : tuple of RankedDeployment
         Those that keep all limits, the best first.
     nearest : tuple of RankedDeployment
-        If none keeps all limits, those that come nearest.
+        Simulated deployments that break a limit, the nearest first.
     candidates, possible, simulated : int
         How many deployments the space has, how many keep every rule and fit, how many were simulated.
     requests : int
