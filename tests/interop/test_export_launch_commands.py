@@ -106,6 +106,14 @@ def test_adapters_are_written_and_read(kind):
     assert (plan["adapter_rank"], plan["adapter_slots"]) == (32, 4)
 
 
+def test_waits_for_other_prompts_are_written_and_read():
+    changes = {"wait_passes": 20, "wait_fraction": 0.9}
+
+    text = SERVING["trtllm"].export(job_of("trtllm", DENSE, "tp=2 replicas=1", changes)).files[0][1]
+
+    assert source_of(text, "serve.sh", JobRequest()).document.data["engine"].items() >= changes.items()
+
+
 def test_each_instance_has_devices_and_a_port_of_its_own():
     text = SERVING["vllm"].export(job_of("vllm", DENSE, "tp=4 replicas=3", {})).files[0][1].decode()
 

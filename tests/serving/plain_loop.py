@@ -46,6 +46,7 @@ class PlainLoop:
         self.preemptions, self.largest, self.now, self.clock, self.passes = 0, 0, 0.0, 0, 0
         self.waiting, self.running, self.due, self.pending = [], [], [], []
         self.apart = limits.prefill_first or limits.static_batch
+        self.waited = 0  # passes for which prompts have waited for others
         self.blind = 0  # decoding passes until the next look for requests
         self.closed = requests.concurrency > 0
         for s in self.sequences:
@@ -104,6 +105,8 @@ class PlainLoop:
         decoding = 0 if self.apart else sum(s.decodes for s in self.running) * limits.computed_tokens
         left = sum(s.target - s.computed for s in self.running if not s.decodes)
         budget = limits.max_tokens - decoding - left
+        if self.waits():
+            return 0.0
         while self.waiting and len(self.running) < limits.max_sequences:
             head = self.waiting[0]
             new = 0 if head.swapped else head.prompt + head.generated
@@ -118,6 +121,7 @@ class PlainLoop:
             ):
                 break
             budget -= new
+            self.waited = 0
             self.running.append(self.waiting.pop(0))
             if head.swapped:
                 head.swapped = False
@@ -125,6 +129,19 @@ class PlainLoop:
             else:
                 head.target = new
         return swap
+
+    def waits(self):
+        limits, room = self.limits, self.limits.max_sequences - len(self.running)
+        joining = self.waiting[:room]
+        decoding = sum(s.decodes for s in self.running)
+        if not limits.wait_passes or not joining or not 0 < decoding == len(self.running):
+            return False
+        tokens = [0 if s.swapped else s.prompt + s.generated for s in joining]
+        full = decoding * limits.computed_tokens + sum(tokens) >= limits.wait_tokens
+        if full or self.waited == limits.wait_passes:
+            return False
+        self.waited += 1
+        return True
 
     def run_pass(self, swap):
         prompts = [s for s in self.running if not s.decodes]

@@ -39,6 +39,12 @@ KINDS = {  # a name for the case → what differs from ENGINE
     "looks seldom": {"receive_interval": 7},
     "looks seldom, prompts first": {"receive_interval": 30, "prefill_first": True},
     "looks seldom, few blocks": {"receive_interval": 5, "kv_blocks": 120},
+    "waits for others, whole prompts": {
+        "wait_passes": 20, "wait_tokens": 400.0, "chunked_prefill": False, "max_tokens": 1024
+    },
+    "waits for others, prompts first": {"wait_passes": 9, "wait_tokens": 300.0, "prefill_first": True},
+    "waits for others, few blocks": {"wait_passes": 20, "wait_tokens": 400.0, "kv_blocks": 120},
+    "waits for others, few sequences": {"wait_passes": 20, "wait_tokens": 400.0, "max_sequences": 3},
     "large blocks": {"block_tokens": 64, "kv_blocks": 40},
 }  # fmt: skip
 
@@ -251,3 +257,15 @@ def test_a_request_waits_for_half_an_interval_of_passes_on_average():
 
     seldom, always = (served.first_token_s[1:] - arrival[1:] for served in reversed(waits))
     assert (seldom - always).mean() == pytest.approx((interval - 1) / 2, rel=0.1)
+
+
+def test_prompts_wait_for_others_until_they_fill_a_pass_or_the_wait_is_over():
+    """A long request decodes when one prompt arrives alone and four arrive together."""
+    arrival = np.array([0.0, 100.5, 200.5, 200.5, 200.5, 200.5])
+    outputs = np.array([1000, 2, 2, 2, 2, 2])
+    requests = independent_requests(arrival, np.full(6, 100), outputs)
+    waits = Limits(**ENGINE | {"wait_passes": 20, "wait_tokens": 400.0})
+
+    first_s, always_s = (run(requests, each, flat).first_token_s for each in (waits, Limits(**ENGINE)))
+
+    assert (first_s - always_s).tolist() == [0.0, 20.0, 0.0, 0.0, 0.0, 0.0]

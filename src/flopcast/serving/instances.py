@@ -147,10 +147,10 @@ def _most_tokens(job: ServingJob, longest: int) -> int:
 
 def _limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
     """Return the limits of one scheduler: sequences, new tokens and KV blocks of an iteration."""
-    engine, drafting = job.engine, job.plan.drafting
+    engine, drafting, most_tokens = job.engine, job.plan.drafting, _most_tokens(job, longest)
     return Limits(
         max_sequences=max(min(job.most_sequences, memory.most_sequences), 1),
-        max_tokens=_most_tokens(job, longest),
+        max_tokens=most_tokens,
         kv_blocks=memory.cache_tokens // job.passes_in_flight // engine.block_tokens,
         block_tokens=engine.block_tokens,
         chunked_prefill=engine.prefill != "whole",
@@ -161,6 +161,8 @@ def _limits_of(job: ServingJob, memory: ServingMemory, longest: int) -> Limits:
         prefix_cache=engine.prefix_cache,
         preemption=engine.preemption,
         receive_interval=engine.receive_interval,
+        wait_passes=engine.wait_passes,
+        wait_tokens=engine.wait_fraction * most_tokens,
         adapter_slots=job.adapter_slots,
         adapter_load_s=load_s(job),
         yielded_tokens=1.0 if drafting is None else drafting.accepted,

@@ -148,6 +148,8 @@ class Limits:
     prefix_cache: bool = True  # whether equal beginnings of prompts share their KV blocks
     preemption: Preemption = "recompute"  # "none" reserves the blocks of the whole output on admission
     receive_interval: int = 1  # decoding passes after which the engine looks for new requests
+    wait_passes: int = 0  # decoding passes for which prompts wait for others to fill a pass with
+    wait_tokens: float = 0.0  # new tokens of a pass that is full enough for them not to wait
     adapter_slots: int = 0  # adapters in memory at once (max_loras); 0 without adapters
     adapter_load_s: float = 0.0  # seconds to load one from the host
     swap_s: float = 0.0  # seconds to move one KV block to or from the host, for preemption="swap"

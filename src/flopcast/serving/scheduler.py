@@ -139,6 +139,8 @@ class EngineLoop:
         # whether passes with prompts hold no decoding sequences
         self._apart = limits.prefill_first or limits.static_batch
         self._unseen = limits.receive_interval  # decoding passes since the last look for requests
+        self._waited = 0  # passes for which prompts have waited for others
+        self._waits = False  # whether prompts wait for others in this iteration
 
     @property
     def next_s(self) -> float:
@@ -194,6 +196,7 @@ class EngineLoop:
                 raise InternalError(f"{self.left} requests never arrive")
             return
         waiting, running = len(self._waiting), batch.running
+        self._waits = False
         preempted, swap_s = self._make_room()
         limited_by = KV
         if not preempted:
@@ -220,6 +223,8 @@ class EngineLoop:
         limits, batch = self.limits, self.batch
         if limits.static_batch and batch.running:
             return (BATCH if self._waiting else ARRIVALS), 0.0
+        if self._waits_for_others():
+            return ARRIVALS, 0.0
         if limits.padding:
             batch.pad(islice(self._waiting, limits.max_sequences))
         decoding = 0 if self._apart else batch.decoding * limits.computed_tokens
@@ -228,6 +233,17 @@ class EngineLoop:
         limited_by, load_s = self._admit_within(budget, passed)
         self._waiting.extendleft(reversed(passed))
         return (ADAPTERS if passed and limited_by == ARRIVALS else limited_by), load_s
+
+    def _waits_for_others(self) -> bool:
+        """Decide whether prompts wait until others arrive that fill the pass."""
+        limits, batch = self.limits, self.batch
+        room = limits.max_sequences - batch.running
+        if not (limits.wait_passes and self._waiting and room and batch.decoding) or batch.prefilling:
+            return False
+        wanted = (batch.wanted(request).new_tokens for request in islice(self._waiting, room))
+        tokens = batch.decoding * limits.computed_tokens + sum(wanted)
+        self._waits = tokens < limits.wait_tokens and self._waited < limits.wait_passes
+        return self._waits
 
     def _admit_within(self, budget: int, passed: list[int]) -> tuple[int, float]:
         """Admit waiting requests while a budget of new tokens lasts: what ends it, and seconds of loads.
@@ -252,6 +268,7 @@ class EngineLoop:
             self._waiting.popleft()
             swap_s += batch.admit(request, wanted, self._now_s)
             budget -= wanted.new_tokens
+            self._waited = 0
         return (BUDGET if budget < 0 else ARRIVALS), swap_s
 
     def _pass_with_prompts(self, swap_s: float, waiting: int, running: int, limited_by: int) -> None:
@@ -320,12 +337,15 @@ class EngineLoop:
             passes = min(passes, limits.receive_interval - self._unseen)
         elif limited_by in (ARRIVALS, ADAPTERS) and room:
             until_s = self.source.next_s() - self._now_s - swap_s
+        if self._waits:
+            passes = min(passes, limits.wait_passes - self._waited)
         sequences, before = batch.padded, batch.kv_tokens
         new = sequences * limits.computed_tokens
         growth = sequences * limits.yielded_tokens
         passes, seconds = self._decode_times.run(sequences, before + new, growth, passes, until_s)
         start_s = self._now_s
         self._unseen += passes
+        self._waited += passes * self._waits
         self._now_s += seconds + swap_s
         yielded, ended = batch.advance(passes, self._now_s)
         kv = before + new + growth * (passes - 1) / 2

@@ -154,6 +154,11 @@ class Engine(StrictModel):
     receive_interval : int
         Decoding passes after which the engine looks for new requests; a pass with prompts is followed by a
         look as well. With 1, new requests can be part of the next pass.
+    wait_passes : int
+        Decoding passes for which prompts wait for others, so that they are computed together. With 0, they
+        join the next pass.
+    wait_fraction : float
+        Part of max_tokens that a pass must have for its prompts not to wait.
     adapter_slots : int
         Low-rank adapters that fit into memory at once by default.
     fused_norms : bool
@@ -195,6 +200,8 @@ class Engine(StrictModel):
     prefix_cache: bool = False
     sampling: Literal["greedy", "sorted"] = "greedy"
     receive_interval: int = Field(default=1, ge=1)
+    wait_passes: int = Field(default=0, ge=0)
+    wait_fraction: float = Field(default=1.0, gt=0, le=1)
     adapter_slots: int = Field(default=1, ge=1)
     fused_norms: bool = True
     overlap: Overlap | None = None

@@ -5,7 +5,7 @@ from all_cases import all_cases
 
 from flopcast import predict_serving, serving_job
 from flopcast.lab.serving_runs.aiconfigurator import run_of
-from flopcast.lab.serving_runs.published_servers import drafted_tokens, receive_interval
+from flopcast.lab.serving_runs.published_servers import batch_wait, drafted_tokens, receive_interval
 from flopcast.lab.serving_runs.published_sweeps import GPT_OSS, SWEEPS, deployments
 
 SWEEP = {
@@ -107,12 +107,32 @@ def test_drafted_tokens_follow_from_the_image_or_from_who_was_launched(change, r
         ({"backend": "sglang", "system": "h200_sxm"}, 1, 64, 1),
         ({}, 8, 64, 60),
         ({}, 1, 64, 1),
-        ({"isl": "1024"}, 1, 64, 40),
+        ({"isl": "1024"}, 1, 64, 1),
         ({"backend": "vllm"}, 8, 64, 1),
     ],
 )
 def test_looks_for_new_requests_are_those_of_the_flags(change, groups, concurrency, passes):
     assert receive_interval(SWEEP | change, groups, concurrency) == passes
+
+
+LLAMA = {"model_path": "meta-llama/Llama-3.1-70B", "isl": "1024"}
+
+
+@all_cases(
+    ("change", "ranks", "concurrency", "passes"),
+    [
+        ({"isl": "1024"}, 8, 64, 40),
+        ({"isl": "1024"}, 8, 32, 0),
+        ({}, 8, 64, 0),
+        (LLAMA, 4, 8, 20),
+        (LLAMA, 8, 8, 0),
+        (LLAMA | {"backend": "vllm"}, 4, 8, 0),
+    ],
+)
+def test_waits_for_other_prompts_are_those_of_the_flags(change, ranks, concurrency, passes):
+    wait = batch_wait(SWEEP | change, ranks, 1, concurrency)
+
+    assert (0 if wait is None else wait.passes) == passes
 
 
 def test_a_server_that_looks_seldom_answers_later_and_decodes_as_fast():

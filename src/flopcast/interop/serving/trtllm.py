@@ -26,6 +26,7 @@ from flopcast.interop.serving.common import (
 )
 from flopcast.interop.serving.settings import LaunchReader
 from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, limits, quantised, usual
+from flopcast.spec.engine import Engine
 from flopcast.spec.serving_job import ServingJob
 
 FORMATS = {  # quant_algo → weights; "" where the checkpoint says how it is stored
@@ -109,6 +110,10 @@ def _read_limits(reader: LaunchReader) -> None:
     if reader.has("enable-chunked-prefill"):
         parts = "chunked" if reader.flag("enable-chunked-prefill") else "whole"
         reader.put(("engine", "prefill"), parts, "enable-chunked-prefill")
+    wait, full = "batch-wait-timeout-iters", "batch-wait-max-tokens-ratio"
+    if reader.has(wait, full) and (share := reader.fraction(full, 0.0)):
+        reader.put(("engine", "wait_passes"), reader.count(wait, default=0, least=0), wait)
+        reader.put(("engine", "wait_fraction"), share, full)
     policy = "scheduler-config.capacity-scheduler-policy"
     if reader.has(policy):
         reader.put(("engine", "preemption"), reader.choice(policy, POLICIES, "none"), policy)
@@ -153,11 +158,7 @@ def written(job: ServingJob, role: str) -> Launch:
     settings: dict[str, object] = {"kv_cache_config": cache}
     if plan.data_parallel > 1:
         settings["enable_attention_dp"] = True
-    if engine.prefill == "chunked":
-        settings["enable_chunked_prefill"] = True
-    if engine.preemption != kept.preemption:
-        policies = {meaning: word.upper() for word, meaning in POLICIES.items()}
-        settings["scheduler_config"] = {"capacity_scheduler_policy": policies[engine.preemption]}
+    settings |= _scheduling(engine, kept)
     if word := QUANTISED.get(quantised(job)):
         settings["quant_config"] = {"quant_algo": word}
     if plan.drafting is not None:
@@ -170,3 +171,17 @@ def written(job: ServingJob, role: str) -> Launch:
     if role:
         settings["cache_transceiver_config"] = {"backend": "DEFAULT"}
     return Launch(flags=tuple(flags), settings=settings)
+
+
+def _scheduling(engine: Engine, kept: Engine) -> dict[str, object]:
+    """Return the settings of an engine that choose the requests of a pass; `kept` are the defaults."""
+    settings: dict[str, object] = {}
+    if engine.prefill == "chunked":
+        settings["enable_chunked_prefill"] = True
+    if engine.wait_passes:
+        settings["batch_wait_timeout_iters"] = engine.wait_passes
+        settings["batch_wait_max_tokens_ratio"] = engine.wait_fraction
+    if engine.preemption != kept.preemption:
+        policies = {meaning: word.upper() for word, meaning in POLICIES.items()}
+        settings["scheduler_config"] = {"capacity_scheduler_policy": policies[engine.preemption]}
+    return settings

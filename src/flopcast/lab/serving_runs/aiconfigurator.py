@@ -24,7 +24,12 @@ from collections.abc import Mapping
 
 from flopcast.interop.serving.aiconfigurator import ENGINES, SYSTEMS
 from flopcast.lab.serving_runs.measured import Measured, ServingRun, Teaches
-from flopcast.lab.serving_runs.published_servers import drafted_tokens, receive_interval, server_of
+from flopcast.lab.serving_runs.published_servers import (
+    batch_wait,
+    drafted_tokens,
+    receive_interval,
+    server_of,
+)
 from flopcast.lab.serving_runs.published_sweeps import Swept, of_row
 from flopcast.lab.serving_runs.quantities import latency
 from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
@@ -104,7 +109,7 @@ def _has_pools(row: Mapping[str, str]) -> bool:
 
 def _facts(row: Mapping[str, str]) -> RowFacts:
     instances: dict[str, object]
-    concurrency, interval, drafted = _concurrency(row), 1, 0
+    concurrency, interval, drafted, wait = _concurrency(row), 1, 0, None
     cache = "fp8" if row["backend"] == "trtllm" else "bf16"
     swept = _swept(row) if _has_pools(row) and not _has_numbers(row) else None
     if swept is not None:
@@ -117,6 +122,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         drafted = drafted_tokens(row, _ranks(row), concurrency)
         if _lengths_vary(row):
             interval = receive_interval(row, _ranks(row)[1], concurrency)
+            wait = batch_wait(row, *_ranks(row)[:2], concurrency)
             server = server_of(row)
             if server is not None:
                 instances["max_tokens"], cache = server.max_tokens, server.cache
@@ -133,6 +139,8 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "drafting": _drafting(drafted),
         },
         receive_interval=interval,
+        wait_passes=0 if wait is None else wait.passes,
+        wait_fraction=1.0 if wait is None else wait.fraction,
         traffic={
             "concurrency": concurrency,
             "prompt_tokens": _lengths(row, int(row["isl"])),

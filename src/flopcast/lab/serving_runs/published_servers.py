@@ -8,9 +8,10 @@ Source: benchmarks/single_node/*.sh and .github/configs/nvidia-master.yaml of Se
 (Apache-2.0), as of February to April 2026. Servers of SGLang on Blackwell look for new requests after every
 tenth decoding pass, or after every thirtieth from 16 open requests on (--scheduler-recv-interval). Servers
 of TensorRT-LLM with data-parallel attention let a prompt wait up to 60 passes, until the other groups have
-one as well (attention_dp_config: enable_balance, timeout_iters; 50 by default), and one of them waits up to
-40 passes for more prompts (batch_wait_timeout_iters). These waits are predicted as looks for new requests
-after as many passes.
+one as well (attention_dp_config: enable_balance, timeout_iters; 50 by default), which is predicted as looks
+for new requests after as many passes. With other flags (batch_wait_timeout_iters and
+batch_wait_max_tokens_ratio), prompts wait until they fill a pass: in dsr1_fp8_b200_trt.sh, and with fewer
+than eight ranks in 70b_fp4_b200_trt_slurm.sh, 70b_fp8_b200_trt_slurm.sh and 70b_fp8_h200_trt_slurm.sh.
 
 Rows that were dumped from the database of the benchmark ("db-dump") have no drafted tokens. Of all others
 the launch of a server with drafted tokens and that without them can have the same degrees: then the image
@@ -60,7 +61,21 @@ SERVERS = {  # engine, system, a word of the model's name, precision
 
 BALANCING = "trtllm"
 BALANCED = {"DeepSeek": 60, "gpt-oss": 50}  # a word of the model's name, passes
-DELAYED = "b200_sxm", "fp8", "1024/1024", 64, 40  # from this concurrency on, passes
+SHORT = "1024/1024"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchWait:
+    """Passes for which prompts wait for others, and the part of max_tokens that is full enough for them."""
+
+    passes: int
+    fraction: float
+
+
+DELAYED = BatchWait(passes=40, fraction=0.8)
+DELAYED_FROM = 64  # open requests
+DELAYED_LLAMA = BatchWait(passes=20, fraction=0.9)
+DELAYED_BELOW = 8  # ranks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,9 +120,23 @@ def receive_interval(row: Mapping[str, str], groups: int, concurrency: int) -> i
         return 1 if server is None else server.interval(concurrency)
     if groups > 1:
         return next((passes for word, passes in BALANCED.items() if word in row["model_path"]), 1)
-    key = row["system"], row.get("precision", ""), f"{row['isl']}/{row['osl']}"
-    delays = "DeepSeek" in row["model_path"] and key == DELAYED[:3] and concurrency >= DELAYED[3]
-    return DELAYED[4] if delays else 1
+    return 1
+
+
+def batch_wait(row: Mapping[str, str], ranks: int, groups: int, concurrency: int) -> BatchWait | None:
+    """Return how prompts of a row's server wait for others; None if they join the next pass.
+
+    Parameters
+    ----------
+    ranks : tensor-parallel ranks
+    groups : groups of them with requests of their own
+    """
+    if row["backend"] != BALANCING or groups > 1 or f"{row['isl']}/{row['osl']}" != SHORT:
+        return None
+    if "Llama-3.1-70B" in row["model_path"]:
+        return DELAYED_LLAMA if ranks < DELAYED_BELOW else None
+    key = row["system"], row.get("precision", ""), "DeepSeek" in row["model_path"]
+    return DELAYED if key == ("b200_sxm", "fp8", True) and concurrency >= DELAYED_FROM else None
 
 
 def server_of(row: Mapping[str, str]) -> Server | None:

@@ -49,7 +49,7 @@ class RowFacts:
     `plan` holds fields of a Deployment; without a tensor-parallel degree, it is the one that flopcast
     chooses. `traffic` holds fields of a Traffic, `trace` the requests if it names a trace. Instances fill
     `devices` devices, by default those of one. Requests of `in_process` reach the engine without a front
-    end. `receive_interval` and `sampling` are those of the engine.
+    end. `receive_interval`, `wait_passes`, `wait_fraction` and `sampling` are those of the engine.
     """
 
     model: str
@@ -61,6 +61,8 @@ class RowFacts:
     trace: Requests | None = None
     in_process: bool = False
     receive_interval: int = 1
+    wait_passes: int = 0
+    wait_fraction: float = 1.0
     sampling: str = "greedy"
 
 
@@ -100,9 +102,8 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
 
 
 def _engine(facts: RowFacts) -> Engine:
-    engine = catalog.engine(facts.engine).model_copy(
-        update={"receive_interval": facts.receive_interval, "sampling": facts.sampling}
-    )
+    stated = ("receive_interval", "wait_passes", "wait_fraction", "sampling")
+    engine = catalog.engine(facts.engine).model_copy(update={name: getattr(facts, name) for name in stated})
     if not facts.in_process:
         return engine
     cost = engine.iteration.model_copy(update={"request_s": 0.0, "request_tpot_ratio": 0.0})
