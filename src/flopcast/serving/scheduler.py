@@ -15,7 +15,6 @@ import math
 from array import array
 from collections import deque
 from itertools import islice
-from typing import Protocol
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from flopcast.serving.served import (
     Served,
     iterations,
 )
-from flopcast.serving.source import Source
+from flopcast.serving.source import Arrivals, Source
 
 FEWEST_EQUAL = 3  # iterations that are priced in one call
 
@@ -89,19 +88,6 @@ def run(requests: Requests, limits: Limits, pass_seconds: PassSeconds) -> Served
         iterations=loop.table(),
         adapter_loads=0 if loop.batch.adapters is None else loop.batch.adapters.loads,
     )
-
-
-class Arrivals(Protocol):
-    """Where an engine gets its requests from, and whom it tells that they have ended."""
-
-    def next_s(self) -> float:
-        """Return when the next request may arrive; infinity if none does before another one ends."""
-
-    def arrived(self, now_s: float) -> list[int]:
-        """Return the requests that have arrived since the last call, the earliest first."""
-
-    def ended(self, request: int, now_s: float) -> None:
-        """Take note of the end of a request."""
 
 
 class EngineLoop:

@@ -6,8 +6,22 @@ Elsewhere: how arrivals are drawn (arrivals.py), what happens to requests that h
 
 import math
 from heapq import heappop, heappush
+from typing import Protocol
 
 from flopcast.serving.requests import Requests
+
+
+class Arrivals(Protocol):
+    """Where an engine gets its requests from, and whom it tells that they have ended."""
+
+    def next_s(self) -> float:
+        """Return when the next request may arrive; infinity if none does before another one ends."""
+
+    def arrived(self, now_s: float) -> list[int]:
+        """Return the requests that have arrived since the last call, the earliest first."""
+
+    def ended(self, request: int, now_s: float) -> None:
+        """Take note of the end of a request."""
 
 
 class Source:
