@@ -1,1 +1,6 @@
-"""Readers of exported models: files whose graph is data, which no code runs."""
+"""Readers of exported models: archives of torch.export and ONNX files.
+
+`read_archive` (archive.py) and `read_onnx` (onnx_file.py) return an `OperatorGraph`; aten.py and
+onnx_operators.py translate names of operators. A graph is data, so that no code of the file runs. Only
+export.py runs code, of a module that the user names.
+"""
