@@ -63,7 +63,7 @@ def print_by_model_and_device(
         Tables of another kind are given too, or the options leave a source out.
     """
     allowed = "--leave-one-model-out, --leave-one-generation-out or --no-constants"
-    because = f"{table.constants} are fitted by {table.model} and device, and scores are text or JSON"
+    because = f"only a {table.model} or a device can be left out of the fit, and there is no page"
     _check(paths, others, judging, (table.kind, *DEVICE_WORDS, "models"), allowed, because)
     _print(table.scores(paths, judging), wants_json)
 
@@ -91,18 +91,12 @@ class _Fitted:
     """A kind of table whose constants are fitted by model and by device."""
 
     kind: str  # what the tables measure
-    constants: str
     model: str  # what a model is called in these tables
     scores: Callable[[Sequence[str], Judging], "Scores"]
 
 
-SERVING = _Fitted(kind="serving", constants="constants of engines", model="model", scores=_serving_scores)
-GRAPHS = _Fitted(
-    kind="models that are not decoders",
-    constants="efficiencies of kernels",
-    model="family",
-    scores=_graph_scores,
-)
+SERVING = _Fitted(kind="serving", model="model", scores=_serving_scores)
+GRAPHS = _Fitted(kind="models that are not decoders", model="family", scores=_graph_scores)
 
 
 def print_offload(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
@@ -127,7 +121,7 @@ def print_offload(paths: Sequence[str], others: Sequence[str], judging: Judging,
     }
     allowed = ", ".join(f"--leave-one-{name}-out" for name in ("model", "source", "generation"))
     allowed += " or --no-constants"
-    because = "rates are fitted by model, folder of logs or generation, and scores are text or JSON"
+    because = "only a model, a folder of logs or a generation can be left out, and there is no page"
     _check(paths, others, judging, ("offloaded training", *words), allowed, because)
     chosen = words[judging.constants]
     runs = [run for path in paths for run in read_offload_runs(Path(path), chosen not in OF_DATA_SHEETS)]
@@ -147,7 +141,7 @@ def print_fused_products(
     """
     from flopcast.lab.fused_products import read_fused_products, score_fused_products
 
-    because = "nothing is fitted on these rows, and scores are text or JSON"
+    because = "nothing is fitted on these rows, and there is no page"
     _check(paths, others, judging, ("fused products", "catalogue"), "no other option", because)
     runs = tuple(run for path in paths for run in read_fused_products(Path(path)))
     _print(score_fused_products(runs), wants_json)

@@ -65,11 +65,11 @@ class GraphConvolution(AbstractTracedOperator):
     Attributes
     ----------
     rows : Size
-        Images times places of the output; of a transposed convolution, of its input.
+        Number of images times output positions; for a transposed convolution, input positions.
     columns : int
         Channels of the output; of a transposed convolution, of its input.
     terms : int
-        Channels of one group times places of the filter.
+        Channels of one group times elements of the filter.
     read : Size
         Elements of the input; of a transposed convolution, of its output.
     groups : int

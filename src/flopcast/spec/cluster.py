@@ -61,8 +61,9 @@ class Device(StrictModel):
     multiprocessors : int
         Number of streaming multiprocessors. The tiles of a GEMM run on them in waves.
     clock_hz : float or None
-        Highest clock of the multiprocessors; None if it is not known. Borrowed memory-bound curves then
-        keep their share of the bandwidth (cost/kernels/curve_conversion.py).
+        Highest clock of the multiprocessors; None if it is not known. Memory-bound kernels
+        with curves of another device then reach the same share of the bandwidth as there
+        (cost/kernels/curve_conversion.py).
     cache_bytes : float
         Size of the last-level cache; 0 if it is not known.
     kernel_launch_s : float

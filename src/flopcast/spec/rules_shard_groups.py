@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.shards",
         holds=lambda c: not _unsharded(c),
         value=_word,
-        allowed=lambda c: f"kinds of state that zero: {c.structure.zero} shards",
+        allowed=lambda c: f"kinds of state that are sharded with zero: {c.structure.zero}",
         because="groups share what zero shards: 1 optimizer states, 2 also gradients, 3 also parameters",
         fix=lambda c: f"{_without(c, lambda one: one in _unsharded(c))}, or zero to 3",
     ),

@@ -32,9 +32,9 @@ class Pipeline(StrictModel):
         "deepspeed_uniform": all modules are divided evenly, `entries_before` and `entries_after` included,
         so that the first and the last stage have fewer blocks.
     entries_before : int
-        Modules before the blocks that "deepspeed_uniform" counts.
+        Number of modules before the blocks that "deepspeed_uniform" counts.
     entries_after : int
-        Modules after the blocks that "deepspeed_uniform" counts.
+        Number of modules after the blocks that "deepspeed_uniform" counts.
     transfers : str
         How stages send and receive. "sequential": one blocking message after the other, for which both
         sides wait (DeepSpeed). "batched": all messages between two tasks start together, and the stage
