@@ -40,7 +40,7 @@ class HostMemory(StrictModel):
 
 
 class Storage(StrictModel):
-    """Drives or a file system, with the rates of all of it together.
+    """Drives or a file system, with their total rates.
 
     Attributes
     ----------

@@ -129,7 +129,7 @@ class Model(StrictModel):
             wanted = [whole * self.pattern.count(kind) + self.pattern[:rest].count(kind) for kind in kinds]
             if wanted != counts:
                 raise ValueError(
-                    f"blocks counted {wanted}, because pattern repeats over {sum(counts)} blocks"
+                    f"blocks with counts {wanted}, because pattern repeats over {sum(counts)} blocks"
                 )
         return self
 

@@ -39,6 +39,6 @@ def unpacked(word: str) -> str:
             raise ValueError
         return raw.decode()
     except (ValueError, binascii.Error, zlib.error):
-        allowed = f"a document of at most {MOST_DOCUMENT_BYTES >> 10} KiB, as a page packs it"
+        allowed = f"a document of at most {MOST_DOCUMENT_BYTES >> 10} KiB, compressed by the page"
         because = "the address contains the whole document"
         raise spec_error("job", word, allowed, because, "choose the file again", "request") from None

@@ -264,7 +264,7 @@ def _together(instances: Sequence[Instance], name: str) -> list[Problem]:
             ("model", first.reader.data.get("model"), other.reader.data.get("model")),
         ):
             if mine != theirs:
-                because = "one prediction is that of one engine and one model"
+                because = "a prediction is for one engine and one model"
                 fix = f"keep the commands with {mine}"
                 problems.append(Problem(field_name, theirs, str(mine), because, fix, where=where))
         same = other.role != first.role or _plan(other) == _plan(first)
