@@ -235,7 +235,7 @@ def compare(
     from flopcast.spec.serving_job import ServingJob
 
     if isinstance(first, (Job, Report)) or isinstance(second, (Job, Report)):
-        because = "a training step and served requests have no numbers in common"
+        because = "a training step and a serving job have no metrics in common"
         allowed, fix = "a job of the same kind as the first", "compare two that train, or two that serve"
         raise spec_error("second", type(second).__name__, allowed, because, fix)
     return serving_versus(

@@ -71,7 +71,7 @@ def test_compare_prints_both_sides_and_whether_the_order_is_settled():
 
 def test_training_and_serving_are_not_compared():
     trained = job(model="llama-3.1-8b", cluster="dgx-h100", gpus=8)
-    with pytest.raises(SpecError, match="no numbers in common"):
+    with pytest.raises(SpecError, match="no metrics in common"):
         compare(trained, report())
 
 

@@ -25,4 +25,4 @@ def test_slow_parts_groups_and_measured_links_are_refused_for_serving():
         except SpecError as error:
             found = [(each.field, each.because) for each in error.problems]
 
-        assert found == [(field, "serving on parts of other speeds is not supported yet")], field
+        assert found == [(field, "serving on devices with different speeds is not supported yet")], field

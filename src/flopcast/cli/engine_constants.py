@@ -29,7 +29,10 @@ def fitted_engines(
     from flopcast.lab.serving_runs.tables import read_serving_runs
 
     if others:
-        because, fix = "engines have constants of their own", "fit on this table in a separate command"
+        because, fix = (
+            "constants of engines are fitted separately",
+            "fit on this table in a separate command",
+        )
         raise spec_error("--runs", others[0], "tables of serving only", because, fix)
     if out is not None:
         because = "the constants of an engine are in its file, catalog/engines/NAME.yaml"

@@ -166,7 +166,7 @@ def _traced_components(report: "Report", trace: "Trace") -> dict[str, float]:
         raise SpecError([_option("--trace", trace.name, "a trace with steps (prof.step(), NVTX)", because)])
     unknown_share = sum(total.step_share for total in unrecognised(trace))
     if unknown_share > WORST_UNKNOWN_SHARE:
-        click.echo(f"warning   kernels of no known class take {unknown_share:.0%} of a step", err=True)
+        click.echo(f"warning   kernels of unknown classes take {unknown_share:.0%} of a step", err=True)
     pipeline = report.job.plan.pipeline_parallel > 1
     if pipeline:
         click.echo("warning   the trace is compared with the busiest pipeline stage", err=True)

@@ -331,10 +331,17 @@ def _unread(
     alone, apart = "a run of one process, without torchrun", "remove it under torchrun"
     kernels = "torchrun measures collectives, and a site file scales kernels"
     one = "run flopcast measure --quick --site FILE on one device, without torchrun"
-    factor = "it gives the host factor of a site file"
+    factor = "it determines the host factor of a site file"
     options = (
         ("--site", site, peers, alone, kernels, one),
-        ("--path", folder, peers, alone, "torchrun measures collectives, and no storage", apart),
+        (
+            "--path",
+            folder,
+            peers,
+            alone,
+            "under torchrun, flopcast measures collectives and not storage",
+            apart,
+        ),
         ("--as", catalogue or None, peers, alone, "collectives are planned without a data sheet", apart),
         ("--seed", seed, peers, alone, "collectives have the same message sizes in every run", apart),
         ("--reference", reference, site is None, "a run with --site", factor, "add --site FILE"),

@@ -22,7 +22,7 @@ from flopcast.lab.samples.sites import site_text
 from flopcast.library import catalog
 from flopcast.library.curves import load_owner
 
-HOSTS = "the host factor is the ratio of two hosts' launches"
+HOSTS = "the host factor is the ratio of the launch times of two hosts"
 
 
 def write_site(

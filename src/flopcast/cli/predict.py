@@ -131,7 +131,10 @@ def _predict_rl(document: Document, wants_json: bool, files: dict[str, Path | No
     from flopcast.render.rl_text import as_json, marked_text
 
     if given := [name for name, path in files.items() if path is not None]:
-        allowed, because = "no value for a step of two jobs", "it belongs to one of them"
+        allowed, because = (
+            "no value for a step of reinforcement learning",
+            "such a step consists of two jobs, and this option applies to one job",
+        )
         raise spec_error(given[0], str(files[given[0]]), allowed, because, f"remove {given[0]}")
     options.print_found(predict_rl(document), wants_json, as_json, marked_text)
 

@@ -42,8 +42,8 @@ def machine_of(device: str | None, precision: str | None, software: str | None) 
         raise spec_error(
             "--precision" if device else "--device",
             None,
-            "both options, or neither if the name of the file says the same",
-            "the columns of the table say neither",
+            "both options, or neither if the file's name states both",
+            "the columns of the table state neither",
             "add --precision amp" if device else "add --device rtx-4090-24gb",
             fault="is missing",
         )

@@ -175,7 +175,7 @@ def reason_empty_space(question: Question, job: Job) -> str:
     )
     domain, space = job.cluster.scale_up_devices, question.space
     if space.tensor_in_domain and max(space.tensor_parallel, default=1) > domain:
-        reason += f"; tp stays inside a scale-up domain of {domain} (--tp-beyond-domain lifts that)"
+        reason += f"; tp stays inside a scale-up domain of {domain} (--tp-beyond-domain removes this limit)"
     return reason
 
 

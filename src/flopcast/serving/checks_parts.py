@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from flopcast.errors import Problem
 from flopcast.spec.serving_job import ServingJob
 
-BECAUSE = "serving on parts of other speeds is not supported yet"
+BECAUSE = "serving on devices with different speeds is not supported yet"
 
 
 def of_parts(job: ServingJob) -> Iterator[Problem]:

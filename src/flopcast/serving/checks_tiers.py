@@ -37,7 +37,7 @@ def of_peers(job: ServingJob) -> Iterator[Problem]:
     elif plan.streams:
         because = "weights are either in the memory of peers, or in that of the host and on drives"
     elif spare < 1 or job.devices >= job.cluster.scale_up_devices:
-        because = f"all {job.cluster.num_devices} devices serve, or none is joined by the fastest links"
+        because = "no spare device is left in the scale-up domain of the serving devices"
     elif needed_bytes > room_bytes:
         because = f"{show_memory(needed_bytes)} are more than {spare} spare devices hold"
     if because:
@@ -119,7 +119,11 @@ def of_overfilled(job: ServingJob) -> Iterator[Problem]:
         f" {'holds' if tier.name == 'host' else 'hold'}"
     )
     yield Problem(
-        f"plan.{name}", getattr(job.plan, name), "less of it there", because, _fix_of_tier(job, tier, name)
+        f"plan.{name}",
+        getattr(job.plan, name),
+        "a smaller fraction there",
+        because,
+        _fix_of_tier(job, tier, name),
     )
 
 

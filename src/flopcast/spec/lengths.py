@@ -134,7 +134,7 @@ def _histogram(pairs: Sequence[Any]) -> Lengths:
     tokens = tuple(_count(_number(row[0])) for row in rows)
     weights = tuple(_number(row[1]) for row in rows)
     if min(weights) < 0 or sum(weights) <= 0:
-        because = "weights say how often each length occurs, and some length has to occur"
+        because = "weights say how often each length occurs, and at least one length must occur"
         raise ValueError(_fault("weights of at least 0, one of them above 0", because, f"{tokens[0]}:1"))
     return Lengths(distribution="histogram", tokens=tokens, weights=weights)
 

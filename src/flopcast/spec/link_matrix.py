@@ -84,8 +84,8 @@ class LinkMatrix(StrictModel):
     unit : str
         Unit of the numbers.
     devices : int
-        Number of devices whose shares of the network the measurement used: 8 if it used the only card of
-        a node of 8 devices, 1 if each device has a card of its own.
+        Number of devices that share the measured link: 8 if the devices of a node share one card, 1 if each
+        device has its own card.
     order : tuple of int
         Rows in the order in which ranks fill nodes: the first ranks of a job run on the node of the first
         number. By default (empty), ranks fill nodes in the order of the rows.

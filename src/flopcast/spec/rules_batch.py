@@ -94,7 +94,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: len(c.batch.documents) <= 1 or c.stack.fuses_attention,
         value=lambda c: f"{len(c.batch.documents)} documents",
         allowed="one document on a stack that writes attention scores",
-        because="a kernel that writes attention scores does not skip those between documents",
+        because="a kernel that writes attention scores also writes those between documents",
         fix="choose a stack with attention_kernel: flash",
     ),
     Rule(

@@ -61,7 +61,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not c.structure.recompute_modules or c.structure.recompute == "selective",
         value=lambda c: ", ".join(c.structure.recompute_modules),
         allowed="only with recompute: selective",
-        because="full recompute repeats whole blocks, and none repeats nothing",
+        because="full recompute repeats whole blocks, and without recompute nothing is repeated",
         fix="set recompute to selective, or remove recompute_modules",
     ),
     Rule(

@@ -113,7 +113,7 @@ FROM_A_LIST = {
     ),
     "objectives": Field(
         "Best by",
-        about="What plans are ranked by; the front is of this and of memory, or of several.",
+        about="The objective by which plans are ranked; the Pareto front compares it with memory.",
         choices=tuple(OBJECTIVES),
         wide=True,
     ),

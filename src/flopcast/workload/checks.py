@@ -104,7 +104,7 @@ RULES: tuple[Rule, ...] = (
         holds=_every_stage_filled,
         value=lambda c: first(c.plans.pipeline_parallel),
         allowed=lambda c: (
-            f"at most {sum(_layers(c))}, one a layer, none left with modules that hold no weights:"
+            f"at most {sum(_layers(c))}, so that each stage has at least one layer with weights:"
             f" {_most_filled(c)}, for example"
         ),
         because="a stage needs at least one layer",

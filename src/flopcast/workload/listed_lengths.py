@@ -173,5 +173,5 @@ def _by_length(distribution: LengthDistribution, job: Job) -> list[list[_Piece]]
 def _too_long(distribution: LengthDistribution, tokens: int, most: int, degree: str) -> Problem:
     """Return the error of a sequence that no group of ranks holds."""
     allowed = f"enough for sequences of {tokens} tokens"
-    because = f"{most} tokens, rank_tokens · {degree}, are the most of a group of ranks"
+    because = f"a group of ranks holds at most {most} tokens, rank_tokens · {degree}"
     return Problem(RANK, distribution.rank_tokens, allowed, because, f"change {RANK} to more")

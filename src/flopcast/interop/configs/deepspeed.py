@@ -29,8 +29,8 @@ from flopcast.spec.precision import scales_loss
 
 TOTAL, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 TENSOR, SEQUENCE = "tensor_parallel.autotp_size", "sequence_parallel_size"
-TRAINER = "as the Trainer of transformers has it where nothing is said"
-HIDDEN_SQUARED = "hidden size squared, is used as the default"
+TRAINER = "the default of the Trainer of transformers"
+HIDDEN_SQUARED = "the default instead of hidden size squared"
 TRAINER_MICRO = 8  # per_device_train_batch_size of TrainingArguments
 BUCKET = 500_000_000  # reduce_bucket_size
 ACCUMULATION = "data_types.grad_accum_dtype"
@@ -99,7 +99,7 @@ def read_batch(reader: ConfigReader, replicas: int) -> None:
         share = replicas * (steps or 1)
         micro = max(whole // share, 1)
         if whole % share and not reader.faulty(TOTAL, STEPS, "world size"):
-            because = f"{replicas} data-parallel ranks take {steps or 1} micro-batches each"
+            because = f"{replicas} data-parallel ranks run {steps or 1} micro-batches each"
             reader.fault(TOTAL, f"a multiple of {share}", because, f"write {micro * share}")
         reader.assume(f"{MICRO} {micro}: {TOTAL} / ranks / accumulation", MICRO)
     if steps is None and total is None:

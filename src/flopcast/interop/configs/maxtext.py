@@ -189,7 +189,7 @@ def _modes(reader: ConfigReader) -> None:
         reader.put(("plan", "recompute_modules"), list(modules), "remat_policy")
     if policy == OFFLOADED_POLICY:
         place(reader, ACTIVATIONS, "remat_policy")
-        text = "inputs of layers, which stay on the device, are counted as copied too"
+        text = "flopcast assumes that inputs of layers, which stay on the device, are copied too"
         reader.assume(text, "remat_policy")
     narrow = reader.choice("quantization", QUANTISED, "")
     dtype = reader.choice("dtype", TYPES, "bf16")

@@ -105,7 +105,7 @@ def export_megatron_bridge(job: Job) -> Exported:
         f"the file contains no cluster: to read it back, add --cluster {job.cluster.name}",
         *([] if job.stack.name == BASE else [foreign]),
         *lost,
-        "it is merged over a recipe of the same family of models, whose data, learning rate and logs stay",
+        "it overrides a recipe of the same model family, which still sets data, learning rate and logs",
     ]
     return text_file(NAME, lines, notes)
 

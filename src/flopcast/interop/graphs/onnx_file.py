@@ -136,7 +136,7 @@ def _model(model: Message, name: str) -> tuple[_Parts, dict[str, int], str]:
         elif number == PRODUCER and isinstance(value, Message):
             producer = value.text()
     if parts is None or not opsets:
-        raise ValueError("it has no graph and no operator set, as every ONNX model has")
+        raise ValueError("it lacks the graph or the operator set that every ONNX model has")
     return parts, opsets, producer
 
 

@@ -131,7 +131,7 @@ class _Gathered:
         at = data.get(time, NO_TIME)
         if isinstance(at, bool) or not isinstance(at, (int, float)) or (time and not abs(at) < 1e300):
             because, fix, where = (
-                "it is when the request arrives",
+                "it is the arrival time of the request",
                 "correct the line",
                 f"{rules.path}:{line}",
             )

@@ -134,8 +134,8 @@ def note_longest(reader: LaunchReader, key: str) -> None:
     if reader.has(key):
         longest = reader.tokens(key)
         reader.assume(
-            f"{key} {longest} is not used: the traffic has the lengths of requests, and the cache"
-            " takes what is free",
+            f"{key} {longest} is ignored: the traffic states the lengths of requests, and the cache uses"
+            " all free memory",
             key,
         )
 

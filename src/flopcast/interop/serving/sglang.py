@@ -118,7 +118,9 @@ def _read_limits(reader: LaunchReader, groups: int) -> None:
     size = "chunked-prefill-size"
     if reader.raw(size) == -1:
         put_count(reader, "max_tokens", "max-prefill-tokens")
-        reader.assume("prompts are not divided; those that are longer than a pass still are", size)
+        reader.assume(
+            "chunked prefill is off, but prompts that are longer than a pass are still divided", size
+        )
     elif reader.has(size):
         put_count(reader, "max_tokens", size, groups)
     elif groups > 1:

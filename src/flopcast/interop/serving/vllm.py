@@ -100,7 +100,7 @@ def _read_limits(reader: LaunchReader) -> None:
     plan = reader.part("plan")
     sequences, tokens = plan.get("max_sequences"), plan.get("max_tokens")
     if isinstance(sequences, int) and isinstance(tokens, int) and tokens < sequences:
-        because = f"each of {sequences} sequences has a token in a pass, and vLLM refuses to start"
+        because = f"a pass has a token of each of {sequences} sequences, so vLLM would not start"
         reader.contradiction("max-num-batched-tokens", "max-num-seqs", because, sequences)
     if reader.has("block-size"):
         reader.put(("engine", "block_tokens"), reader.count("block-size"), "block-size")

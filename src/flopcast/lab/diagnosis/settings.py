@@ -190,7 +190,7 @@ SETTINGS = (
     Setting(
         name="offload_not_needed",
         is_of_plan=True,
-        title="States are outside the devices that would fit on them",
+        title="States are outside the devices although they would fit on them",
         switch="offload",
         changed=_fewer_placements,
     ),

@@ -124,7 +124,11 @@ def _with_facts(run: GraphRun, known: GraphFacts, parameters: Number) -> GraphRu
     facts = known.models.get(run.facts)
     if facts is not None and abs(facts.parameters / parameters - 1.0) <= CHANGED:
         return run
-    why = "no facts of the model are known" if facts is None else "its definition has changed since"
+    why = (
+        "flopcast does not know the operators of this model"
+        if facts is None
+        else "its definition has changed since"
+    )
     if run.multiply_adds and run.activations:
         return replace(run, facts="", notes=(f"{why}: published counts stand in",))
     return replace(run, facts="", reason=f"{why}, and the table does not print its multiply-adds")

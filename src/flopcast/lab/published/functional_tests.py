@@ -41,9 +41,9 @@ MOST, MOST_LOGGED_BYTES = 1e9, 1e15  # of anything that is counted
 VOCABULARY = 50257
 MOST_BYTES = 10_000_000
 LEFT_OUT = {  # words in the name of a case → why its row is not compared
-    "uneven": "stages are uneven, and the log of one rank does not say which it is",
-    "frozen": "it goes on from a checkpoint of another run",
-    "multi_dist_optimizer_instances": "its states are shared by half of the replicas",
+    "uneven": "stages are uneven, and the log does not say on which stage its rank is",
+    "frozen": "it continues from a checkpoint of another run",
+    "multi_dist_optimizer_instances": "its states are sharded over half of the replicas",
 }
 CUBLAS_BYTES = {False: 8 * 2**20 + 128 * 2**10, True: 32 * 2**20}  # whether deterministic
 TRANSFORMER_ENGINE_BYTES = 4 * 2**20

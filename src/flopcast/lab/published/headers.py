@@ -134,7 +134,7 @@ HEADERS: Mapping[str, Header] = {
         marks=("num_gpus", "heads", "layers", "seq_len", "iteration_ms"),
         columns=_VTRAIN,
         common=_VTRAIN_COMMON,
-        refused="composed, not measured: its times are affine in the number of micro-batches to 6e-6",
+        refused="computed, not measured: its times are affine in the number of micro-batches, to 6e-6",
     ),
     "simumax": Header(
         marks=("case", "model", "micro_batches", "measured_ms", "measured_peak_alloc_gib"),

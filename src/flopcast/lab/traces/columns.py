@@ -137,7 +137,9 @@ def _remarks(kernels: Launched, mine: Integers, devices: Integers, place: Intege
         remarks.append(f"{others} kernels of {len(devices) - 1} other devices were left out")
     unjoined = int((kernels.call[mine] < 0).sum())
     if unjoined:
-        remarks.append(f"{unjoined} of {len(mine)} kernels have no known operator: their pass is not known")
+        remarks.append(
+            f"{unjoined} of {len(mine)} kernels have no known operator, so their pass is not known"
+        )
     if (place < 0).all():
         remarks.append("no step is annotated, so the whole trace counts as one step")
     elif (place < 0).any():

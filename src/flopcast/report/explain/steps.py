@@ -161,7 +161,7 @@ def _bubble(report: Report) -> Explanation:
         Input(name="micro-batches m", text=str(micro)),
         Input(
             name="(p − 1) / (v m)",
-            text=f"{ideal:.4g} of the time at work",
+            text=f"{ideal:.4g} of the ideal compute time",
             source="1F1B of equal stages: arXiv:2104.04473, section 2.2",
         ),
     )
@@ -214,7 +214,7 @@ def _execution(
     elif isinstance(item.work, TierCopy | HostUpdate):
         formula, inputs = outside_inputs(item.work, priced, column)
     else:
-        formula = "what the stack states / speed of the host × factors"
+        formula = "time that the stack states / speed of the host × factors"
         field = HOST_KINDS[item.work.kind]
         inputs = (
             Input(name=field, text="of the stack", source=source_of(priced.programs.stack.source, "host")),
