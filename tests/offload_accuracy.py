@@ -58,9 +58,9 @@ validate --runs FILE` prints the same numbers by machine, model and method.
   in the forward and backward passes, because several rings then share one network card.
 - On one device, 13B parameters with interleaved updates take up to 90 % longer in the backward pass than
   with updates on the host alone; 7B parameters do not. Predictions have no such effect.
-- On drives, the sizes 52 and 120 are 20 to 25 % faster than predicted: the logs show that the published
-  shapes of some sizes are not those that ran. MLP-Offload is assumed to leave 185 GB of states on the
-  host, a number that was fitted on its five runs.
+- With states on drives, the models named 52 and 120 (billion parameters) are 20 to 25 % faster than
+  predicted. The logs show that some models did not have the published shapes. MLP-Offload is assumed to
+  leave 185 GB of states on the host, a number that was fitted on its five runs.
 """
 
 

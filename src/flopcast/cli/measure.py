@@ -342,7 +342,7 @@ def _unread(
             "under torchrun, flopcast measures collectives and not storage",
             apart,
         ),
-        ("--as", catalogue or None, peers, alone, "collectives are planned without a data sheet", apart),
+        ("--as", catalogue or None, peers, alone, "collectives do not depend on the device", apart),
         ("--seed", seed, peers, alone, "collectives have the same message sizes in every run", apart),
         ("--reference", reference, site is None, "a run with --site", factor, "add --site FILE"),
         ("--host", host, reference is None, "a run with --reference", HOSTS, "add --reference PACK"),

@@ -84,7 +84,8 @@ def command(
     - training with the optimizer on the host or on drives
     - models that are not decoders: timm, NeuSight, and those of ML.ENERGY and MLPerf Training
 
-    Names of timm's files say on what they were measured, or --device, --precision and --software do.
+    For tables of timm, the file's name states device, precision and software; for other names, use
+    --device, --precision and --software.
 
     Predictions of tables use the constants of the catalogue, which were fitted on published runs; the
     --leave-... options fit the constants again without the runs to predict. Suites are predicted without

@@ -31,8 +31,8 @@ LEGEND = {  # heading → what it holds
     "median, mean, p90": "absolute error of the step time (predicted over measured − 1)",
     "width": "median half-width of the 90 % intervals",
     "once": "mean error if repeats of a configuration count once",
-    "repeat, release": "smallest possible error, because repeats within one release of the software,"
-    " or several releases, differ by as much",
+    "repeat, release": "lower bounds of the error: the differences between repeats within one release of"
+    " the software, and between releases",
     "trivial": "mean error of a baseline: FLOP (with the pipeline bubble) over the mean efficiency"
     " of the other rows with the same device, precision and model family",
     "memory": "median error of the published memory peaks",

@@ -68,8 +68,8 @@ AICONFIGURATOR = (
             peer_tables.is_word("framework_name=vllm"), peer_tables.not_small("m", "n", "k")
         ),
         faults={
-            "0.42 of the peak from 2^39 multiply-adds on, 0.72 below: neither is known to be its sustained"
-            " state, and B200 has the same chip": lambda r: r["system=gb200"] == 1
+            "0.72 of the peak below 2^39 multiply-adds and 0.42 above: it is not known which of them is"
+            " sustained, and B200 has the same chip": lambda r: r["system=gb200"] == 1
         },
         remark="bf16",
     ),
