@@ -115,7 +115,7 @@ class Attention(AbstractMixer):
     @model_validator(mode="after")
     def _what_is_scaled_is_turned(self) -> "Attention":
         if self.rotary_scaled and not self.rotary_fraction:
-            raise ValueError(f"rotary_fraction above 0, where rotary_scaled is {self.rotary_scaled}")
+            raise ValueError(f"rotary_fraction above 0 if rotary_scaled is {self.rotary_scaled}")
         return self
 
     @property

@@ -129,7 +129,7 @@ class Block(AbstractLayer):
     @model_validator(mode="after")
     def _norms_of_parallel_halves_stand_before(self) -> "Block":
         if self.residual != "sequential" and self.norm_placement != "before":
-            raise ValueError(f"norm_placement before, where residual is {self.residual}")
+            raise ValueError(f"norm_placement before if residual is {self.residual}")
         return self
 
     @model_validator(mode="after")

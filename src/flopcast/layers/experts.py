@@ -111,7 +111,7 @@ class Experts(AbstractLayer):
     @model_validator(mode="after")
     def _padding_ends_at_a_capacity(self) -> "Experts":
         if self.pads_to_capacity and not self.capacity_factor:
-            raise ValueError(f"capacity_factor above 0, where pads_to_capacity is {self.pads_to_capacity}")
+            raise ValueError(f"capacity_factor above 0 if pads_to_capacity is {self.pads_to_capacity}")
         return self
 
     @model_validator(mode="after")
@@ -119,7 +119,7 @@ class Experts(AbstractLayer):
         if self.gate_clamp and not KINDS[self.activation].is_gated:
             known = get_args(type(self).model_fields["activation"].annotation)
             gated = ", ".join(name for name in known if KINDS[name].is_gated)
-            raise ValueError(f"activation one of {gated}, where gate_clamp is {self.gate_clamp}")
+            raise ValueError(f"activation one of {gated} if gate_clamp is {self.gate_clamp}")
         return self
 
     @property

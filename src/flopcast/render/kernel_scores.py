@@ -151,7 +151,11 @@ def _summary(score: Score) -> Iterator[str]:
     """Yield the introduction of the page, and the mean over classes compared with published results."""
     yield HEAD
     yield ""
-    yield "| rows kept aside | classes | flopcast | median | inside 90 % | " + " | ".join(OTHERS) + " |"
+    yield (
+        "| rows left out of the fit | classes | flopcast | median | inside 90 % | "
+        + " | ".join(OTHERS)
+        + " |"
+    )
     yield "|---|--:|--:|--:|--:|" + "--:|" * len(OTHERS)
     for split, mean in mean_by_split(score.results).items():
         theirs = [f"{errors[split]:.1%}" if split in errors else "" for errors in OTHERS.values()]

@@ -65,7 +65,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
 
 def _of_runs(job: Job) -> Problem:
     """Return the fault of a choice among plans of a model with very many kinds of layers."""
-    allowed = f"at most {MOST_RUNS} where a plan is chosen"
+    allowed = f"at most {MOST_RUNS} if flopcast chooses the plan"
     because = "flopcast would have to estimate thousands of plans for each entry"
     fix = "name blocks that alternate once and give their order as model.pattern, or give the whole plan"
     return Problem("model.blocks", f"{len(job.model.blocks)} entries", allowed, because, fix)

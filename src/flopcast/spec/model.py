@@ -114,7 +114,7 @@ class Model(StrictModel):
     @model_validator(mode="after")
     def _an_offset_needs_a_table(self) -> "Model":
         if self.position_offset and not self.learned_positions:
-            raise ValueError(f"learned_positions, where position_offset is {self.position_offset}")
+            raise ValueError(f"learned_positions if position_offset is {self.position_offset}")
         if not self.vocabulary and not is_graph(self.blocks):
             raise ValueError("vocabulary of 1 or more, unless all blocks are parts of an exported graph")
         return self

@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
             not c.structure.sequence_parallel
             or c.batch.sequence_length % (c.plans.tensor_parallel * c.plans.context_parallel) == 0
         ),
-        allowed="only where tensor_parallel divides sequence_length / context_parallel",
+        allowed="only if tensor_parallel divides sequence_length / context_parallel",
         because="sequence parallelism divides the tokens of a sequence evenly",
         fix="set sequence_parallel to false",
     ),

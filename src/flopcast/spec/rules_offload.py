@@ -101,7 +101,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _has(c, "optimizer") or not _has(c, "gradients"),
         value=lambda c: offload_word(_placed(c)),
         allowed="gradients outside the devices only if the optimizer is there too",
-        because="gradients are copied to where the optimizer reads them",
+        because="gradients are copied to the memory that the optimizer reads",
         fix=lambda c: _without(c, _only(c, "gradients")),
     ),
     Rule(
@@ -109,7 +109,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: stride_of(_placed(c)) == 0 or c.stack.offload.strides,
         value=lambda c: offload_word(_placed(c)),
         allowed="no stride with this stack",
-        because="it updates each state in the memory where it is placed",
+        because="the optimizer updates each state in the memory that holds it",
         fix=lambda c: f"set offload to {offload_word(_without_strides(c))}, or choose another stack",
     ),
     Rule(

@@ -106,8 +106,8 @@ RULES: tuple[Rule, ...] = (
         field="plan.precision",
         holds=_even,
         allowed=lambda c: (
-            f"bf16, where {_uneven(c)[0][0]} is {_uneven(c)[0][1][0, 0]:g} wide on a rank: no multiple of"
-            f" {_multiple(c)}"
+            f"bf16, because {_uneven(c)[0][0]} is {_uneven(c)[0][1][0, 0]:g} wide on a rank,"
+            f" not a multiple of {_multiple(c)}"
         ),
         because="a recipe divides every dimension of its GEMMs into whole blocks that share a scale",
         fix="set precision to bf16",

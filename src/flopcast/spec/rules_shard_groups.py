@@ -155,7 +155,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.shards",
         holds=lambda c: not _named(c) or not _placed(c),
         value=_word,
-        allowed="none where states are placed outside the devices",
+        allowed="none if states are placed outside the devices",
         because="states outside the devices with groups of their own are not supported yet",
         fix="set shards to none, or offload to none",
     ),

@@ -133,7 +133,7 @@ WRITTEN = {
     "slo": Field(
         "Limits of latency",
         "such as ttft_p99=2s tpot_p99=50ms",
-        about="The latencies that a share of the requests must keep.",
+        about="The latency limits that a share of the requests must meet.",
         wide=True,
     ),
     "price": Field(

@@ -129,9 +129,8 @@ def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
     if args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
         return
     if rest:
-        allowed = (
-            f"only where {builder.layers} layers and the counted ends are divisible by {stages * chunks}"
-        )
+        counted = f"{builder.layers} layers plus the counted embedding and loss"
+        allowed = f"only if {counted} are divisible by {stages * chunks}"
         args.fault(flag, True, allowed, "all chunks have the same number of layers", f"remove {flag}")
         return
     held = [each] * (stages * chunks)

@@ -144,7 +144,7 @@ def put_adapters(reader: LaunchReader, key: str, rank: int, slots: str) -> None:
     """Set the low-rank adapters that are loaded beside the model: their rank, and how many fit."""
     reader.put(("plan", "adapter_rank"), rank, key, "enable-lora")
     put_count(reader, "adapter_slots", slots)
-    reader.assume("requests use adapters only where the traffic says so (adapters=8)", "enable-lora")
+    reader.assume("requests use adapters only if the traffic says so (adapters=8)", "enable-lora")
 
 
 def put_draft(reader: LaunchReader, drafter: str, drafted: int, *keys: str) -> None:
