@@ -49,11 +49,10 @@ validate --runs FILE` prints the same numbers by machine, model and method.
   constants of interleaved updates. The times of the host for layers and steps are those of all runs.
 - Tables do not say which machines they were measured on. Hosts, networks and drives are assumed
   (lab/offload_runs/machines.py).
-- With a generation of devices left out, machines have the rates of data sheets, and constants say which
-  part of them the software reaches: those of the two machines with A100 predict H100, and the other way
-  round.
-  "Data sheets" has no constants: copies reach their whole link, and updates the whole bandwidth of the
-  memory.
+- With a generation of devices left out, machines have the rates of data sheets, and the constants that
+  describe which part of these rates the software reaches come from the other generation: constants of
+  the two machines with A100 predict H100, and the reverse. "Data sheets" has no constants: copies reach
+  their whole link, and updates the whole bandwidth of the memory.
 - If tensor-parallel ranks are on two nodes, two or four replicas take 20 to 50 % longer than predicted
   in the forward and backward passes, because several rings then share one network card.
 - On one device, 13B parameters with interleaved updates take up to 90 % longer in the backward pass than

@@ -146,7 +146,7 @@ def test_the_table_has_the_time_and_cost_of_the_run_that_limits_are_about():
         run = phase_of("run", TOKENS, one.played.cost, one.played.job.cluster)
         assert cells["time of the run"] == show_seconds(run.wall_s.value)
         assert cells["cost of the run"] == show_usd(run.usd.value)
-    told = "limits    a deadline of 100000 d and a budget of $1.00 B: every plan in the table keeps both"
+    told = "limits    a deadline of 100000 d and a budget of $1.00 B: every plan in the table meets both"
     assert f"{told} with its whole 90 % interval" in question_lines(result)
 
 
@@ -209,6 +209,6 @@ def test_where_no_plan_keeps_a_budget_the_nearest_is_one_that_fits_into_memory()
     assert 0 < free.feasible == poor.in_memory < poor.possible
     assert poor.nearest[0].played.verdict == "fits"
     told = as_text(poor)
-    assert f"{poor.in_memory} fit into memory, 0 of these are estimated to keep all limits" in told
+    assert f"{poor.in_memory} fit into memory, 0 of these are estimated to meet all limits" in told
     assert "more than the budget" in told
     assert "GiB more" not in told

@@ -34,7 +34,7 @@ def limits_lines(result: SearchResult) -> list[str]:
         sure = " with its whole 90 % interval" if all_keep else " in expectation"
         first = risk_text(result.plans[0].played, result.question)
         which = "both" if len(limits) > 1 else "it"
-        told += f": every plan in the table keeps {which}{sure}"
+        told += f": every plan in the table meets {which}{sure}"
         told += f"; plan 1 {first}" if first else ""
     return [f"limits    {told}"]
 

@@ -71,7 +71,7 @@ def question_lines(result: SearchResult) -> list[str]:
     stacks = dict.fromkeys(one.stack.label for one in question.jobs)
     part = question.space.headroom_fraction
     room = "" if part is None else f" ({part:.0%} of the memory)"
-    kept = f"{result.feasible:,} of these are estimated to keep all limits"
+    kept = f"{result.feasible:,} of these are estimated to meet all limits"
     are = "is a variant" if result.refined == 1 else "are variants"
     lines = [
         f"{job.model.name} on {', '.join(sizes)}: {', '.join((*devices, *stacks))}, {job.batch_text}",

@@ -78,7 +78,7 @@ def _column(report: ServingReport) -> list[tuple[str, str]]:
     for metric in ("ttft", "tpot"):
         p99 = report.latencies[metric]["p99"].value
         found.append((f"{metric.upper()} p99", show_seconds(p99)))
-    kept = {None: "no limits", True: "kept", False: "not kept"}[report.meets_slo]
+    kept = {None: "no limits", True: "met", False: "not met"}[report.meets_slo]
     memory = report.memory
     return [
         *found,

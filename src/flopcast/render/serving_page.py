@@ -100,7 +100,7 @@ def _costs(report: ServingReport) -> list[Tile]:
 def _goodput(report: ServingReport) -> list[Tile]:
     if report.goodput_per_s is None:
         return []
-    word, colour = ("kept", "good") if report.meets_slo else ("not kept", "bad")
+    word, colour = ("met", "good") if report.meets_slo else ("not met", "bad")
     stated = escape(report.job.slo.text())
     value = f'<span class="{colour}">{word}</span>'
     return [("Objectives", value, f"{stated}; {report.goodput_per_s.value:.3g} good requests/s")]

@@ -86,9 +86,9 @@ def _answer(report: ServingReport) -> list[str]:
         f" {report.decoding * job.kinds[-1].passes_in_flight:.0f} decoding concurrently on each replica",
     ]
     if report.goodput_per_s is not None:
-        verdict = "kept" if report.meets_slo else "not kept"
+        verdict = "met" if report.meets_slo else "not met"
         lines.append(
-            f"goodput   {report.goodput_per_s.value:.3g} requests/s keep {job.slo.text()};"
+            f"goodput   {report.goodput_per_s.value:.3g} requests/s meet {job.slo.text()};"
             f" objectives {verdict}"
         )
     if report.usd_per_million_tokens is not None:

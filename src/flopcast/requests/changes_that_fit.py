@@ -45,7 +45,7 @@ def advice(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> str:
     changes = list(_changes(job, fixed, needed_ratio))
     if not changes:
         most = job.cluster.num_devices * 2**DOUBLINGS
-        tried = f"neither offload, nor a shorter sequence, nor up to {most:,} devices fit"
+        tried = f"it fits neither with offload, nor with a shorter sequence, nor on {most:,} devices"
         return f"{told} Use larger devices or a smaller model: {tried}."
     head = "This change fits" if len(changes) == 1 else "Each of these changes fits"
     return "\n  ".join([f"{told} {head}:", *changes])

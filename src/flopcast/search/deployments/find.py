@@ -64,7 +64,7 @@ class DeploymentResult:
     ----------
     question : DeploymentQuestion
     deployments : tuple of RankedDeployment
-        Those that keep all limits, the best first.
+        Those that meet all limits, the best first.
     nearest : tuple of RankedDeployment
         Simulated deployments that break a limit, the nearest first.
     candidates, possible, simulated : int
