@@ -50,7 +50,7 @@ class KeptTensor(StrictModel):
     Attributes
     ----------
     name : str
-        Name of the tensor in the block, or of memory of the operator alone.
+        Name of the tensor in the block, or of memory that only this operator uses.
     elements : Size
         Its size in elements of the activation dtype.
     """

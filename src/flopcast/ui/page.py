@@ -206,7 +206,7 @@ def preview(rows: Mapping[str, str], assumed: tuple[str, ...], fields: Fields) -
         f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in rows.items()
     )
     points = "".join(f"<li>{escape(text)}</li>" for text in assumed)
-    unstated = f"<h3>Assumed, as the file does not say it</h3><ul>{points}</ul>" if points else ""
+    unstated = f"<h3>Assumed, because the file does not state it</h3><ul>{points}</ul>" if points else ""
     link = f'<a class="button main" href="/?{escape(urlencode(fields))}">Predict this job</a>'
     return (
         f'<section class="advice" id="preview"><h2>What was understood</h2><dl class="pairs">{lines}</dl>'

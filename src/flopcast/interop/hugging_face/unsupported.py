@@ -13,7 +13,7 @@ EXPERTS = (  # keys of a mixture of experts; 0, 1 and null make a dense model
 )  # fmt: skip
 LATENT = ("kv_lora_rank", "q_lora_rank")
 LEFT_OUT = {  # a share above 0 → what is counted in spite of it
-    "layerdrop": "a step is counted with all layers",
+    "layerdrop": "flopcast counts all layers in each step",
     "activation_dropout": "dropout between the linears of an MLP is not counted",
 }
 ELSEWHERE: dict[str, str] = {  # family → why it is refused

@@ -70,7 +70,7 @@ def read(reader: LaunchReader) -> None:
     if reader.has("pipeline-parallel-size"):
         reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))
     if experts is False and spread:
-        because = f"{entry} has no experts, and vLLM does not start with the flag then"
+        because = f"{entry} has no experts, so vLLM would not start with this flag"
         reader.remove("enable-expert-parallel", "only for a model with experts", because)
     if experts or spread:
         reader.put(("plan", "data_parallel"), groups, "data-parallel-size")

@@ -82,10 +82,10 @@ class KnownSoftware(StrictModel):
 
 
 class Unfitted(StrictModel):
-    """Runs that are judged and teach no constant: what they lack would bend what others share."""
+    """Runs that are scored but left out of fits, because they would distort constants that other runs share."""
 
     source: str = Field(description="a regular expression")
-    where: Mapping[str, str] = Field(description="facts of a run, as of a default")
+    where: Mapping[str, str] = Field(description="facts of the run, as in an entry of defaults")
     because: str
 
 
