@@ -82,7 +82,7 @@ class KnownSoftware(StrictModel):
 
 
 class Unfitted(StrictModel):
-    """Runs that are scored but left out of fits, because they would distort constants that other runs share."""
+    """Runs that are scored but left out of fits, because they would distort shared constants."""
 
     source: str = Field(description="a regular expression")
     where: Mapping[str, str] = Field(description="facts of the run, as in an entry of defaults")
