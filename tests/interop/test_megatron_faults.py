@@ -170,7 +170,7 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
         (
             "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split",
             "--account-for-loss-in-pipeline-split",
-            "only where 24 layers and the counted ends are divisible by 4",
+            "only if 24 layers plus the counted embedding and loss are divisible by 4",
         ),
         (
             "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*20|x|L'",

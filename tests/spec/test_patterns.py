@@ -115,7 +115,7 @@ def test_windows_of_half_the_layers_make_a_long_step_shorter():
 @all_cases(
     ("counts", "pattern", "told"),
     [
-        ((4, 4), [0, 0, 1], "counted \\[6, 2\\]"),
+        ((4, 4), [0, 0, 1], "counts \\[6, 2\\]"),
         ((4, 4), [0], "a pattern that names each"),
         ((4, 4), [0, 2], "a pattern that names each"),
         ((4, 4), [-1, 0], "a pattern that names each"),
