@@ -334,14 +334,7 @@ def _unread(
     factor = "it determines the host factor of a site file"
     options = (
         ("--site", site, peers, alone, kernels, one),
-        (
-            "--path",
-            folder,
-            peers,
-            alone,
-            "under torchrun, flopcast measures collectives and not storage",
-            apart,
-        ),
+        ("--path", folder, peers, alone, "torchrun measures only collectives", apart),
         ("--as", catalogue or None, peers, alone, "collectives do not depend on the device", apart),
         ("--seed", seed, peers, alone, "collectives have the same message sizes in every run", apart),
         ("--reference", reference, site is None, "a run with --site", factor, "add --site FILE"),

@@ -20,7 +20,7 @@ MOST_REQUESTS = 20_000_000
 Percentile = Annotated[float, Gt(0), Lt(100)]
 _RATE = re.compile(r"([0-9.eE+-]+)\s*/\s*(s|min|h)")
 _PER_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_OF_A_TRACE = "the trace has the lengths, the turns and the shared beginnings of its requests"
+_OF_A_TRACE = "the trace contains the lengths, turns and shared prefixes of its requests"
 
 
 def _rate(given: object) -> object:

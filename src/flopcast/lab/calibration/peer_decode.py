@@ -176,7 +176,7 @@ def _module_file(cache: str) -> PeerFile:
         on_device=_with_queries,
         belongs=is_word(f"kv_cache_dtype={CACHES[cache]}"),
         faults={"no similar module was timed with a short cache": lambda r: np.isnan(shortest_s(r))},
-        remark=f"{CACHES[cache]} cache, modules of DeepSeek-V3 without all but their cores",
+        remark=f"{CACHES[cache]} cache, attention cores of DeepSeek-V3 modules, other parts subtracted",
     )
 
 

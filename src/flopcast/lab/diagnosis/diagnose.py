@@ -199,8 +199,8 @@ def _other_software(job: Job, log: Log) -> Iterator[str]:
     if ours and printed_by and ours not in printed_by:
         yield (
             f"The log is one of {' or of '.join(printed_by)}, and the stack of the job"
-            f" ({job.stack.label}) is {ours}: set the stack of the run with --stack, whose switches the"
-            " suspects then name"
+            f" ({job.stack.label}) is {ours}: set the stack of the run with --stack; the suspects then"
+            " name its switches"
         )
 
 
@@ -233,7 +233,7 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
         spent = show_seconds(exposed_s)
         slower = f"communication of {spent} would have to take {ratios['network']:.2f} times as long"
         if hides:
-            slower = f"{spent} of communication are predicted to be exposed; a slow network exposes more"
+            slower = f"{spent} of exposed communication are predicted; a slow network exposes more"
         yield Suspect(
             name="network",
             title="The network could be slow",
