@@ -26,6 +26,7 @@ NAMES = (  # the order of the list
     "serving_screen_right",
     "sharded_by_layer",
     "uneven_recompute",
+    "evolved_fronts",
 )
 
 

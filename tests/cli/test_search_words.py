@@ -194,3 +194,11 @@ def test_faults_are_told_by_what_was_written_all_at_once(words, fields):
     told = [problem.field for problem in raised.value.problems]
     assert len(told) == len(fields)
     assert all(one in other for one, other in zip(fields, told, strict=True))
+
+
+def test_evolution_is_asked_by_a_flag_or_a_word():
+    assert not asked().evolve
+    assert asked(evolve=True).evolve
+    assert asked(evolve="yes").evolve
+    with pytest.raises(SpecError, match="set --evolve to yes, or remove it"):
+        asked(evolve="100")

@@ -86,6 +86,11 @@ if TYPE_CHECKING:
     "--no-refine", is_flag=True, help="Do not try uneven stages, partial recompute and other rank orders."
 )
 @click.option(
+    "--evolve",
+    is_flag=True,
+    help="Let evolution choose the plans to estimate, a few thousand of any space, instead of all.",
+)
+@click.option(
     "--largest",
     is_flag=True,
     help="Find the largest model with layers of this width that fits, with and without states outside the"
@@ -155,10 +160,12 @@ def command(
     asked = SearchRequest(job=request, **named)
     if largest:
         others = files | workers | {"pareto": pareto, "engine": serves(request), "offload": request.offload}
+        others["evolve"] = asked.evolve
         _largest(asked, wants_json, [name for name, value in others.items() if value])
     elif node_order or group_division:
         from flopcast.cli.layouts import print_group_division, print_node_order
 
+        _refuse_evolution(asked, "--node-order" if node_order else "--group-division")
         (print_node_order if node_order else print_group_division)(asked, wants_json)
     elif serves(request):
         from flopcast.cli.search_serving import search_deployments
@@ -193,6 +200,15 @@ def _largest(asked: "SearchRequest", wants_json: bool, others: Sequence[str]) ->
         print_json(largest_json(answers))
     else:
         print_text(largest_text(answers))
+
+
+def _refuse_evolution(asked: "SearchRequest", option: str) -> None:
+    """Raise SpecError if evolution is to choose plans where an option searches no plans."""
+    if asked.evolve:
+        because = f"{option} keeps the given plan, and evolution chooses plans"
+        raise SpecError(
+            [Problem("--evolve", option, "a search of plans", because, f"remove --evolve or {option}")]
+        )
 
 
 def _search_plans(

@@ -21,7 +21,7 @@ from flopcast.search.space_words import numbers
 
 AXES = ("model", "cluster", "gpus", "sequence_length", "stack", "plan")  # the last one varies fastest
 OF_JOB = ("price", "lora", "qlora", "tokens", "samples", "epochs")  # settings of the job of every scenario
-OF_SEARCH = ("deadline", "budget", "headroom", "tp_beyond_domain", "no_refine")
+OF_SEARCH = ("deadline", "budget", "headroom", "tp_beyond_domain", "no_refine", "evolve")
 ALONE = (*OF_JOB, "site", "objective", *OF_SEARCH)
 ALIASES = {"seq": "sequence_length", "framework": "stack", "objectives": "objective"}
 FIELDS = {  # first word of a faulty field → the key of the grid that sets it

@@ -46,8 +46,9 @@ def as_json(result: SearchResult, top: int, seconds: Number, screening_s: Number
         Text, numbers, booleans, lists and dicts only, in a fixed order: the same search gives the same
         bytes, except for the times and rates of the search. `nearest_infeasible` holds plans that break a
         limit and would otherwise be better; if nothing is feasible, the nearest plan or the rules that it
-        breaks. `settings` holds every requested cluster, size and stack with its `best` plan and the reason
-        `why` it is the best; if `best` is null, `why` says why there is no plan.
+        breaks. `preferences` holds the plans of the front that are best for a weight of the first objective
+        against each other one. `settings` holds every requested cluster, size and stack with its `best`
+        plan and the reason `why` it is the best; if `best` is null, `why` says why there is no plan.
     """
     plans = result.plans[:top]
     return {
@@ -64,6 +65,7 @@ def as_json(result: SearchResult, top: int, seconds: Number, screening_s: Number
         "assumptions": list(result.question.assumptions),
         "plans": [plan_as_json(one, result, sentence_of(one, result)) for one in plans],
         "pareto": [plan_as_json(one, result, sentence_of(one, result)) for one in result.on_front],
+        "preferences": _preferences(result),
         "nearest_infeasible": _nearest(result),
         "settings": [setting_as_json(one, result) for one in result.settings],
         "given": [
@@ -108,6 +110,28 @@ def plan_as_json(one: Ranked, result: SearchResult, why: str) -> dict[str, objec
 def _objectives(one: Ranked, result: SearchResult) -> dict[str, float]:
     pairs = zip(result.question.asked, one.losses, strict=True)
     return {objective.key: nine_digits(objective.shown(loss.value)) for objective, loss in pairs}
+
+
+def _preferences(result: SearchResult) -> list[dict[str, object]]:
+    """Return for each further objective which plans of the front are best for which weights."""
+    first, *others = result.question.asked
+    return [
+        {
+            "of": first.key,
+            "against": other.key,
+            "plans": [
+                {
+                    "low_weight": one.low_ratio,
+                    "high_weight": one.high_ratio,
+                    "short": one.plan.played.plan.short(),
+                    **_names_of(one.plan.played.job),
+                    "objectives": _objectives(one.plan, result),
+                }
+                for one in plans
+            ],
+        }
+        for other, plans in zip(others, result.preferences, strict=False)
+    ]
 
 
 def setting_as_json(setting: Setting, result: SearchResult) -> dict[str, object]:

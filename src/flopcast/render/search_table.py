@@ -99,6 +99,22 @@ def settings_rows(result: SearchResult) -> list[list[str]]:
     return rows
 
 
+def preference_rows(result: SearchResult, place: int) -> tuple[str, list[list[str]]]:
+    """Return the heading and the rows of the plans that are best for weights of the first objective.
+
+    The weights are those against the objective at this place after the first.
+    """
+    first, other = result.question.asked[0], result.question.asked[place + 1]
+    names = objective_name(first), objective_name(other)
+    heading = f"by preference: with the weight w, 1 % of {names[0]} is worth w / (1 − w) % of {names[1]}"
+    rows = [["weight", *names, "plan"]]
+    for one in result.preferences[place]:
+        values = values_of(result, one.plan)
+        weights = f"{one.low_ratio:.3f} to {one.high_ratio:.3f}"
+        rows.append([weights, values[0], values[place + 1], one.plan.played.plan.short()])
+    return heading, rows
+
+
 def plans_of_settings(result: SearchResult) -> list[Ranked]:
     """Return the plan that is recommended on each cluster, size and stack that has one, best first."""
     plans = [one.best for one in result.settings if one.best is not None]

@@ -20,6 +20,7 @@ from flopcast.render.search_table import (
     objective_name,
     option,
     plans_of_settings,
+    preference_rows,
     rate_and_mfu,
     rows_of,
     settings_rows,
@@ -78,7 +79,8 @@ def question_lines(result: SearchResult) -> list[str]:
         f"searched  {result.candidates:,} plans: {result.possible:,} possible, {result.in_memory:,} fit"
         + (f" into memory{room}, {kept}" if question.limits else room)
         + f", {result.played} simulated exactly"
-        + (f", {result.refined} of them {are} of the best" if result.refined else ""),
+        + (f", {result.refined} of them {are} of the best" if result.refined else "")
+        + ("; evolution chose the plans" if question.evolve else ""),
     ]
     notes = dict.fromkeys(_not_tried(one, question) for one in question.jobs)
     lines += [f"note      {text}" for text in notes if text]
@@ -235,10 +237,14 @@ def settings_lines(result: SearchResult) -> list[str]:
 def _front(result: SearchResult) -> list[str]:
     """Return the table of the plans that no other plan beats in all objectives."""
     names = " and ".join(objective_name(objective) for objective in result.question.asked)
-    return [
+    lines = [
         f"the front: no plan is better in {names} at once",
         *_table(result, [(one,) for one in result.on_front], front=True),
     ]
+    for place in range(len(result.preferences)):
+        heading, (titles, *rows) = preference_rows(result, place)
+        lines += ["", heading, *aligned_below(titles, rows, "<>><")]
+    return lines
 
 
 def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:

@@ -55,6 +55,7 @@ class SearchRequest:
     headroom: object = None
     tp_beyond_domain: object = False
     no_refine: object = False
+    evolve: object = False
 
 
 def question_of(request: SearchRequest) -> Question:
@@ -88,6 +89,7 @@ def question_of(request: SearchRequest) -> Question:
     space = faults.of(lambda: _space(allowed, request), None)
     deadline_s = faults.of(lambda: _seconds(request.deadline), None)
     budget_usd = faults.of(lambda: _dollars(request.budget), None)
+    evolve = faults.of(lambda: _flag("--evolve", request.evolve), False)
     question = faults.of(
         lambda: Question(
             jobs=tuple(each.job for each in jobs),
@@ -97,6 +99,7 @@ def question_of(request: SearchRequest) -> Question:
             total_tokens=(jobs[0].job.run_tokens if jobs else None) or 0.0,
             deadline_s=deadline_s,
             budget_usd=budget_usd,
+            evolve=evolve,
         ),
         None,
     )
@@ -196,6 +199,19 @@ def _several(name: str, value: object) -> object:
     if name not in WORDS or not isinstance(value, str):
         return value
     return re.split(r",(?=none|selective|full)" if name == "recompute" else ",", value)
+
+
+def _flag(name: str, given: object) -> bool:
+    """Return whether an option without a value is set; other interfaces than the command line give words.
+
+    >>> _flag("--evolve", "yes"), _flag("--evolve", None)
+    (True, False)
+    """
+    word = str(given or "no").lower()
+    if word not in ("yes", "true", "no", "false"):
+        because = f"{name} is an option without a value"
+        raise spec_error(name, given, "yes or no", because, f"set {name} to yes, or remove it")
+    return word in ("yes", "true")
 
 
 def _dollars(text: object) -> float | None:

@@ -26,6 +26,7 @@ OF_TRAINING = {  # settings of a search that only training has: the option of ea
     "headroom": ("--headroom", "remove --headroom; engine.memory_fraction=0.9 sets what an engine uses"),
     "tp_beyond_domain": ("--tp-beyond-domain", "remove --tp-beyond-domain"),
     "no_refine": ("--no-refine", "remove --no-refine"),
+    "evolve": ("--evolve", "remove --evolve; all deployments are estimated"),
 }
 
 

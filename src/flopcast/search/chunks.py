@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.search.evolved_plans import evolved
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import plans_by_structure, plans_from
 from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents
@@ -21,6 +22,7 @@ from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 
+EVOLVED_PLANS = 5_000  # that evolution estimates on one cluster, about; progress is shown against it
 CHUNK_PLANS = 16_384  # of one chunk at least, about: a fraction of a second of screening
 LONG_CHUNK_PLANS = 65_536  # at most
 ENOUGH_CHUNKS = 32  # of a space: more would share less of their work
@@ -29,7 +31,10 @@ BookOf = Callable[[Cluster], CurveBook]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chunk:
-    """Some plans of a space, as `grid.plans_from` counts them, on `Question.sized()[place]`."""
+    """Some plans of a space, as `grid.plans_from` counts them, on `Question.sized()[place]`.
+
+    Where evolution chooses the plans, a chunk is the whole space there, and `number` an expectation.
+    """
 
     place: int
     structure: int
@@ -48,6 +53,11 @@ def chunks(question: Question, number: int | None = None) -> tuple[Chunk, ...]:
     SpecError
         A number of devices is not one of whole nodes.
     """
+    if question.evolve:
+        sized = tuple(question.sized())
+        return tuple(
+            Chunk(place=place, structure=0, first=0, number=EVOLVED_PLANS) for place in range(len(sized))
+        )
     each = [plans_by_structure(job, question.space) for job in question.sized()]
     usual = min(max(sum(map(sum, each)) // ENOUGH_CHUNKS, CHUNK_PLANS), LONG_CHUNK_PLANS)
     return tuple(
@@ -100,6 +110,9 @@ def screened(
         same with and without it.
     """
     job = tuple(question.sized())[chunk.place]
+    if question.evolve:
+        *_, found = evolved(question, job, book_of, kept)
+        return found
     parts = plans_from(job, question.space, chunk.structure, chunk.first, chunk.number)
     batches = ((job, plans) for plans in parts)
     return TopCandidates().after_all(question, batches, book_of, kept, before)

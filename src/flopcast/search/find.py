@@ -16,12 +16,14 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.report.summary import Summarised, Summary
+from flopcast.search.chunks import chunks
 from flopcast.search.default_plan import UsualPlans, all_usual_plans, first_choice
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import num_plans
 from flopcast.search.memory_limit import used_memory_ratio
 from flopcast.search.objectives import run_of
 from flopcast.search.pareto_front import front
+from flopcast.search.preferences import Preferred, preferences_of
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, against, losses_of, over_ratio, ranked
 from flopcast.search.refine import asked_variants, variants
@@ -73,9 +75,9 @@ class SearchResult(Summarised):
     Attributes
     ----------
     candidates, possible, in_memory, feasible, played, refined : int
-        Numbers of plans: in the space; that keep every rule; that also fit into memory; that also keep
-        every other limit, by their estimates; that were simulated exactly; and, of the last, variants of
-        the best (refine.py).
+        Numbers of plans: in the space, or that evolution chose from it; that keep every rule; that also fit
+        into memory; that also keep every other limit, by their estimates; that were simulated exactly; and,
+        of the last, variants of the best (refine.py).
     plans : tuple of Ranked
         Feasible simulated plans, the recommended one first. Empty if nothing is feasible.
     on_front : tuple of Ranked
@@ -93,6 +95,8 @@ class SearchResult(Summarised):
         Whether the front was too long to simulate all of it.
     partial : bool
         Whether the search was interrupted before its end.
+    preferences : tuple of tuples of Preferred
+        For every objective but the first: the plans of the front by the weight of the first against it.
     """
 
     question: Question
@@ -110,6 +114,11 @@ class SearchResult(Summarised):
     settings: tuple[Setting, ...] = ()
     thinned: bool
     partial: bool
+
+    @property
+    def preferences(self) -> tuple[tuple[Preferred, ...], ...]:
+        """Return for every objective but the first which plans are best for which weights of the first."""
+        return preferences_of(self.on_front)
 
     def summary(self) -> Summary:
         """Return the first SHOWN_PLANS plans and the best of each setting, with the run if it is known.
@@ -259,7 +268,10 @@ def _screened(
 ) -> tuple[CandidatesBySetting, bool]:
     """Screen every batch of the space; return the top candidates and whether the search was interrupted."""
     candidates_by_setting = CandidatesBySetting.empty(question)
-    total = sum(num_plans(job, question.space) for job in question.jobs)
+    if question.evolve:
+        total = sum(chunk.number for chunk in chunks(question))
+    else:
+        total = sum(num_plans(job, question.space) for job in question.jobs)
     try:
         usual = all_usual_plans(question, book_of, kept)
         say(first_look(question, usual, total))
@@ -270,7 +282,7 @@ def _screened(
         candidates_by_setting = CandidatesBySetting.empty(question, first)
         for after in screened_each(question, book_of, usual, candidates_by_setting, kept):
             candidates_by_setting = after
-            done = sum(candidates_kept.candidates for candidates_kept in candidates_by_setting.each)
+            done = min(total, sum(one.candidates for one in candidates_by_setting.each))
             best = best_so_far(question, usual, candidates_by_setting.each)
             say(Progress(doing="screening", done=done, total=total, best=best))
     except KeyboardInterrupt:

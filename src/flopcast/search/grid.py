@@ -9,14 +9,14 @@ longer than a batch are joined in parts, so that memory does not grow with the s
 the fields, values as the space gives them: the same space gives the same batches.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from math import gcd
 
 import numpy as np
 
-from flopcast.dtypes import Counts
+from flopcast.dtypes import Counts, Flags
 from flopcast.layers.experts import Experts
 from flopcast.schedules import resolved, schedule_of
 from flopcast.schedules.custom import OwnSchedule
@@ -67,24 +67,24 @@ def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Jo
 
 def batches_on(sized: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Job, Plans]]:
     """Yield batches as `batches` does, but on the job's cluster only, ignoring the sizes of the space."""
-    grid = _Grid.of(sized, space)
+    grid = Grid.of(sized, space)
     for structure in space.structures(sized):
         for table in grid.tables(structure, rows):
-            yield sized, _plans(sized, structure, table)
+            yield sized, plans_of(sized, structure, table)
 
 
 def num_plans(job: Job, space: Space) -> int:
     """Return the number of plans that `batches` yields, without making these plans."""
     total = 0
     for sized in space.jobs(job):
-        grid = _Grid.of(sized, space)
+        grid = Grid.of(sized, space)
         total += sum(grid.count(structure) for structure in space.structures(sized))
     return total
 
 
 def plans_by_structure(sized: Job, space: Space) -> tuple[int, ...]:
     """Return the number of plans of each structure on one cluster, in the order of `batches`."""
-    grid = _Grid.of(sized, space)
+    grid = Grid.of(sized, space)
     return tuple(grid.count(structure) for structure in space.structures(sized))
 
 
@@ -108,7 +108,7 @@ def plans_from(
     >>> plans_by_structure(job, few)[:3], [plans.size for plans in plans_from(job, few, 0, 1, 3)]
     ((2, 2, 2), [1, 2])
     """
-    grid = _Grid.of(sized, space)
+    grid = Grid.of(sized, space)
     skipped, left = first, number
     for given in space.structures(sized)[structure:]:
         for table in grid.tables(given, rows):
@@ -117,12 +117,13 @@ def plans_from(
             taken = min(max(length - skipped, 0), left)
             skipped, left = max(skipped - length, 0), left - taken
             if taken:
-                yield _plans(sized, given, part)
+                yield plans_of(sized, given, part)
             if not left:
                 return
 
 
-def _plans(job: Job, structure: Plan, table: Table) -> Plans:
+def plans_of(job: Job, structure: Plan, table: Table) -> Plans:
+    """Return the plans of one structure whose degrees a table lists."""
     columns = {name: table[name][:, None] for name in NUMERIC}
     return Plans(structure=structure, uneven_blocks=job.model.num_blocks, **columns)
 
@@ -145,7 +146,7 @@ def plan_at(plans: Plans, row: int) -> Plan:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class _Grid:
+class Grid:
     """A space on one cluster: the ways to cut its devices and layers, and the axes that are joined last."""
 
     job: Job
@@ -155,7 +156,7 @@ class _Grid:
     global_batches: Counts
 
     @classmethod
-    def of(cls, job: Job, space: Space) -> "_Grid":
+    def of(cls, job: Job, space: Space) -> "Grid":
         """Return the grid of a job on its cluster."""
         asked = space.global_batch or (usual_batch(job),)
         return cls(
@@ -172,6 +173,11 @@ class _Grid:
         small = regrouped(each_with(sharded, "micro_batch", self.micro_batches, rows), rows)
         step = max(1, rows // len(self.global_batches))
         return regrouped((self._whole(part) for table in small for part in in_parts(table, step)), rows)
+
+    @property
+    def shards(self) -> Counts:
+        """Return the numbers of replicas that may share states; 0 is all of them."""
+        return column_of(self.space.data_shard or (0, *divisors(self.job.cluster.num_devices)[1:]))
 
     def count(self, structure: Plan) -> int:
         """Return the number of plans of a structure: over rows of degrees, the number of batch sizes."""
@@ -198,17 +204,35 @@ class _Grid:
 
         One row for each of these; 0 is all replicas.
         """
-        cuts = rows_where(self.cuts, _matters(structure, self.cuts, self.space, self.job))
+        cuts = rows_where(self.cuts, self.offered(structure, self.cuts))
         if structure.zero == 0:
             return cuts | {"data_shard": np.zeros_like(cuts["data_parallel"])}
-        cluster, asked = self.job.cluster, self.space.data_shard
-        table = joined_with(cuts, "data_shard", column_of(asked or (0, *divisors(cluster.num_devices)[1:])))
+        table = joined_with(cuts, "data_shard", self.shards)
+        return rows_where(table, self.shares(structure, table))
+
+    def offered(self, structure: Plan, table: Table) -> Flags:
+        """Return the rows of a table that a structure's options are offered with, (rows,).
+
+        Those to which an option matters, with each value that the space names; those to which it does not,
+        with the neutral one.
+        """
+        options = self.space.options(self.job)
+        kept = np.ones(table["pipeline_parallel"].shape, dtype=bool)
+        for name, matters in matters_to(table, options).items():
+            value = getattr(structure, name)
+            kept &= (matters & (value in options[name])) | (~matters & (value == NEUTRAL[name]))
+        return np.asarray(kept & _has_chunks_of(structure, table["virtual_stages"]))
+
+    def shares(self, structure: Plan, table: Table) -> Flags:
+        """Return the rows whose `data_shard` the replicas of a structure may have, (rows,)."""
         shard, data = table["data_shard"], table["data_parallel"]
+        if structure.zero == 0:
+            return np.asarray(shard == 0)
         fewer = (data % np.maximum(shard, 1.0) == 0) & (shard < data)
-        if not asked:
+        if not self.space.data_shard:
             inside = shard * table["tensor_parallel"] * table["context_parallel"]
-            fewer &= (structure.zero == SHARDED) & (inside == cluster.scale_up_devices)
-        return rows_where(table, (shard == 0) | fewer)
+            fewer &= (structure.zero == SHARDED) & (inside == self.job.cluster.scale_up_devices)
+        return np.asarray((shard == 0) | fewer)
 
 
 def _cuts(job: Job, space: Space) -> Table:
@@ -289,29 +313,18 @@ def _micro_batches(job: Job, global_batches: tuple[int, ...]) -> list[int]:
     return [micro for micro in range(1, most + 1) if any(batch % micro == 0 for batch in global_batches)]
 
 
-def _matters(structure: Plan, table: Table, space: Space, job: Job) -> np.ndarray:
-    """Return the rows of a table that a structure's options are offered with, (rows,).
-
-    Those to which an option matters, with each value that the space names; those to which it does not,
-    with the neutral one.
-    """
-    options = space.options(job)
-    stages, virtual = table["pipeline_parallel"], table["virtual_stages"]
-    replicas = table["data_parallel"] * table["context_parallel"]
-    differs = {
+def matters_to(table: Table, options: Mapping[str, tuple[object, ...]]) -> dict[str, Flags]:
+    """Return to which rows of a table each option with a neutral value matters, (rows,)."""
+    stages, replicas = table["pipeline_parallel"], table["data_parallel"] * table["context_parallel"]
+    shared = table["context_parallel"] > 1
+    own = any(isinstance(name, OwnSchedule) for name in options["schedule"])
+    return {
         "sequence_parallel": table["tensor_parallel"] > 1,
         "zero": replicas > 1,
-        "context_exchange": table["context_parallel"] > 1,
-        "context_order": table["context_parallel"] > 1,
-        "schedule": (stages > 1) | any(isinstance(name, OwnSchedule) for name in options["schedule"]),
+        "context_exchange": shared,
+        "context_order": shared,
+        "schedule": (stages > 1) | own,
     }
-    kept = np.ones(stages.shape, dtype=bool)
-    for name, matters in differs.items():
-        value = getattr(structure, name)
-        named = value in options[name]
-        neutral = value == NEUTRAL[name]
-        kept &= (matters & named) | (~matters & neutral)
-    return np.asarray(kept & _has_chunks_of(structure, virtual))
 
 
 def _has_chunks_of(structure: Plan, virtual: Counts) -> np.ndarray:

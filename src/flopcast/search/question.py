@@ -46,6 +46,8 @@ class Question:
         Of the whole run; 0 if its duration does not matter.
     deadline_s, budget_usd : float or None
         The time by which the run must end, and the most that it may cost.
+    evolve : bool
+        Whether evolution chooses which plans of the space are estimated (evolved_plans.py); else all are.
 
     Raises
     ------
@@ -60,6 +62,7 @@ class Question:
     total_tokens: float = 0.0
     deadline_s: float | None = None
     budget_usd: float | None = None
+    evolve: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""

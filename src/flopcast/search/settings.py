@@ -20,6 +20,7 @@ from flopcast.economics.run import Phase
 from flopcast.errors import Problem
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.search.default_plan import FirstChoice, UsualPlans
+from flopcast.search.evolved_plans import evolved
 from flopcast.search.exact import Exact
 from flopcast.search.grid import batches_on, plan_at
 from flopcast.search.objectives import run_of
@@ -178,11 +179,24 @@ def screened_each(
         A number of devices does not fill whole nodes.
     """
     for place, job in enumerate(question.sized()):
-        on_job = batches_on(job, question.space)
-        known = usual[place].incumbents
-        for candidates_kept in TopCandidates().after_each(question, on_job, book_of, kept, known):
+        for candidates_kept in _each_of(question, job, book_of, usual[place], kept):
             candidates_by_setting = candidates_by_setting.with_one(place, candidates_kept)
             yield candidates_by_setting
+
+
+def _each_of(
+    question: Question,
+    job: Job,
+    book_of: Callable[[Cluster], CurveBook],
+    usual: UsualPlans,
+    kept: KeptResults,
+) -> Iterator[TopCandidates]:
+    """Yield the top candidates of one setting after every batch, or generation, of its plans."""
+    if question.evolve:
+        yield from evolved(question, job, book_of, kept)
+    else:
+        on_job = batches_on(job, question.space)
+        yield from TopCandidates().after_each(question, on_job, book_of, kept, usual.incumbents)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

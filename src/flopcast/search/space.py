@@ -209,10 +209,16 @@ class Space(StrictModel):
         them: a plan for which an option does not matter is offered with the neutral value.
         """
         found = [job.plan.model_copy(update=WITHOUT_DEGREES)]
-        for name, values in self.options(job).items():
-            asked = values if name not in NEUTRAL else tuple(dict.fromkeys((NEUTRAL[name], *values)))
-            found = [plan.model_copy(update=_said(name, value, plan)) for plan in found for value in asked]
+        for name, values in self.offered(job).items():
+            found = [plan.model_copy(update=said(name, value, plan)) for plan in found for value in values]
         return tuple(found)
+
+    def offered(self, job: Job) -> dict[str, tuple[object, ...]]:
+        """Return the values of every option, the neutral ones included."""
+        return {
+            name: values if name not in NEUTRAL else tuple(dict.fromkeys((NEUTRAL[name], *values)))
+            for name, values in self.options(job).items()
+        }
 
     def degrees(self, name: str, job: Job) -> tuple[int, ...]:
         """Return the values of a degree: the named ones, 1 if the stack has no other, or () for all."""
@@ -317,7 +323,7 @@ def _groups(space: Space, job: Job) -> tuple[object, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _said(name: str, value: object, plan: Plan) -> dict[str, object]:
+def said(name: str, value: object, plan: Plan) -> dict[str, object]:
     """Return the fields of a plan that the value of an option sets; recompute sets several.
 
     Modules of selective recompute are the plan's where the word names none.

@@ -32,6 +32,7 @@ EMPTY = {  # what a list shows while nothing is selected
     "cluster": f"the file's, or {USUAL['cluster']}",
     "stack": f"usual: {USUAL['stack']}",
     "objectives": "step time",
+    "evolve": "all of the space",
     "zero": "any",
     "recompute": "any",
     "precision": "usual: bf16",

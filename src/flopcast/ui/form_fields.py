@@ -117,6 +117,12 @@ FROM_A_LIST = {
         choices=tuple(OBJECTIVES),
         wide=True,
     ),
+    "evolve": Field(
+        "Evolution chooses plans",
+        about="Estimate a few thousand plans that evolution chooses, for spaces too large to try all.",
+        choices=("yes",),
+        wide=True,
+    ),
     "engine": Field(
         "Engine",
         about="The serving software, with its defaults.",

@@ -39,7 +39,7 @@ OF_PLAN = (
 )  # fmt: skip
 WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
 FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
-OF_SEARCH = ("objectives", "deadline", "budget", "headroom")
+OF_SEARCH = ("objectives", "deadline", "budget", "headroom", "evolve")
 OF_ENGINE = ("model", "cluster", "gpus", "engine", "price")
 OF_TRAFFIC = ("rate", "concurrency", "prompt", "output", "requests")
 OF_DEGREES = ("tp", "dp", "ep", "pp", "replicas")

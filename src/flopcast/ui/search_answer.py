@@ -26,6 +26,7 @@ from flopcast.render.search_table import (
     name_of,
     objective_name,
     plans_of_settings,
+    preference_rows,
     rate_and_mfu,
     rows_of,
     settings_rows,
@@ -71,6 +72,7 @@ def search_parts(result: SearchResult, address: Address) -> str:
         alone = [(one,) for one in result.on_front]
         caption = "Plans that no other plan beats in every objective"
         html += _folded("front", "The front", _plans(caption, result, alone, address, front=True))
+        html += "".join(_preferences(result, place, address) for place in range(len(result.preferences)))
     html += _settings(result, address)
     if beyond := search_text.nearest(result):
         html += f"<pre>{escape(chr(10).join(beyond))}</pre>"
@@ -180,6 +182,17 @@ def _plans(
         below += _link(group[0], address) + _why(group, result)
         bodies.append(_body(headings, [*row, *(rates[name] for name in of_rate)], below))
     return _table(caption, headings, bodies)
+
+
+def _preferences(result: SearchResult, place: int, address: Address) -> str:
+    """Return the plans of the front that are best for a weight of the first objective against another."""
+    heading, (titles, *rows) = preference_rows(result, place)
+    bodies = [
+        _body(titles[:-1], row[:-1], _link(one.plan, address))
+        for row, one in zip(rows, result.preferences[place], strict=True)
+    ]
+    name = f"By preference against {titles[2]}"
+    return _folded(f"preference-{place}", name, _table(capital(heading), titles[:-1], bodies))
 
 
 def _settings(result: SearchResult, address: Address) -> str:

@@ -1,0 +1,147 @@
+"""An evolutionary search on arrays: non-dominated sorting, crowding, crossover and mutation.
+
+Answers: which of these rows survive, and which rows are tried next?
+Elsewhere: what a row of genes means for a plan (evolved_plans.py), fronts and hypervolumes
+(pareto_front.py).
+
+The method is NSGA-II (Deb and others, 2002): rows of the first front survive, then those of the next, and
+of a front that is too long those in its sparsest parts. Rows that break a limit come after all others, the
+smallest excess first. All rows are arrays; randomness comes from one generator with a fixed seed.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from flopcast.dtypes import Counts, Integers
+from flopcast.search.pareto_front import front
+
+POPULATION = 128
+PATIENCE = 20  # generations without a new plan on the front, after which a search ends
+MOST_GENERATIONS = 200
+SEED = 20260101
+STEP_CHANCE = 0.5  # that a mutated gene moves to a neighbouring value, and not to any other
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Genes:
+    """The genes of a problem.
+
+    Attributes
+    ----------
+    sizes : array of int, (genes,)
+        How many values each gene has; they are numbered from 0, neighbours are alike.
+    start : callable
+        Takes a generator and a number of rows; returns random rows of genes.
+    repaired : callable
+        Takes rows of genes; returns rows that mean something, of which there may be fewer.
+    """
+
+    sizes: Integers
+    start: Callable[[np.random.Generator, int], Integers]
+    repaired: Callable[[Integers], Integers]
+
+
+Evaluate = Callable[[Integers], tuple[Counts, Counts]]  # genes → losses (rows, objectives), excess (rows,)
+
+
+def evolve(genes: Genes, evaluate: Evaluate, population: int = POPULATION) -> Iterator[int]:
+    """Evaluate generation after generation, each row once; yield how many rows were evaluated so far.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Returns losses, and an excess: 0 for rows that keep every limit, infinite for impossible ones.
+    population : int
+        Rows that survive a generation, and rows that one adds at most.
+    """
+    random = np.random.default_rng(SEED)
+    seen: set[bytes] = set()
+    rows = _unseen(genes.repaired(genes.start(random, 2 * population)), seen, 2 * population)
+    losses, excess = evaluate(rows)
+    yield len(seen)
+    waited, best = 0, _front_of(losses, excess)
+    for _ in range(MOST_GENERATIONS):
+        kept = survivors(losses, excess, population)
+        rows, losses, excess = rows[kept], losses[kept], excess[kept]
+        children = _unseen(genes.repaired(_children(rows, genes, random, 2 * population)), seen, population)
+        if not len(children):
+            children = _unseen(genes.repaired(genes.start(random, 2 * population)), seen, population)
+        if not len(children):
+            return
+        more, over = evaluate(children)
+        rows = np.concatenate([rows, children])
+        losses, excess = np.concatenate([losses, more]), np.concatenate([excess, over])
+        yield len(seen)
+        found = _front_of(losses, excess)
+        waited = waited + 1 if found <= best else 0
+        best |= found
+        if waited >= PATIENCE:
+            return
+
+
+def survivors(losses: Counts, excess: Counts, most: int) -> Integers:
+    """Return the rows that survive, the best fronts first; at most `most`.
+
+    Examples
+    --------
+    Of one front, the ends and the sparsest parts survive; a row that breaks a limit comes last:
+
+    >>> losses = np.array([[0.0, 4.0], [1.0, 3.0], [1.1, 2.9], [4.0, 0.0], [0.0, 0.0]])
+    >>> sorted(survivors(losses, np.array([0.0, 0, 0, 0, 1]), 3).tolist())
+    [0, 2, 3]
+    """
+    kept: list[int] = []
+    left = np.flatnonzero(excess <= 0)
+    while len(left) and len(kept) < most:
+        first = front(losses[left])
+        here, left = left[first], left[~first]
+        room = most - len(kept)
+        kept += here.tolist() if len(here) <= room else here[_sparsest(losses[here], room)].tolist()
+    over = np.flatnonzero((excess > 0) & np.isfinite(excess))
+    kept += over[np.argsort(excess[over], kind="stable")].tolist()
+    return np.array(kept[:most], dtype=np.intp)
+
+
+def _sparsest(losses: Counts, most: int) -> Integers:
+    """Return the rows of one front with the largest crowding distances: sides of the box to neighbours."""
+    distance = np.zeros(len(losses))
+    for column in losses.T:
+        order = np.argsort(column, kind="stable")
+        span = column[order[-1]] - column[order[0]]
+        distance[order[[0, -1]]] = np.inf
+        if span > 0:
+            distance[order[1:-1]] += (column[order[2:]] - column[order[:-2]]) / span
+    return np.argsort(-distance, kind="stable")[:most]
+
+
+def _children(rows: Integers, genes: Genes, random: np.random.Generator, number: int) -> Integers:
+    """Return rows of which each gene is that of one of two parents, some of them mutated."""
+    if not len(rows):
+        return genes.start(random, number)
+    one, other = (rows[random.integers(len(rows), size=number)] for _ in range(2))
+    children = np.where(random.random(one.shape) < 0.5, one, other)
+    mutated = random.random(one.shape) < 1.5 / len(genes.sizes)
+    step = children + random.choice([-1, 1], size=one.shape)
+    anywhere = random.integers(genes.sizes, size=one.shape)
+    moved = np.where(random.random(one.shape) < STEP_CHANCE, step, anywhere)
+    found: Integers = np.clip(np.where(mutated, moved, children), 0, genes.sizes - 1)
+    return found
+
+
+def _unseen(rows: Integers, seen: set[bytes], most: int) -> Integers:
+    """Return rows that were not seen before, each once and at most so many, and take note of them."""
+    new = list[int]()
+    for place, row in enumerate(rows):
+        key = row.tobytes()
+        if key not in seen and len(new) < most:
+            seen.add(key)
+            new.append(place)
+    return rows[new]
+
+
+def _front_of(losses: Counts, excess: Counts) -> set[tuple[float, ...]]:
+    """Return the losses on the front of rows that keep every limit."""
+    kept: Counts = losses[excess <= 0]
+    return set(map(tuple, kept[front(kept)].tolist())) if len(kept) else set()
