@@ -15,7 +15,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.search.evolved_plans import evolved
 from flopcast.search.exact import Exact, play_each
-from flopcast.search.grid import plans_by_structure, plans_from
+from flopcast.search.grid import num_plans, plans_by_structure, plans_from
 from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents
 from flopcast.search.question import Question
 from flopcast.search.top_candidates import TopCandidates
@@ -86,6 +86,13 @@ def _cuts(numbers: Sequence[int], most: int) -> Iterator[tuple[int, int, int]]:
             first, waiting = first + most, waiting - most
     if waiting:
         yield start, first, waiting
+
+
+def num_screened(question: Question) -> int:
+    """Return the number of plans of a question; where evolution chooses plans, the number to expect."""
+    if question.evolve:
+        return sum(chunk.number for chunk in chunks(question))
+    return sum(num_plans(job, question.space) for job in question.jobs)
 
 
 def screened(

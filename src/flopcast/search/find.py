@@ -16,10 +16,9 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.report.summary import Summarised, Summary
-from flopcast.search.chunks import chunks
+from flopcast.search.chunks import num_screened
 from flopcast.search.default_plan import UsualPlans, all_usual_plans, first_choice
 from flopcast.search.exact import Exact, play_each
-from flopcast.search.grid import num_plans
 from flopcast.search.memory_limit import used_memory_ratio
 from flopcast.search.objectives import run_of
 from flopcast.search.pareto_front import front
@@ -268,10 +267,7 @@ def _screened(
 ) -> tuple[CandidatesBySetting, bool]:
     """Screen every batch of the space; return the top candidates and whether the search was interrupted."""
     candidates_by_setting = CandidatesBySetting.empty(question)
-    if question.evolve:
-        total = sum(chunk.number for chunk in chunks(question))
-    else:
-        total = sum(num_plans(job, question.space) for job in question.jobs)
+    total = num_screened(question)
     try:
         usual = all_usual_plans(question, book_of, kept)
         say(first_look(question, usual, total))
