@@ -10,8 +10,6 @@ Elsewhere: the question (question.py), the stream (grid.py, screen.py, top_candi
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
@@ -21,8 +19,7 @@ from flopcast.search.default_plan import UsualPlans, all_usual_plans, first_choi
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.memory_limit import used_memory_ratio
 from flopcast.search.objectives import run_of
-from flopcast.search.pareto_front import front
-from flopcast.search.preferences import Preferred, preferences_of
+from flopcast.search.preferences import Preferred, front_of, preferences_of
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, against, losses_of, over_ratio, ranked
 from flopcast.search.refine import asked_variants, variants
@@ -250,7 +247,7 @@ def decided(
         played=len(every),
         refined=own - len(candidates_by_setting.kept()),
         plans=plans,
-        on_front=_front(plans),
+        on_front=front_of(plans),
         nearest=tuple(_each_better(one for one in broken if one.ratio < 1.0)) if plans else broken[:1],
         given=_with_own_plans(question, given, plans),
         rejected=None
@@ -306,15 +303,6 @@ def best_so_far(question: Question, usual: Sequence[UsualPlans], seen: Sequence[
         return ""
     best, objective = min(each, key=lambda one: one.losses[0]), question.first
     return f"{objective.show(objective.shown(best.losses[0]))}: {best.job.plan.short()}"
-
-
-def _front(plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
-    """Return the plans that no other plan beats in everything, ordered by the first objective."""
-    if not plans:
-        return ()
-    here = front(np.array([[loss.value for loss in one.losses] for one in plans]))
-    kept = [one for one, stays in zip(plans, here.tolist(), strict=True) if stays]
-    return tuple(sorted(kept, key=lambda one: tuple(loss.value for loss in one.losses)))
 
 
 def _broken(question: Question, every: Sequence[Exact], plans: Sequence[Ranked]) -> tuple[Ranked, ...]:

@@ -27,6 +27,15 @@ class Preferred:
     high_ratio: float
 
 
+def front_of(plans: Sequence[Ranked]) -> tuple[Ranked, ...]:
+    """Return the plans that no other plan beats in everything, ordered by the first objective."""
+    if not plans:
+        return ()
+    here = front(np.array([[loss.value for loss in one.losses] for one in plans]))
+    kept = [one for one, stays in zip(plans, here.tolist(), strict=True) if stays]
+    return tuple(sorted(kept, key=lambda one: tuple(loss.value for loss in one.losses)))
+
+
 def preferences_of(on_front: Sequence[Ranked]) -> tuple[tuple[Preferred, ...], ...]:
     """Return for every objective but the first the plans that are best for a weight of the first.
 
