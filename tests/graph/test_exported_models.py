@@ -1,16 +1,12 @@
 """Models of timm and transformers, exported: counts of their graphs are those of PyTorch (oracle.py)."""
 
 import csv
-import gzip
-import io
-import zipfile
 from functools import cache
 from pathlib import Path
 
-from flopcast.graph.canonical import flop_of
+from graph_counts import forward_flop, packed_graph, saved_bytes
+
 from flopcast.graph.model_of_graph import model_of_graph
-from flopcast.graph.saved import saved_tensors, tensors_with_gradient, view_roots
-from flopcast.interop.graphs.archive import read_archive
 from flopcast.library import catalog
 from flopcast.spec.batch import Batch
 from flopcast.spec.model import Model
@@ -27,10 +23,7 @@ HALF = 2.0  # bytes that the plan's 16 bits take of the 32 that the oracle's ten
 @cache
 def graph(name):
     """The graph of a model."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("m/models/model.json", gzip.decompress((HERE / f"{name}.json.gz").read_bytes()))
-    return read_archive(file.getvalue(), name, {})
+    return packed_graph((HERE / f"{name}.json.gz").read_bytes(), name)
 
 
 @cache
@@ -42,26 +35,15 @@ def model(name):
 def test_parameters_and_flop_are_those_of_an_independent_counter():
     for name, row in COUNTS.items():
         samples, flop = int(row["samples"]), float(row["forward_flop"])
-        found = graph(name)
 
         assert model(name).parameters() == int(row["parameters"]), name
-        assert abs(sum(flop_of(found, node) for node in found.nodes) / flop - 1) < 0.005, name
+        assert abs(forward_flop(graph(name)) / flop - 1) < 0.005, name
         assert abs(samples * model(name).forward_flop(1) / flop - 1) < 0.005, name
 
 
 def test_activations_that_a_graph_keeps_are_those_that_autograd_saves():
     for name, row in COUNTS.items():
-        found = graph(name)
-        trained, roots, kept = tensors_with_gradient(found), view_roots(found), {}
-        for node in found.nodes:
-            for saved in saved_tensors(found, node, trained):
-                root = roots.get(saved.tensor, saved.tensor)
-                if not saved.tensor:
-                    kept[node.name, saved.role] = saved.size_bytes
-                elif not found.tensors[root].is_parameter:
-                    kept[root] = found.tensors[root].size_bytes
-
-        assert abs(sum(kept.values()) / float(row["saved_bytes"]) - 1) < 0.03, name
+        assert abs(saved_bytes(graph(name)) / float(row["saved_bytes"]) - 1) < 0.03, name
 
 
 def test_layers_keep_what_the_graph_keeps_in_16_bits_without_positions_of_pools():

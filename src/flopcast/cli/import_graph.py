@@ -14,7 +14,7 @@ from flopcast.files.yaml_text import Document
 
 
 @click.command("graph", short_help="Print the model of an exported graph (.onnx, .pt2) as YAML.")
-@click.argument("file", required=False, type=FILE, metavar="[MODEL.onnx|MODEL.pt2]")
+@click.argument("file", required=False, type=FILE, metavar="[MODEL.onnx|MODEL.pt2|timm:NAME|hf:NAME|…]")
 @click.option(
     "--module",
     metavar="PACKAGE:FUNCTION",
@@ -34,7 +34,12 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
     code: the function that it names, with your own PyTorch, on tensors without data. The function returns
     a model and its arguments; of models of timm and transformers, the model is enough.
 
+    A name such as timm:resnet50, hf:google-t5/t5-11b or diffusers:FOLDER is a model of timm, transformers
+    or diffusers. The library makes it without weights; the last two read its configuration from the Hugging
+    Face hub or a folder. --size batch=8 and --size tokens=512 set the sizes of the example.
+
     \b
+    flopcast import graph timm:resnet50 -o resnet50.yaml
     flopcast import graph model.onnx -o model.yaml
     flopcast import graph model.pt2 --size tokens=512
     flopcast import graph --module timm.models:resnet50 -o resnet50.yaml
@@ -42,6 +47,7 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
     """
     from flopcast.files.validate import build
     from flopcast.graph.model_of_graph import model_of_graph
+    from flopcast.interop.graphs.named import is_name
     from flopcast.library.model_yaml import model_text
     from flopcast.requests.graph_models import graph_model
     from flopcast.spec.model import Model
@@ -50,13 +56,17 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
     if (file is None) == (module is None):
         because = "flopcast reads a file or runs a function, not both"
         value = f"{file} and {module}" if file else "neither"
-        allowed, fix = "a file or --module PACKAGE:FUNCTION", "give one of them"
+        allowed, fix = (
+            "a file, a name such as timm:resnet50, or --module PACKAGE:FUNCTION",
+            "give one of them",
+        )
         raise spec_error("graph", value, allowed, because, fix)
-    if module is not None:
+    traced = module or (str(file) if is_name(str(file)) else None)
+    if traced is not None:
         from flopcast.interop.graphs.export import exported_graph
         from flopcast.interop.graphs.symbols import sizes_of
 
-        mapping, notes = model_of_graph(exported_graph(module, sizes_of(size)))
+        mapping, notes = model_of_graph(exported_graph(traced, sizes_of(size)))
     else:
         document, notes = graph_model(str(file), size)
         mapping = dict(document.data) if isinstance(document.data, dict) else {}

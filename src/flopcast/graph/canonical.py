@@ -16,7 +16,7 @@ from math import prod
 from flopcast.graph.operator_graph import ELEMENT_BYTES, GraphNode, OperatorGraph
 from flopcast.units import Number
 
-Role = str  # what is saved: "first", "second", "inputs", "factors", "output", "mask", "positions", "rows"
+Role = str  # what is saved, as Canonical.saves lists it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,8 +33,11 @@ class Canonical:
         Its FLOP in products, given graph and node; by default 0.
     saves : tuple of str
         What autograd keeps: "first", "second" or all "inputs"; "factors" (inputs whose partners need a
-        gradient); the "output"; a "mask" of one byte per element of the output; "positions" of eight
-        bytes per element of the output; "rows", two fp32 numbers for each row of the output.
+        gradient; "last_factors" if a summand precedes them); the "output"; a "mask" of one byte per
+        element of the output; "positions" of eight bytes per element of the output; "rows", an fp32
+        number for each row of the output.
+    saves_in_place : tuple of str
+        What autograd keeps of an elementwise operator that writes into its input.
     passes : float
         How often it goes over its tensors, if one kernel does not do it in a single pass.
     is_fusible : bool
@@ -48,6 +51,7 @@ class Canonical:
     family: str
     flop: Callable[[OperatorGraph, GraphNode], float] | None = None
     saves: tuple[Role, ...] = ()
+    saves_in_place: tuple[Role, ...] = ()
     passes: Number = 1.0
     is_fusible: bool = False
     has_gradient: bool = True
@@ -142,8 +146,9 @@ _ELEMENTWISE: dict[str, tuple[Role, ...]] = {
     "dropout": ("mask",),
     "where": ("first",),
     "masked_fill": ("second",),
-    "multiply_add": ("factors",),
+    "multiply_add": ("last_factors",),
 }
+_IN_PLACE: dict[str, tuple[Role, ...]] = dict.fromkeys(("leaky_relu", "elu"), ("output",))
 _PASSES_ON = ("add", "subtract", "identity_copy")
 _NO_GRADIENT = (
     "comparison",
@@ -172,6 +177,7 @@ CANONICAL: dict[str, Canonical] = {
         name: Canonical(
             family="elementwise",
             saves=saves,
+            saves_in_place=_IN_PLACE.get(name, saves),
             is_fusible=True,
             has_gradient=name not in _NO_GRADIENT,
             passes_gradient_on=name in _PASSES_ON,
@@ -180,7 +186,7 @@ CANONICAL: dict[str, Canonical] = {
     },
     "softmax": Canonical(family="normalisation", saves=("output",), is_fusible=True),
     "log_softmax": Canonical(family="normalisation", saves=("output",), is_fusible=True),
-    "layer_norm": Canonical(family="normalisation", saves=("first", "rows"), is_fusible=True),
+    "layer_norm": Canonical(family="normalisation", saves=("first", "rows", "rows"), is_fusible=True),
     "rms_norm": Canonical(family="normalisation", saves=("first", "rows"), is_fusible=True),
     "group_norm": Canonical(family="normalisation", saves=("first",), passes=1.5),
     "instance_norm": Canonical(family="normalisation", saves=("first",), passes=1.5),

@@ -48,7 +48,9 @@ def saved_tensors(
     read, written = graph.read(node), graph.written(node)
     if not _has_gradient(node, read, needs_gradient):
         return
-    for role in canonical(node).saves:
+    known = canonical(node)
+    in_place = bool(node.attributes.get("in_place")) and known.saves_in_place
+    for role in known.saves_in_place if in_place else known.saves:
         if role == "mask":
             yield SavedTensor(tensor="", role=role, size_bytes=float(written[0].elements))
         elif role == "positions":
@@ -86,11 +88,11 @@ def _saved_by_name(
         "inputs": read,
         "output": written[:1],
     }.get(role, ())
-    if role == "factors":
+    if role in ("factors", "last_factors"):
+        pair = read[:2] if role == "factors" else read[-2:]
+        others = pair[::-1] if len(pair) > 1 else ()
         chosen = tuple(
-            tensor
-            for place, tensor in enumerate(read[:2])
-            if any(_needs(other, needs_gradient) for other in read[:place] + read[place + 1 : 2])
+            tensor for tensor, other in zip(pair, others, strict=False) if _needs(other, needs_gradient)
         )
     for tensor in chosen:
         if not tensor.is_parameter:

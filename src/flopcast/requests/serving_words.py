@@ -7,6 +7,7 @@ Elsewhere: the serving job that it describes (serving_request.py), which loads m
 from collections.abc import Collection
 
 from flopcast.errors import SpecError
+from flopcast.requests.graph_models import is_graph
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import read_source
 from flopcast.requests.words import with_named_model
@@ -27,11 +28,16 @@ def serves(request: JobRequest) -> bool:
         return True
     if any(change.partition("=")[0].partition(".")[0] in OF_SERVING for change in request.changes):
         return True
-    return any(name in _keys(request) for name in OF_SERVING)
+    return not set(_keys(request)).isdisjoint(OF_SERVING)
 
 
 def _keys(request: JobRequest) -> Collection[object]:
-    """Return the keys in the files of a request; a file that cannot be read counts as empty here."""
+    """Return the keys in the files of a request; a file that cannot be read counts as empty here.
+
+    An exported graph is a model and has no other keys. It may be large, so that it is not read for them.
+    """
+    if request.source is None and request.files and is_graph(request.files[0]):
+        return ()
     try:
         source = request.source or read_source(with_named_model(request))
     except SpecError:

@@ -11,14 +11,15 @@ it is unpacked.
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from flopcast.errors import SpecError, spec_error
-from flopcast.graph.canonical import CANONICAL
-from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph, checked
-from flopcast.interop.graphs.aten import WITHOUT_DATA, Call, translate
+from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph, Shape, checked
+from flopcast.interop.graphs.aten import MAY_COPY, WITHOUT_DATA, Call, translate
+from flopcast.interop.graphs.copies import copied_inputs
 from flopcast.interop.graphs.inlined import CallData, inlined
 from flopcast.interop.graphs.limits import MOST_NODES, too_many_nodes
 from flopcast.interop.graphs.strides import is_view, order_of
@@ -102,7 +103,7 @@ def _graph(program: Data, name: str, sizes: Mapping[str, int]) -> OperatorGraph:
     if len(module["graph"]["nodes"]) > MOST_NODES:
         raise too_many_nodes(name, len(module["graph"]["nodes"]))
     values, calls, outputs = inlined(module["graph"])
-    parameters = _parameters(module["signature"])
+    parameters = _parameters(module["signature"], values)
     given = [n for each in module["graph"]["inputs"] if (n := _name(each)) and n not in parameters]
     symbols = Symbols(given=_with_batch(values, given, sizes))
     tensors = {key: _tensor(key, value, symbols, parameters) for key, value in values.items()}
@@ -125,13 +126,13 @@ def _graph(program: Data, name: str, sizes: Mapping[str, int]) -> OperatorGraph:
     )
 
 
-def _parameters(signature: Data) -> dict[str, bool]:
+def _parameters(signature: Data, values: Data) -> dict[str, bool]:
     """Return the names of weights and buffers in the graph, and whether each is trained."""
     found: dict[str, bool] = {}
     for spec in signature["input_specs"]:
         for kind, trained in INPUT_KINDS.items():
-            if kind in spec and (argument := spec[kind]["arg"]).get("name"):
-                found[argument["name"]] = trained
+            if kind in spec and (name := spec[kind]["arg"].get("name")):
+                found[name] = trained and bool(values.get(name, {}).get("requires_grad", True))
     return found
 
 
@@ -185,9 +186,9 @@ def _strides(value: Data, symbols: Symbols) -> tuple[int, ...]:
 
 
 def _nodes(
-    calls: Sequence[CallData], tensors: Mapping[str, GraphTensor], strides: Mapping[str, tuple[int, ...]]
+    calls: Sequence[CallData], tensors: dict[str, GraphTensor], strides: Mapping[str, tuple[int, ...]]
 ) -> Iterator[GraphNode]:
-    """Yield the operators of the graph.
+    """Yield the operators of the graph, and the copies that they make of inputs.
 
     Attention in one kernel writes heads beside each other, so that they are joined without a copy. The
     strides of an export on the device "meta" do not show that.
@@ -197,10 +198,47 @@ def _nodes(
         node = _node(call, tensors, strides, of_attention)
         if node is None:
             continue
-        is_view = CANONICAL[node.operator].is_view if node.operator in CANONICAL else False
-        if node.operator in ATTENTION or (is_view and node.inputs[:1] and node.inputs[0] in of_attention):
+        for place, shape in _copied(node, tensors, strides, of_attention):
+            copied = f"{node.name}.copy{place}"
+            tensors[copied] = replace(tensors[node.inputs[place]], name=copied, shape=shape)
+            yield GraphNode(name=copied, operator="copy", inputs=(node.inputs[place],), outputs=(copied,))
+            inputs = (*node.inputs[:place], copied, *node.inputs[place + 1 :])
+            node = replace(node, inputs=inputs)
+        if node.operator in ATTENTION or (
+            node.operator == "view"
+            and node.inputs[0] in of_attention
+            and (_base(call) not in MAY_COPY or tensors[node.inputs[0]].shape == tensors[node.name].shape)
+        ):
             of_attention.update(node.outputs)
         yield node
+
+
+def _base(call: CallData) -> str:
+    """Return the name of the operator without its library and overload."""
+    return call.target.removeprefix("torch.ops.").partition(".")[2].partition(".")[0]
+
+
+def _is_view(
+    base: str, before: GraphTensor, after: GraphTensor, strides: Mapping[str, tuple[int, ...]]
+) -> bool:
+    """Return whether a call can return memory of its input."""
+    if base == "contiguous":
+        return is_view(before.shape, strides[before.name], (before.elements,))
+    return is_view(before.shape, strides[before.name], after.shape)
+
+
+def _copied(
+    node: GraphNode,
+    tensors: Mapping[str, GraphTensor],
+    strides: Mapping[str, tuple[int, ...]],
+    of_attention: Set[str],
+) -> list[tuple[int, Shape]]:
+    """Return the inputs that an operator copies; weights, and results of attention, are never copied."""
+    names = [name for name in node.inputs[:2] if name]
+    shapes, steps = [tensors[name].shape for name in names], [strides[name] for name in names]
+    kept = {name for name in names if tensors[name].is_parameter or name in of_attention}
+    found = copied_inputs(node.operator, shapes, steps)
+    return [(place, shape) for place, shape in found if names[place] not in kept]
 
 
 def _node(
@@ -210,17 +248,12 @@ def _node(
     of_attention: Set[str],
 ) -> GraphNode | None:
     """Return a call as an operator of the graph; None if it touches no tensor."""
-    library, _, word = call.target.removeprefix("torch.ops.").partition(".")
-    base = word.partition(".")[0]
+    library, base = call.target.removeprefix("torch.ops.").partition(".")[0], _base(call)
     results = tuple(tensors[name] for name in call.outputs if name in tensors)
     if not results or base in WITHOUT_DATA:
         return None
     read = tuple(tensors[name] for names in call.tensors.values() for name in names if name in tensors)
-    by_strides = (
-        not read
-        or read[0].name in of_attention
-        or is_view(read[0].shape, strides[read[0].name], results[0].shape)
-    )
+    by_strides = not read or read[0].name in of_attention or _is_view(base, read[0], results[0], strides)
     made = translate(
         Call(
             name=f"{library}.{base}",

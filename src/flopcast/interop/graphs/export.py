@@ -1,9 +1,9 @@
-"""A model in the user's own code, exported by the user's own PyTorch.
+"""A model in the user's own code or of a library, exported by the user's own PyTorch.
 
-Answers: which graph has the model that a function of a module returns?
-Elsewhere: the archive that results (archive.py). This is the only reader that runs code, and only code that
-the user names: a function of a module of his environment. Tensors are on the device "meta": no weights are
-made, and no memory is needed.
+Answers: which graph has the model that a function of a module returns, or that a library knows by a name?
+Elsewhere: the models of libraries (named.py), the archive that results (archive.py). This is the only
+reader that runs code, and only code that the user names: a function of a module of his environment, or one
+of the libraries. Tensors are on the device "meta": no weights are made, and no memory is needed.
 """
 
 import sys
@@ -16,6 +16,7 @@ from typing import Any
 from flopcast.errors import SpecError, spec_error
 from flopcast.graph.operator_graph import OperatorGraph
 from flopcast.interop.graphs.archive import read_archive
+from flopcast.interop.graphs.named import SIZES_OF_NAMED, is_name, named_model
 
 Torch = Any  # the module
 SAMPLES = 2  # of the example batch of a model that states the shape of its input
@@ -36,7 +37,7 @@ def exported_graph(factory: str, sizes: Mapping[str, int]) -> OperatorGraph:
     Parameters
     ----------
     factory : "PACKAGE:FUNCTION"; the function returns a model, with its arguments and named arguments or
-        without
+        without; or a name such as "timm:resnet50"
     sizes : sizes of axes that the export leaves open, by name
 
     Raises
@@ -44,11 +45,12 @@ def exported_graph(factory: str, sizes: Mapping[str, int]) -> OperatorGraph:
     SpecError
         torch is not installed, there is no such function, or the model cannot be exported.
     """
-    torch = _torch()
-    make = _function(factory)
+    field = "graph" if is_name(factory) else "--module"
+    torch = _torch(factory)
+    make = None if is_name(factory) else _function(factory)
     try:
         with torch.device("meta"):
-            example = _example(torch, make(), factory)
+            example = _example(torch, make(), factory) if make else _named(factory, sizes)
             program = torch.export.export(
                 example.model.train(), example.arguments, dict(example.named), strict=False
             )
@@ -59,17 +61,26 @@ def exported_graph(factory: str, sizes: Mapping[str, int]) -> OperatorGraph:
     except Exception as error:  # whatever the user's code raises
         because = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
         allowed, fix = "a model that torch.export can export", "see torch.export's advice on such an error"
-        raise spec_error("--module", factory, allowed, because, fix) from error
-    return read_archive(file.getvalue(), factory.rpartition(":")[2], sizes)
+        raise spec_error(field, factory, allowed, because, fix) from error
+    left = {name: size for name, size in sizes.items() if make or name not in SIZES_OF_NAMED}
+    return read_archive(file.getvalue(), factory.partition(":")[2].rpartition("/")[2], left)
 
 
-def _torch() -> Torch:
+def _named(name: str, sizes: Mapping[str, int]) -> Example:
+    model, arguments = named_model(name, sizes)
+    return Example(model=model, arguments=(), named=arguments)
+
+
+def _torch(factory: str) -> Torch:
     try:
         return import_module("torch")
     except ImportError:
         allowed, because = "a Python with torch", "the model is exported by its own PyTorch"
-        fault, fix = "needs torch, which is not installed", "pip install torch"
-        raise spec_error("--module", "torch", allowed, because, fix, fault=fault) from None
+        needed = f"'flopcast[{factory.partition(':')[0]}]'" if is_name(factory) else "torch"
+        fault, fix = "needs torch, which is not installed", f"pip install {needed}"
+        raise spec_error(
+            "graph" if is_name(factory) else "--module", factory, allowed, because, fix, fault=fault
+        ) from None
 
 
 def _function(factory: str) -> Any:  # noqa: ANN401
