@@ -23,6 +23,7 @@ from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Rep
 from flopcast.strict_model import StrictModel
 
 Norm = Literal["layernorm", "rmsnorm"]
+SOURCE = "source"  # the tensor of an encoder's result, of which a stage keeps one copy for all its layers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -55,11 +56,17 @@ class Split:
     context_exchange: str = "none"  # how their attention meets all keys; spec/plan.py
     context_order: str = "zigzag"
     documents: Counts = field(default_factory=lambda: ONE)  # of equal length, that a sequence is packed of
+    source_length: Counts = field(default_factory=lambda: ONE)  # tokens of a sequence that an encoder reads
 
     @property
     def tokens(self) -> Counts:
         """Return tokens of one micro-batch in the tensor-parallel regions."""
         return self.sequences * self.length
+
+    @property
+    def of_source(self) -> "Split":
+        """Return the cut of layers that work on the tokens of an encoder."""
+        return replace(self, length=self.source_length)
 
     @property
     def own_tokens(self) -> Counts:

@@ -1,4 +1,4 @@
-"""A decoder block: norm, mixer, residual, norm, feed-forward, residual.
+"""A transformer block: norm, mixer, residual, norm, feed-forward, residual.
 
 Answers: how the two halves share norms, messages, biases, dropout and residual sums.
 Elsewhere: what is inside each half (layers/attention.py, layers/latent_attention.py,
@@ -17,6 +17,10 @@ Norms of sequential halves stand "before" them as above, "after" (OLMo 2) or "ar
 
     after                  m = x + N₁(A(x));  y = m + N₂(F(m))
     around                 m = x + N₁'(A(N₁(x)));  y = m + N₂'(F(N₂(m)))
+
+Blocks of a decoder behind an encoder have cross-attention C over its result s between both halves:
+
+    before                 m = x + A(N₁(x));  c = m + C(N₃(m), s);  y = c + F(N₂(c))
 """
 
 from collections.abc import Mapping
@@ -28,6 +32,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from flopcast.dtypes import Counts, Probability, constant
 from flopcast.layers.attention import Attention
 from flopcast.layers.base import (
+    SOURCE,
     AbstractLayer,
     Norm,
     Split,
@@ -37,6 +42,7 @@ from flopcast.layers.base import (
     norm_weights,
     replicated,
 )
+from flopcast.layers.cross_attention import CrossAttention
 from flopcast.layers.experts import Experts
 from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
@@ -77,7 +83,7 @@ FeedForward = Annotated[
 
 
 class Block(AbstractLayer):
-    """One decoder block: a mixer and a feed-forward layer, with one or two norms for each.
+    """One block: a mixer and a feed-forward layer, with one or two norms for each.
 
     Attributes
     ----------
@@ -99,6 +105,14 @@ class Block(AbstractLayer):
         after a norm of its own or after the mixer's ("parallel_shared_norm").
     dropout : float
         Probability of dropout on the results of mixer and feed-forward layer, before the residual sum.
+    reads : str
+        Which tokens the block works on: those of the "sequence", whose loss the model computes, or those of
+        the "source", which an encoder reads (T5, BART).
+    ends_encoder : bool
+        Whether the block is the last of the encoder: a norm of its kind follows, whose result all decoder
+        blocks read.
+    cross : CrossAttention or None
+        Attention over the encoder's result, between the mixer and the feed-forward layer.
     count : int
         Number of equal blocks in a row. Weights and items are always those of one block.
 
@@ -124,12 +138,23 @@ class Block(AbstractLayer):
     norm_placement: Literal["before", "after", "around"] = "before"
     residual: Literal["sequential", "parallel", "parallel_shared_norm"] = "sequential"
     dropout: Probability = 0.0
+    reads: Literal["sequence", "source"] = "sequence"
+    ends_encoder: bool = False
+    cross: CrossAttention | None = None
     count: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
     def _norms_of_parallel_halves_stand_before(self) -> "Block":
         if self.residual != "sequential" and self.norm_placement != "before":
             raise ValueError(f"norm_placement before if residual is {self.residual}")
+        return self
+
+    @model_validator(mode="after")
+    def _an_encoder_reads_the_source(self) -> "Block":
+        if self.ends_encoder and (self.reads != "source" or self.count > 1):
+            raise ValueError("ends_encoder only in an entry of one block that reads the source")
+        if self.cross and (self.reads == "source" or self.residual != "sequential"):
+            raise ValueError("cross only where reads is sequence and residual is sequential")
         return self
 
     @model_validator(mode="after")
@@ -164,15 +189,24 @@ class Block(AbstractLayer):
         )
         if self.norm_placement == "around":
             names += ("norm1_after", "norm2_after")
+        if self.cross:
+            names += (
+                ("cross.norm", "cross.norm_after") if self.norm_placement == "around" else ("cross.norm",)
+            )
+        if self.ends_encoder:
+            names += ("encoder.norm",)
         norms = [norm_weights(name, self.norm, hidden, self.norm_bias, self.norm_scale) for name in names]
         biases: tuple[Weight, ...] = ()
         if self.mixer.out_bias:
             biases += (replicated("attention.out_bias", hidden),)
         if self.feed_forward.bias:
             biases += (replicated("mlp.down_bias", hidden),)
+        if self.cross and self.cross.out_bias:
+            biases += (replicated("cross.out_bias", hidden),)
         return (
             *(weight for norm in norms for weight in norm),
             *self.mixer.weights(hidden, split),
+            *(self.cross.weights(hidden, split) if self.cross else ()),
             *self.feed_forward.weights(hidden, split),
             *biases,
         )
@@ -185,12 +219,24 @@ class Block(AbstractLayer):
         """
         if self.mixer.is_whole_block:
             return self.mixer.forward(hidden, split)
+        if self.reads == "source":
+            split = split.of_source
         if self.residual == "sequential":
-            return (
+            between = "crossed" if self.cross else "middle"
+            items = [
                 *self._half("attention", "x", "middle", hidden, split),
-                *self._half("mlp", "middle", "y", hidden, split),
-            )
-        return self._parallel(hidden, split)
+                *(self._half("cross", "middle", "crossed", hidden, split) if self.cross else ()),
+                *self._half("mlp", between, "y", hidden, split),
+            ]
+        else:
+            items = [*self._parallel(hidden, split)]
+        return (*items, *(self._result_of_encoder(hidden, split) if self.ends_encoder else ()))
+
+    def _result_of_encoder(self, hidden: int, split: Split) -> tuple[Item, Item]:
+        """Return the norm behind the encoder, and its result, which stays for the decoder's blocks."""
+        kept = MemoryBound(kind="keep", elements=split.own_tokens * hidden, dtype=split.dtype)
+        norm = _wide(self.norm, "encoder.norm", ("y",), SOURCE, hidden, split, "norm")
+        return norm, kernel("encoder.result", kept, (SOURCE,), "encoder.result", component="norm")
 
     def _half(self, part: str, source: str, output: str, hidden: int, split: Split) -> list[Item]:
         """Return one half from `source`: norms, layer, sum over ranks, then bias, dropout and residual.
@@ -198,8 +244,7 @@ class Block(AbstractLayer):
         A norm after the half acts on the finished sum with its bias, before dropout. A half that is not in
         the tensor-parallel region (experts, latent attention) reads what a rank owns and leaves whole sums.
         """
-        layer = self.mixer if part == "attention" else self.feed_forward
-        bias = self.mixer.out_bias if part == "attention" else self.feed_forward.bias
+        layer, bias = self._parts[part]
         norms_input, norms_output = self.norm_placement != "after", self.norm_placement != "before"
         inside = layer.forward(hidden, split)
         if layer.in_tensor_region:
@@ -215,6 +260,16 @@ class Block(AbstractLayer):
             *self._drop(part, result, hidden, split),
             _wide("residual_add", f"{part}.residual", (result, source), output, hidden, split),
         ]
+
+    @property
+    def _parts(self) -> dict[str, tuple[Mixer | FeedForward | CrossAttention, bool]]:
+        """Return the layer of each part of the residual stream, and whether its result has a bias."""
+        cross = {"cross": (self.cross, self.cross.out_bias)} if self.cross else {}
+        ends = {
+            "attention": (self.mixer, self.mixer.out_bias),
+            "mlp": (self.feed_forward, self.feed_forward.bias),
+        }
+        return {**cross, **ends}
 
     def _in_region(
         self, part: str, source: str, inside: tuple[Item, ...], hidden: int, split: Split

@@ -7,6 +7,7 @@ A rank looks up the tokens that fall into its rows and gives zeros for the other
 the embedding. Padding rows cost memory and time, but are no parameters of the model.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from flopcast.layers.base import (
     Weight,
     leave_tensor_parallel,
     norm_weights,
+    replicated,
     whole_matrix,
 )
 from flopcast.operators.embedding import EmbeddingLookup
@@ -54,6 +56,8 @@ def padded_rows(vocabulary: int, multiple: int, tensor: Counts) -> Counts:
 class Embedding(AbstractLayer):
     """Token table, with learned positions where `learned_positions` > 0.
 
+    With an `encoder`, its tokens are looked up too.
+
     `vocabulary` counts the tokens that exist, `vocabulary_multiple` says how the table is padded.
     `norm` is that of the sum of token and position (BLOOM: arXiv:2211.05100, section 3.2); the default is
     none.
@@ -63,6 +67,10 @@ class Embedding(AbstractLayer):
     vocabulary: int = Field(ge=1)
     vocabulary_multiple: int = Field(default=128, ge=1)
     learned_positions: int = Field(default=0, ge=0, description="length of the position table")
+    encoder: bool = Field(default=False, description="whether the tokens of an encoder are looked up too")
+    relative_positions: int = Field(
+        default=0, ge=0, description="numbers of all tables of relative positions"
+    )
     norm: Norm | None = None
     norm_bias: bool = True
     dropout: Probability = 0.0
@@ -83,6 +91,8 @@ class Embedding(AbstractLayer):
         weights: tuple[Weight, ...] = (table,)
         if self.learned_positions:
             weights += (whole_matrix("embedding.positions", self.learned_positions, hidden),)
+        if self.relative_positions:
+            weights += (replicated("embedding.relative_positions", self.relative_positions),)
         if self.norm:
             weights += norm_weights("embedding.norm", self.norm, hidden, self.norm_bias)
         return weights
@@ -94,6 +104,8 @@ class Embedding(AbstractLayer):
         Dropout keeps its mask, one byte per element, a norm its input: all that this layer keeps but the
         ids (arXiv:2205.05198, section 4.3).
         """
+        if self.encoder:
+            split = replace(split, length=split.length + split.source_length)
         rows = padded_rows(self.vocabulary, self.vocabulary_multiple, split.tensor)
         lookup = EmbeddingLookup(
             tokens=split.tokens,

@@ -86,6 +86,7 @@ KINDS: dict[str, Kind] = {
     "scaled_rope": Kind(forward=2, backward=2),  # turned, and scaled by one number
     "sigmoid": Kind(forward=2, backward=3, saves=OUT),
     "add_adapter": Kind(forward=3, passes_on_from=0),  # its gradient passes unchanged
+    "keep": Kind(forward=0, saves=OUT),  # nothing runs: a result stays for layers elsewhere
     "fork": Kind(forward=0, backward=3, passes_on_from=0),  # two readers, whose gradients are added
     "fork_of_three": Kind(forward=0, backward=4, passes_on_from=0),
     "scale_rows": Kind(forward=2, backward=3, saves=X),  # by one number a row

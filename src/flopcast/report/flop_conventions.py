@@ -92,7 +92,8 @@ def _model_flop(job: Job, causal: bool, windows: bool = False) -> float:
     """
     length, model = job.batch.sequence_length, job.model
     padding = model.head_flop(length) * (_padded_vocabulary(job) / model.vocabulary - 1.0)
-    forward = model.forward_flop(length, causal, windows) + padding
+    source = job.batch.source_length
+    forward = model.forward_flop(length, causal, windows, source_length=source) + padding
     return job.plan.global_batch * (PASSES * forward - model.frozen_flop(length))
 
 

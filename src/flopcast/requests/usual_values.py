@@ -34,9 +34,9 @@ def with_defaults(document: Document) -> Document:
     if "stack" not in data:
         document = with_usual_stack(document)
     batch = data.get("batch", {})
-    if isinstance(batch, dict) and batch.keys() <= {"forward_only"}:
-        return _with_usual_length(document, batch)
-    return document
+    if isinstance(batch, dict) and batch.keys() <= {"forward_only", "source_length"}:
+        document = _with_usual_length(document, batch)
+    return _with_source_length(document)
 
 
 def _with_usual_length(document: Document, batch: dict[str, object]) -> Document:
@@ -47,6 +47,21 @@ def _with_usual_length(document: Document, batch: dict[str, object]) -> Document
     length = _usual_length(data.get("model"))
     changed = batch | {"sequence_length": length}
     return _with_assumed(document, "batch", changed, f"sequence_length {length}")
+
+
+def _with_source_length(document: Document) -> Document:
+    """Return the document with sequences for an encoder that are as long as the decoder's."""
+    data = document.data if isinstance(document.data, dict) else {}
+    batch, blocks = data.get("batch"), _model_with_base(data.get("model")).get("blocks")
+    entries = blocks if isinstance(blocks, list | tuple) else ()
+    has_encoder = any(isinstance(each, Mapping) and each.get("reads") == "source" for each in entries)
+    if not has_encoder or not isinstance(batch, dict) or "source_length" in batch:
+        return document
+    length = batch.get("sequence_length", batch.get("seq"))
+    if not isinstance(length, int):
+        return document
+    note = f"source_length {length}, as long as the decoder's sequences"
+    return _with_assumed(document, "batch", batch | {"source_length": length}, note)
 
 
 def with_usual_stack(document: Document) -> Document:

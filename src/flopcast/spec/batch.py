@@ -84,6 +84,9 @@ class Batch(StrictModel):
         Number of neighbouring data-parallel ranks that share each sequence, if micro-batches are alike.
     offloads : bool
         Whether the plan's `offload` of activations applies.
+    source_length : int or None
+        Tokens of each sequence that the encoder of an encoder-decoder model reads. `sequence_length` is
+        then the length of the decoder's sequences.
     distribution : LengthDistribution or None
         Lengths with their frequencies, from which flopcast makes `ranks` (spec/length_distribution.py).
     forward_only : bool
@@ -98,6 +101,7 @@ class Batch(StrictModel):
     ranks: tuple[RankBatch, ...] = ()
     shared_by: int = Field(default=1, ge=1)
     offloads: bool = True
+    source_length: int | None = Field(default=None, ge=1)
     distribution: LengthDistribution | None = None
     forward_only: bool = False
 
@@ -167,6 +171,11 @@ class Batch(StrictModel):
         return np.array([[kind.sequence_length] for kind in self.kinds], dtype=np.float64)
 
     @property
+    def source_by_kind(self) -> Counts:
+        """Return tokens of a sequence of the encoder, 1 without an encoder; (kinds, 1)."""
+        return np.array([[kind.source_length or 1] for kind in self.kinds], dtype=np.float64)
+
+    @property
     def shared_by_kind(self) -> Counts:
         """Return the ranks that share a sequence of each kind, (kinds, 1)."""
         return np.array([[kind.shared_by] for kind in self.kinds], dtype=np.float64)
@@ -192,6 +201,11 @@ class Batch(StrictModel):
         pairs = zip(self.shares, self.kinds, strict=True)
         return sum(share * kind.sequence_length for share, kind in pairs)
 
+    @property
+    def mean_trained_tokens(self) -> float:
+        """Return `mean_sequence_tokens`, with the tokens that an encoder reads beside each sequence."""
+        return self.mean_sequence_tokens + (self.source_length or 0)
+
     def of(self, each: MicroBatch) -> "Batch":
         """Return the batch whose micro-batches are all like this one."""
         length = each.sequence_length or sum(each.documents) or self.sequence_length
@@ -201,6 +215,7 @@ class Batch(StrictModel):
             shared_by=each.shared_by,
             offloads=each.offloads,
             forward_only=self.forward_only,
+            source_length=self.source_length,
         )
 
     def place(self, kind: "Batch") -> str:
@@ -234,4 +249,5 @@ class Batch(StrictModel):
         packed = f" in {count} documents of {kind.mean_document_tokens:.0f}" if count > 1 else ""
         shared = f" on {kind.shared_by} ranks" if kind.shared_by > 1 else ""
         alone = ", forward pass alone" if self.forward_only else ""
-        return f"seq={kind.sequence_length}{packed}{shared}{alone}"
+        source = f" after {kind.source_length} of the encoder" if kind.source_length else ""
+        return f"seq={kind.sequence_length}{packed}{shared}{source}{alone}"

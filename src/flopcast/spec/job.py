@@ -71,7 +71,7 @@ class Job(StrictModel):
     @property
     def step_tokens(self) -> float:
         """Return tokens of one step, including padding: of all sequences of the global batch."""
-        return self.plan.global_batch * self.batch.mean_sequence_tokens
+        return self.plan.global_batch * self.batch.mean_trained_tokens
 
     @property
     def run_tokens(self) -> Number | None:

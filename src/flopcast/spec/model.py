@@ -5,7 +5,6 @@ Elsewhere: what a layer is (layers/), how it is cut (spec/plan.py).
 """
 
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Literal, Optional
 
 from pydantic import Field, model_validator
@@ -14,6 +13,8 @@ from flopcast.dtypes import Probability, constant
 from flopcast.layers.adapters import Adapted, Adapters
 from flopcast.layers.base import AbstractLayer, Split, Weight
 from flopcast.layers.block import Block
+from flopcast.layers.block_flop import attention_flop, linear_flop
+from flopcast.layers.block_order import counts_of_pattern, encoder_comes_first, runs_of_blocks
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.multi_token import MultiTokenPrediction
@@ -27,7 +28,9 @@ WHOLE = Split(
 
 
 class Model(StrictModel):
-    """A decoder: an embedding, runs of equal blocks, a final norm and a head.
+    """A model: an embedding, runs of equal blocks, a final norm and a head.
+
+    Blocks of an encoder, which read the source, come before those with cross-attention.
 
     Attributes
     ----------
@@ -44,6 +47,9 @@ class Model(StrictModel):
         Tokens of a sequence in the model's own training; 0 if that is unknown.
     learned_positions : int
         Rows of the table of learned positions; 0 if positions are rotary or absent.
+    relative_positions : int
+        Rows of the tables of relative positions, of which encoder and decoder have one each (T5). A row has
+        a number for each head, which is added to the scores.
     position_offset : int
         Unused first rows of the table of learned positions: OPT has two. They count as parameters.
     tied_embeddings : bool
@@ -95,6 +101,7 @@ class Model(StrictModel):
     vocabulary_multiple: int = Field(default=128, ge=1)
     context_length: int = Field(default=0, ge=0)
     learned_positions: int = Field(default=0, ge=0)
+    relative_positions: int = Field(default=0, ge=0)
     position_offset: int = Field(default=0, ge=0)
     tied_embeddings: bool = False
     embedding_norm: bool = False
@@ -125,34 +132,23 @@ class Model(StrictModel):
             kinds, counts = [*range(len(self.blocks))], [block.count for block in self.blocks]
             if set(self.pattern) != set(kinds):
                 raise ValueError(f"a pattern that names each of the entries {kinds} of blocks")
-            whole, rest = divmod(sum(counts), len(self.pattern))
-            wanted = [whole * self.pattern.count(kind) + self.pattern[:rest].count(kind) for kind in kinds]
+            wanted, number = counts_of_pattern(self.pattern, len(kinds), sum(counts)), sum(counts)
             if wanted != counts:
-                raise ValueError(
-                    f"blocks with counts {wanted}, because pattern repeats over {sum(counts)} blocks"
-                )
+                raise ValueError(f"blocks with counts {wanted}, because pattern repeats over {number} blocks")
         return self
 
-    def _order(self) -> tuple[int, ...]:
-        """Return the pattern, repeated and cut to as many layers as there are blocks."""
-        return tuple(self.pattern[layer % len(self.pattern)] for layer in range(self.num_blocks))
-
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """Return runs of equal layers: the index in `sequence` of their layer, and their number.
-
-        >>> tiny = {"heads": 4}, {"ffn_hidden": 256}
-        >>> local, whole = ({"mixer": mixer, "feed_forward": tiny[1]} for mixer in (
-        ...     tiny[0] | {"window": 128}, tiny[0]))
-        >>> Model(hidden=64, vocabulary=100, pattern=[0, 0, 1], blocks=[
-        ...     local | {"count": 3}, whole | {"count": 1}]).runs()
-        ((0, 1), (1, 2), (2, 1), (1, 1), (3, 1), (4, 1))
-        """
-        order = self._order() if self.pattern else ()
-        inside = [(kind + 1, len(list(row))) for kind, row in groupby(order)]
-        inside = inside or [(place + 1, block.count) for place, block in enumerate(self.blocks)]
+        """Return runs of equal layers: the index in `sequence` of their layer, and their number."""
+        inside = [(kind + 1, count) for kind, count in runs_of_blocks(self.blocks, self.pattern)]
         last = len(self.blocks)
         ends = range(last + 1, len(self.sequence()))
         return ((0, 1), *inside, *((place, 1) for place in ends))
+
+    @model_validator(mode="after")
+    def _an_encoder_comes_first(self) -> "Model":
+        if not encoder_comes_first(self.blocks, self.pattern):
+            raise ValueError("an encoder whose last block ends it, then blocks with cross-attention")
+        return self
 
     @model_validator(mode="after")
     def _adapters_stand_in_blocks(self) -> "Model":
@@ -171,8 +167,13 @@ class Model(StrictModel):
         return "experts" if self.has_experts else "dense"
 
     @property
+    def has_encoder(self) -> bool:
+        """Return whether an encoder reads sequences of its own, whose result the other blocks read."""
+        return any(block.reads == "source" for block in self.blocks)
+
+    @property
     def num_blocks(self) -> int:
-        """Return the number of decoder blocks over all runs."""
+        """Return the number of blocks over all runs."""
         return sum(block.count for block in self.blocks)
 
     def sequence(self) -> tuple[tuple[AbstractLayer, int], ...]:
@@ -188,6 +189,9 @@ class Model(StrictModel):
             vocabulary=self.vocabulary,
             vocabulary_multiple=self.vocabulary_multiple,
             learned_positions=self.learned_positions + self.position_offset,
+            encoder=self.has_encoder,
+            relative_positions=self.relative_positions
+            * (first.mixer.heads + self.has_encoder * last.mixer.heads),
             norm=first.norm if self.embedding_norm else None,
             norm_bias=first.norm_bias,
             dropout=self.embedding_dropout,
@@ -279,12 +283,13 @@ class Model(StrictModel):
         causal: bool = False,
         windows: bool = True,
         documents: tuple[int, ...] = (),
+        source_length: int | None = None,
     ) -> float:
         """Return model FLOP of one forward pass over one sequence: matrix products, including the head.
 
-        A multiply and an add are two FLOP. Norms, activations and softmax are left out: they take time,
-        but none of the matrix engine's, whose peak MFU is measured against. Of experts, those count that a
-        token is routed to, and the router. Modules of multi-token prediction count, with a head each.
+        A multiply and an add are two FLOP. Norms, activations and softmax take none of the matrix engine's
+        time and are left out. Of experts, those that a token is routed to count, and the router. Modules of
+        multi-token prediction count, with a head each.
 
         Parameters
         ----------
@@ -292,6 +297,7 @@ class Model(StrictModel):
         causal : count half of the scores, as FlashAttention computes; the usual convention counts them all
         windows : count only what lies inside of windows
         documents : tokens of each document, where several are packed: no score lies between two of them
+        source_length : tokens of a sequence that an encoder reads, if there is one; by default as many
 
         Returns
         -------
@@ -303,34 +309,36 @@ class Model(StrictModel):
         arXiv:2104.04473, equation 3: with recompute, 4 times this less the head's fourth pass.
         """
         lengths = documents or (sequence_length,)
-        attention = sum(self.attention_flop(length, causal, windows) for length in lengths)
-        return self._linear_flop(sequence_length) + attention
+        attention = sum(self.attention_flop(length, causal, windows, source_length) for length in lengths)
+        return self._linear_flop(sequence_length, source_length) + attention
 
-    def attention_flop(self, sequence_length: int, causal: bool = False, windows: bool = True) -> float:
+    def attention_flop(
+        self,
+        sequence_length: int,
+        causal: bool = False,
+        windows: bool = True,
+        source_length: int | None = None,
+    ) -> float:
         """Return FLOP of all scores and contexts of one sequence: the part that grows with its square.
 
         Outside of windows nothing is counted, unless `windows` is false: most formulas know of none.
         Without `causal`, a window counts for both sides of a query, as the square does.
         """
         further = (self.blocks[-1], self.mtp)  # modules of multi-token prediction hold the last kind
-        full = sum(
-            count
-            * block.mixer.pair_flop(self.hidden)
-            * (block.mixer.square(sequence_length) if windows else sequence_length**2)
+        source = source_length or sequence_length
+        return sum(
+            count * attention_flop(block, self.hidden, sequence_length, source, causal, windows)
             for block, count in (*((block, block.count) for block in self.blocks), further)
         )
-        return full * (0.5 if causal else 1.0)
 
-    def _linear_flop(self, sequence_length: int) -> float:
+    def _linear_flop(self, sequence_length: int, source_length: int | None = None) -> float:
         """Return two FLOP for each weight of a linear and each token, including the unpadded heads."""
-        elements = 0.0
+        source, flop = source_length or sequence_length, self.head_flop(sequence_length)
         for block in self.blocks:
-            feed_forward = self.hidden * block.feed_forward.active_columns
-            elements += block.count * (block.mixer.linear_elements(self.hidden) + feed_forward)
+            flop += block.count * linear_flop(block, self.hidden, sequence_length, source)
         for layer in self._further_predictions():
-            elements += layer.modules * layer.linear_elements(self.hidden)
-        frozen = 2 * sequence_length * elements + self.head_flop(sequence_length)
-        return frozen + (2 * sequence_length * self.trained_parameters() if self.adapters else 0.0)
+            flop += 2 * sequence_length * layer.modules * layer.linear_elements(self.hidden)
+        return flop + (2 * sequence_length * self.trained_parameters() if self.adapters else 0.0)
 
     def frozen_flop(self, sequence_length: int) -> float:
         """Return FLOP that the backward pass saves per sequence, as frozen linears have no weight gradient.

@@ -293,8 +293,7 @@ class Plans:
     def split(self, batch: Batch) -> Split:
         """Return what a layer may see: its micro-batch and its cut, not replicas, stages or schedule.
 
-        Arrays have shape (plans, 1). Layers exchange nothing where no plan has context parallelism. Of one
-        plan whose micro-batches differ, `length`, `context` and `documents` have a row for each kind.
+        Arrays have shape (plans, 1), or a row for each kind of micro-batch where those of one plan differ.
         """
         context = self.context_parallel * batch.shared_by_kind
         return Split(
@@ -309,6 +308,7 @@ class Plans:
             context_exchange=self.structure.context_exchange if (context > 1).any() else "none",
             context_order=self.structure.context_order,
             documents=batch.documents_by_kind,
+            source_length=batch.source_by_kind,
         )
 
 

@@ -18,7 +18,8 @@ from flopcast.spec.divisors import divisors, listed, nearest_divisor
 def _heads(case: Case) -> int:
     """Return what a tensor-parallel degree must divide: it cuts the heads of all runs of blocks."""
     heads = [block.mixer.heads for block in case.model.blocks if not block.mixer.is_whole_block]
-    return int(np.gcd.reduce([0, *heads]))  # none of a traced model, which no rank cuts
+    crossed = [block.cross.heads for block in case.model.blocks if block.cross]
+    return int(np.gcd.reduce([0, *heads, *crossed]))  # none of a traced model, which no rank cuts
 
 
 def _kv_fits(block: Block, tensor: Counts) -> np.ndarray:

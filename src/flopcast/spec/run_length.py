@@ -85,7 +85,7 @@ class RunLength(StrictModel):
 
     def total_tokens(self, batch: Batch) -> Number:
         """Return the tokens of the whole run, padding included."""
-        of_epoch = self.tokens or (self.samples or 0) * batch.mean_sequence_tokens
+        of_epoch = self.tokens or (self.samples or 0) * batch.mean_trained_tokens
         return of_epoch * (self.epochs or 1.0)
 
     def text(self) -> str:

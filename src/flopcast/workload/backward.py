@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from flopcast.dtypes import ZERO, Floats
+from flopcast.layers.base import SOURCE
 from flopcast.layers.modules import run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
@@ -26,6 +27,7 @@ from flopcast.workload.message_order import launched_before
 from flopcast.workload.recompute_order import Until, recompute_order, run_again
 
 WHOLE_LAYER = "layer"  # the recompute group that holds everything
+OF_ENCODER = (SOURCE, f"{SOURCE}.full")  # what the encoder's last block keeps for all decoder blocks
 
 
 def derive_backward(
@@ -141,7 +143,7 @@ def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[st
         own, run = f"{item.name}.", run_of(item, recomputed)
         for tensor, size_bytes in (*item.saved(), *_entering(item, run)):
             inside = run and (tensor.startswith(own) or made.get(tensor) == run)
-            if inside or chosen.maker(tensor):
+            if inside or chosen.maker(tensor) or tensor in OF_ENCODER:
                 continue
             source = gathered.get(tensor)
             if source is not None and source.kept_bytes is not None:

@@ -17,6 +17,7 @@ from flopcast.spec.rules_adapters import RULES as RULES_OF_ADAPTERS
 from flopcast.spec.rules_batch import RULES as RULES_OF_BATCHES
 from flopcast.spec.rules_checkpoints import RULES as RULES_OF_CHECKPOINTS
 from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
+from flopcast.spec.rules_encoder import RULES as RULES_OF_ENCODERS
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_forward import RULES as RULES_OF_FORWARD_PASSES
 from flopcast.spec.rules_linear_attention import RULES as RULES_OF_LINEAR_ATTENTION
@@ -78,6 +79,7 @@ def _most_filled(case: Case) -> int:
 RULES: tuple[Rule, ...] = (
     *RULES_OF_NOUNS,
     *RULES_OF_BATCHES,
+    *RULES_OF_ENCODERS,
     *RULES_OF_CONTEXT,
     *RULES_OF_EXPERTS,
     *RULES_OF_ADAPTERS,

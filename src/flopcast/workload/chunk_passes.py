@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.layers.base import activation_bytes
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllGather
 from flopcast.workload.low_precision import agreement
@@ -58,8 +57,7 @@ def _received_shares(half: Half, software: Software) -> Half:
     if not software.scatters_transfers:
         return half
     end = half.counts[:, :, 0]  # the chunk that starts the pass receives nothing
-    hidden, split = software.workload.model.hidden, software.workload.split
-    gather = AllGather(axis="tp", message_bytes=activation_bytes(hidden, split))
+    gather = AllGather(axis="tp", message_bytes=software.workload.boundary_bytes)
     item = replace(blocking("receive.gather", gather, "x.share", "x"), phase=half.phase)
     holds_any = np.minimum(half.counts.sum(axis=2), 1.0)  # a class that pads the batch holds nothing
     first = Segment(items=(item,), repeat=holds_any - np.minimum(end, 1.0))

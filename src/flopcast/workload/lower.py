@@ -10,6 +10,7 @@ from dataclasses import replace
 from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.layers.base import AbstractLayer, Split
+from flopcast.layers.block import Block
 from flopcast.spec.batch import Batch
 from flopcast.spec.mirrored import halved
 from flopcast.spec.model import Model
@@ -95,6 +96,7 @@ def _lowered(
             count=count,
             forward=layer.forward(hidden, split),
             weights=layer.weights(hidden, split),
+            reads_source=isinstance(layer, Block) and layer.reads == "source",
         )
 
     return kept.of(("lowered", layer, count, hidden, content(split)), made) if kept else made()

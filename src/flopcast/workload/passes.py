@@ -130,7 +130,9 @@ def _backward(layer: Layer, software: Software) -> Layer:
     kept = total_bytes(kept_tensors(forward, recomputed))
     if whole:
         kept = checkpoint_bytes(logical, workload)
-        peak = peak + activation_bytes(workload.model.hidden, workload.split)  # autograd holds the output
+        peak = peak + activation_bytes(
+            workload.model.hidden, workload.split_of(logical)
+        )  # autograd holds it
     cut = whole and workload.plans.structure.partition_activations
     ends_a_run = logical.checkpoint != INNER  # one of a group's blocks does
     return replace(
@@ -147,7 +149,7 @@ def _checkpoint(layer: Layer, software: Software) -> Layer:
     whole = WHOLE_LAYER in recomputed_modules(layer.logical, workload, stack)
     if not whole or layer.logical.checkpoint == INNER:
         return layer
-    forward, backward = checkpointed(layer.forward, layer.backward, workload, stack)
+    forward, backward = checkpointed(layer, workload, stack)
     return replace(layer, forward=forward, backward=backward)
 
 
@@ -302,7 +304,8 @@ def _passed(
     accounting: list[Accounting],
     kept: KeptResults,
 ) -> Layer:
-    logical, split, stack = layer.logical, software.workload.split, software.stack
+    logical, stack = layer.logical, software.stack
+    split = software.workload.split_of(logical)
 
     def made() -> tuple[Layer, list[Accounting], object]:
         return *_after(passes_of(stack), layer, seen), alike

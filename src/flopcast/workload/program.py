@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
-from flopcast.layers.base import Split, Weight
+from flopcast.layers.base import Split, Weight, activation_bytes
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.schedules.base import FORWARD, Order
@@ -71,7 +71,8 @@ class LogicalLayer:
     `forward` belongs to one micro-batch, `weights` to one rank. `checkpoint` distinguishes blocks that full
     recompute treats differently (checkpoints.py); a run of blocks then has one entry for each kind. `wide`
     layers keep 16 bits under a low-precision recipe (low_precision.py). `companions` are layers of frozen
-    models that run forward beside it, each `count` times (companions.py).
+    models that run forward beside it, each `count` times (companions.py). Layers that have `reads_source` work
+    on the tokens of an encoder.
     """
 
     kind: str
@@ -81,6 +82,7 @@ class LogicalLayer:
     checkpoint: str = OWN
     wide: bool = False
     companions: tuple["LogicalLayer", ...] = ()
+    reads_source: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -104,6 +106,22 @@ class Workload:
     def num_kinds(self) -> int:
         """Return the kinds of micro-batches in a step: rows of whatever depends on tokens."""
         return int(self.split.length.shape[0]) if self.rows else 1
+
+    def split_of(self, layer: LogicalLayer) -> Split:
+        """Return the split that a layer saw: tokens of the encoder or of the sequence."""
+        return self.split.of_source if layer.reads_source else self.split
+
+    @property
+    def boundary_bytes(self) -> Floats:
+        """Return bytes of what one stage hands on to the next, on one rank; (plans, 1).
+
+        Decoder stages hand on the encoder's result beside their own activation. Encoder stages are priced
+        as if they did so too, because all boundaries of a pipeline have messages of one size.
+        """
+        own = activation_bytes(self.model.hidden, self.split)
+        if not self.model.has_encoder:
+            return own
+        return own + activation_bytes(self.model.hidden, self.split.of_source)
 
     @property
     def layers_at_end(self) -> int:

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from flopcast.dtypes import ELEMENT_BYTES, Floats
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
-from flopcast.layers.base import activation_bytes
 from flopcast.operators.item import Item, host_work
 from flopcast.operators.messages import SendReceive
 from flopcast.spec.stack import Stack
@@ -114,7 +113,7 @@ def _stage_transfer(software: Software, axis: str) -> StageTransfer:
     sequences of a micro-batch, and has no gradient.
     """
     workload, stack = software.workload, software.stack
-    x_bytes = activation_bytes(workload.model.hidden, workload.split)
+    x_bytes = workload.boundary_bytes
     if software.scatters_transfers:
         x_bytes = x_bytes / workload.plans.tensor_parallel
     sent_bytes = x_bytes * (1.0 + frozen_passes(workload.model))

@@ -14,7 +14,7 @@ from flopcast.operators.messages import AllGather
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import WHOLE_LAYER
 from flopcast.workload.checkpoints import FIRST, INNER, KINDS, PLAIN, Checkpoints, checkpoints_of
-from flopcast.workload.program import LogicalLayer, Workload
+from flopcast.workload.program import Layer, LogicalLayer, Workload
 
 
 def kinds_of_layers(
@@ -67,7 +67,7 @@ def checkpoint_bytes(logical: LogicalLayer, workload: Workload) -> Floats:
     """
     if logical.checkpoint == INNER:
         return ZERO
-    x_bytes = activation_bytes(workload.model.hidden, workload.split)
+    x_bytes = activation_bytes(workload.model.hidden, workload.split_of(logical))
     cut = workload.plans.tensor_parallel if workload.plans.structure.partition_activations else ONE
     return x_bytes / cut
 
@@ -82,15 +82,17 @@ def blocks_at_work(logical: LogicalLayer, workload: Workload) -> Counts:
 
 
 def checkpointed(
-    forward: tuple[Item, ...], backward: tuple[Item, ...], workload: Workload, stack: Stack
+    layer: Layer, workload: Workload, stack: Stack
 ) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
     """Return a layer that keeps only its input, sharded over ranks and moved by the host if the stack does.
 
     A partitioned input is gathered before the layer runs again. `synchronise_each_layer` drains the device
     before every forward and, in the backward, before the second forward and before the gradients.
     """
+    forward, backward = layer.forward, layer.backward
     if workload.plans.structure.partition_activations:
-        gather = AllGather(axis="tp", message_bytes=activation_bytes(workload.model.hidden, workload.split))
+        split = workload.split_of(layer.logical)
+        gather = AllGather(axis="tp", message_bytes=activation_bytes(workload.model.hidden, split))
         item = blocking("checkpoint.gather", gather, "x", "x.full")
         backward = (replace(item, phase="recompute"), *backward)
     if stack.synchronise_each_layer:

@@ -177,7 +177,9 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
         ("bias_add.backward", "epilogue_bias.backward", "gradient_norm"),
         FallbackClass(name="residual_add", log_sigma_factor=0.2),
     ),
-    **dict.fromkeys(("epilogue_bias", "epilogue_gate", "merge_gradients"), STREAMING),  # move nothing
+    **dict.fromkeys(
+        ("epilogue_bias", "epilogue_gate", "keep", "merge_gradients"), STREAMING
+    ),  # move nothing
     "softmax_dropout": FallbackClass(name="scaled_masked_softmax", log_sigma_factor=0.1),
     "softmax_dropout.backward": FallbackClass(name="scaled_masked_softmax.backward", log_sigma_factor=0.1),
     # a softmax over rows too wide to stay on chip, and one pass: estimates, as no row was measured

@@ -1,0 +1,157 @@
+"""Cross-attention: queries of a decoder's tokens meet keys and values of an encoder's result.
+
+Answers: fields, weights, sharding and forward items of the second attention of a decoder block (T5, BART).
+Elsewhere: attention over the block's own sequence (layers/attention.py), norms and residual sums
+(layers/block.py).
+
+Every decoder block reads the encoder's result, the tensor SOURCE, and the gradients of all are added
+(`fork`). It enters the tensor-parallel region as the normed input does. No block keeps it, because the last
+block of the encoder keeps one copy for all. Other tensors have the prefix "cross.": `in.full` (tokens, hidden)
+is projected to `q` (heads, tokens, head size), and the source to `kv` → `k`, `v` (heads, source tokens, head
+size). Then follow `scores` → `weights` → `dropped` (heads, tokens, source tokens) → `context` → `joined` →
+`partial` (tokens, hidden).
+"""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from flopcast.dtypes import Counts, Probability, constant
+from flopcast.layers.attention import CORE
+from flopcast.layers.base import SOURCE, AbstractLayer, Split, Weight, enter_tensor_parallel, linear_weights
+from flopcast.operators.base import AbstractOperator
+from flopcast.operators.batched_matmul import BatchedMatmul
+from flopcast.operators.item import Item, kernel
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+
+
+class CrossAttention(AbstractLayer):
+    """Attention of a decoder block over the result of the encoder, without a mask.
+
+    Attributes
+    ----------
+    heads : int
+        Number of heads; queries, keys and values have as many.
+    head_size : int, optional
+        Elements of one head; by default hidden / heads.
+    qkv_bias : bool
+        Whether the projections of queries, keys and values have a bias.
+    out_bias : bool
+        Whether the output projection has a bias. The block adds it after the sum over ranks.
+    dropout : float
+        Probability of dropout on the attention scores after the softmax.
+
+    Examples
+    --------
+    >>> CrossAttention(heads=12).linear_elements(hidden=768, tokens=2, source_tokens=3) == (4 + 6) * 768**2
+    True
+
+    References
+    ----------
+    arXiv:1706.03762, section 3.2.3. Keys and values are cut by heads, as queries are: Megatron-LM,
+    `CrossAttention`.
+    """
+
+    kind: Literal["cross_attention"] = "cross_attention"
+    in_tensor_region: ClassVar[bool] = True  # the block gathers its input and sums its result
+    heads: int = Field(ge=1)
+    head_size: int | None = Field(default=None, ge=1)
+    qkv_bias: bool = False
+    out_bias: bool = False
+    dropout: Probability = 0.0
+
+    def size(self, hidden: int) -> int:
+        """Return elements of one head."""
+        return self.head_size or hidden // self.heads
+
+    def linear_elements(self, hidden: int, tokens: float, source_tokens: float) -> float:
+        """Return, over all tokens of a sequence, elements of matrices that each is multiplied with."""
+        inner = self.heads * self.size(hidden)
+        return 2.0 * hidden * inner * (tokens + source_tokens)
+
+    def pair_flop(self, hidden: int) -> int:
+        """Return FLOP of scores and context for one query and one key, all heads together."""
+        return 4 * self.heads * self.size(hidden)
+
+    def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
+        """Return the projections of queries, of keys and values, and of the output without its bias."""
+        inner, tensor = self.heads * self.size(hidden), split.tensor
+        out = Weight(
+            name="cross.out",
+            elements=inner * hidden / tensor,
+            total=inner * hidden,
+            matrix=(inner / tensor, constant(hidden)),
+        )
+        return (
+            *linear_weights("cross.q", hidden, inner, tensor, self.qkv_bias),
+            *linear_weights("cross.kv", hidden, 2 * inner, tensor, self.qkv_bias),
+            out,
+        )
+
+    def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
+        """Return items from "cross.in.full" and SOURCE to "cross.partial", a rank's share of the sum."""
+        source = split.of_source
+        inner = self.heads * self.size(hidden) / split.tensor
+        fork = MemoryBound(kind="fork", elements=source.own_tokens * hidden, dtype=split.dtype)
+        return (
+            kernel("cross.fork", fork, (SOURCE,), SOURCE, component="attention"),
+            enter_tensor_parallel(SOURCE, "cross.enter_source", hidden, source),
+            *self._project("q", ("cross.in.full",), split.tokens, inner, hidden, split),
+            *self._project("kv", (f"{SOURCE}.full",), source.tokens, 2 * inner, hidden, split),
+            *self._attend(hidden, split),
+            *self._join(inner, hidden, split),
+        )
+
+    def _project(
+        self, name: str, inputs: tuple[str, ...], tokens: Counts, width: Counts, hidden: int, split: Split
+    ) -> list[Item]:
+        """Return a projection of one of the two inputs, with its bias."""
+        product = Matmul(m=tokens, n=width, k=constant(hidden), dtype=split.dtype)
+        items = [kernel(f"cross.{name}", product, inputs, f"cross.{name}", component="attention")]
+        if self.qkv_bias:
+            bias = MemoryBound(kind="bias_add", elements=tokens * width, dtype=split.dtype)
+            items.append(_item(f"{name}_bias", bias, (name,), name))
+        return items
+
+    def _attend(self, hidden: int, split: Split) -> list[Item]:
+        """Return scores, softmax, dropout and context; every token attends to the whole source."""
+        heads, source = self.heads / split.tensor, split.of_source
+        scores = BatchedMatmul(
+            role="scores",
+            batch=split.sequences * heads,
+            kv_batch=split.sequences * heads,
+            queries=split.length,
+            keys=source.length,
+            head_size=constant(self.size(hidden)),
+            dtype=split.dtype,
+        )
+        pairs = scores.batch * scores.queries * scores.keys
+
+        def over_pairs(kind: str) -> MemoryBound:
+            return MemoryBound(kind=kind, elements=pairs, width=source.length, dtype=split.dtype)
+
+        items = [
+            _item("scores", scores, ("q", "k"), "scores", CORE),
+            _item("softmax", over_pairs("softmax"), ("scores",), "weights", CORE),
+        ]
+        if self.dropout:
+            items.append(_item("dropout", over_pairs("dropout"), ("weights",), "dropped", CORE))
+        context = scores.gradients()[0][1]  # the same shape in the other role
+        kept = "dropped" if self.dropout else "weights"
+        return [*items, _item("context", context, (kept, "v"), "context", CORE)]
+
+    def _join(self, inner: Counts, hidden: int, split: Split) -> list[Item]:
+        """Return items that join the heads, then the output GEMM."""
+        copy = MemoryBound(kind="copy", elements=split.tokens * inner, dtype=split.dtype)
+        out = Matmul(m=split.tokens, n=constant(hidden), k=inner, dtype=split.dtype)
+        return [
+            _item("join_heads", copy, ("context",), "joined"),
+            _item("out", out, ("joined",), "partial"),
+        ]
+
+
+def _item(name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str, group: str = "") -> Item:
+    """Return a kernel whose name and tensors get the prefix "cross."."""
+    tensors = tuple(f"cross.{tensor}" for tensor in inputs)
+    return kernel(f"cross.{name}", work, tensors, f"cross.{output}", component="attention", group=group)

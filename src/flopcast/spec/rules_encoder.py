@@ -1,0 +1,83 @@
+"""The rules about encoder-decoder models: their lengths, and what is not supported with an encoder yet.
+
+Elsewhere: the order of blocks (layers/block_order.py), heads (rules_heads.py), what a rule is (checks.py).
+"""
+
+import numpy as np
+
+from flopcast.spec.checks import Case, Rule, first
+
+
+def _unsupported(case: Case) -> tuple[str, str]:
+    """Return the first part of a job that has an encoder and needs what is not supported, and its value."""
+    model, batch = case.model, case.batch
+    parts = (
+        ("model.mtp", str(model.mtp) if model.mtp else ""),
+        ("model.adapters", "adapters" if model.adapters else ""),
+        ("model.reference", "" if model.reference == "none" else model.reference),
+        ("batch.documents", f"{len(batch.documents)} documents" if batch.documents else ""),
+        ("batch.micro_batches", "micro-batches" if batch.micro_batches else ""),
+        ("batch.ranks", "ranks" if batch.ranks else ""),
+        ("batch.shared_by", str(batch.shared_by) if batch.shared_by > 1 else ""),
+    )
+    found = [(field, value) for field, value in parts if value and model.has_encoder]
+    return found[0] if found else ("", "")
+
+
+def _encoder_beside_teacher(case: Case) -> bool:
+    """Return whether a teacher is distilled and it or the trained model has an encoder."""
+    teacher = case.model.teacher
+    return teacher is not None and (teacher.has_encoder or case.model.has_encoder)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="batch.source_length",
+        holds=lambda c: not c.model.has_encoder or c.batch.source_length is not None,
+        value=lambda _: None,
+        allowed="1 or more for an encoder-decoder model",
+        because="the encoder reads sequences of its own length",
+        fix=lambda c: f"set batch.source_length to {c.batch.sequence_length}",
+    ),
+    Rule(
+        field="batch.source_length",
+        holds=lambda c: c.model.has_encoder or c.batch.source_length is None,
+        value=lambda c: c.batch.source_length,
+        allowed="none for a model without an encoder",
+        because="only an encoder reads sequences beside those of the decoder",
+        fix="remove batch.source_length",
+    ),
+    Rule(
+        field=lambda c: _unsupported(c)[0],
+        holds=lambda c: not _unsupported(c)[0],
+        value=lambda c: _unsupported(c)[1],
+        allowed="none with an encoder",
+        because="this is not supported yet for encoder-decoder models",
+        fix=lambda c: f"remove {_unsupported(c)[0]}",
+    ),
+    Rule(
+        field="model.teacher",
+        holds=lambda c: not _encoder_beside_teacher(c),
+        value=lambda c: c.model.teacher and c.model.teacher.name,
+        allowed="none if either of the two models has an encoder",
+        because="distillation of encoder-decoder models is not supported yet",
+        fix="remove model.teacher",
+    ),
+    Rule(
+        field="plan.context_parallel",
+        holds=lambda c: c.plans.context_parallel <= (1 if c.model.has_encoder else np.inf),
+        value=lambda c: first(c.plans.context_parallel),
+        allowed="1 with an encoder",
+        because="context parallelism is not supported yet for encoder-decoder models",
+        fix="set context_parallel to 1",
+    ),
+    Rule(
+        field="plan.sequence_parallel",
+        holds=lambda c: (
+            not c.structure.sequence_parallel or (c.batch.source_length or 0) % c.plans.tensor_parallel == 0
+        ),
+        allowed="only where tensor_parallel divides source_length",
+        because="sequence parallelism divides the tokens of the encoder evenly too",
+        fix="set sequence_parallel to false",
+    ),
+)
