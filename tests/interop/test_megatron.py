@@ -219,7 +219,7 @@ def test_a_tokenizer_named_after_a_model_of_the_catalogue_has_its_vocabulary():
 
 
 OTHER_PROGRAMS = {
-    "pretrain_bert.py": "encoder", "/workspace/megatron-lm/pretrain_t5.py": "decoder",
+    "pretrain_bert.py": "encoder", "/workspace/megatron-lm/pretrain_bart.py": "decoder",
     "pretrain_vision_classify.py": "vision", "pretrain_vision_dino.py": "vision",
     "pretrain_vision_inpaint.py": "vision", "pretrain_vit.py": "vision", "pretrain_ict.py": "retrieval",
     "pretrain_retro.py": "retrieved", "pretrain_mamba.py": "state-space", "pretrain_vlm.py": "vision",

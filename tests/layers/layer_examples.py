@@ -7,6 +7,7 @@ from flopcast.layers.adapters import Adapted, Adapters
 from flopcast.layers.attention import Attention
 from flopcast.layers.base import Split
 from flopcast.layers.block import Block
+from flopcast.layers.cross_attention import CrossAttention
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.experts import Experts
 from flopcast.layers.gated_delta_net import GatedDeltaNet
@@ -219,6 +220,19 @@ LAYERS = {
     "delta_block": Block(
         mixer=GatedDeltaNet(heads=8, key_heads=4, key_size=16, value_size=12),
         feed_forward=Mlp(ffn_hidden=160, activation="swiglu"),
+        norm="rmsnorm",
+    ),
+    "cross_attention": CrossAttention(heads=8, head_size=16, qkv_bias=True, out_bias=True, dropout=0.1),
+    "end_of_encoder": Block(
+        mixer=Attention(heads=8, causal=False),
+        feed_forward=Mlp(ffn_hidden=160),
+        reads="source",
+        ends_encoder=True,
+    ),
+    "t5_decoder": Block(
+        mixer=Attention(heads=8, head_size=16, rotary_fraction=0.0, alibi=True),
+        cross=CrossAttention(heads=8, head_size=16),
+        feed_forward=Mlp(ffn_hidden=160, activation="relu"),
         norm="rmsnorm",
     ),
     "traced": TRACED,

@@ -14,12 +14,16 @@ from flopcast.workload.backward import derive_backward
 TENSOR, TOKENS = 4, 2 * 32
 FULL_BYTES = TOKENS * HIDDEN * 2
 INPUTS = {"x", "ids"}  # of a whole layer
-VIEWS = {"attention.k", "attention.v", "attention.gates"}  # of the tensor that "attention.split_heads" cuts
+VIEWS = {  # of the tensors that "attention.split_heads" and "cross.kv" cut
+    *(f"attention.{view}" for view in ("k", "v", "gates")), "cross.k", "cross.v"
+}  # fmt: skip
 BY_ITSELF = {  # a block's
     "attention": {"attention.in.full"},
     "gated_attention": {"attention.in.full"},
     "gated_delta": {"attention.in.full"},
     "latent_attention": {"attention.in"},
+    "cross_attention": {"cross.in.full", "source"},
+    "t5_decoder": {"source"},  # the result of the encoder
     "mlp": {"mlp.in.full"},
     "experts": {"mlp.in"},
     "mtp": {f"mtp{module}.{view}" for module in (1, 2) for view in VIEWS},

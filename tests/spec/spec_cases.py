@@ -48,6 +48,14 @@ def linear():
     return {"hidden": 64, "vocabulary": 512, "blocks": [block]}
 
 
+def encoder(**fields):
+    """The small model as a decoder of six blocks behind an encoder of two."""
+    (block,) = model()["blocks"]
+    reads = block | {"count": 1, "reads": "source", "mixer": block["mixer"] | {"causal": False}}
+    decoder = block | {"count": 6, "cross": {"heads": block["mixer"]["heads"]}}
+    return model() | {"blocks": [reads, reads | {"ends_encoder": True}, decoder]} | fields
+
+
 def parts(**changes):
     """Parts of a job; words that are no part of it change the plan."""
     nouns = {
@@ -65,7 +73,13 @@ def decoded(written):
     if not isinstance(written, dict):
         return written
     data = {key: decoded(value) for key, value in written.items()}
-    for name, make in (("small", model), ("mixture", mixture), ("traced", traced), ("linear", linear)):
+    for name, make in (
+        ("small", model),
+        ("mixture", mixture),
+        ("traced", traced),
+        ("linear", linear),
+        ("encoder", encoder),
+    ):
         if name in data:
             return make(**data.pop(name)) | data
     return data

@@ -64,7 +64,8 @@ class Attention(AbstractMixer):
         for all heads ("per_head": Qwen3, Gemma 3) or without a scale ("unscaled": Llama 4), or over the
         whole width ("whole": OLMo 2), for which tensor-parallel ranks exchange their sums.
     alibi : bool
-        Whether ALiBi adds a slope to the scores. It costs time only if attention is not fused.
+        Whether ALiBi adds a slope to the scores, or T5 a number from a table of relative positions. It
+        costs time only if attention is not fused.
     softcap : bool
         Whether scores are limited by c · tanh(scores / c). It costs time only if attention is not fused.
     window : int, optional

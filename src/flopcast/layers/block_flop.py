@@ -8,7 +8,7 @@ from flopcast.layers.attention import Attention
 from flopcast.layers.block import Block
 
 
-def linear_flop(block: Block, hidden: int, length: float, source_length: float) -> float:
+def linear_flop(block: Block, hidden: int, length: int, source_length: int) -> float:
     """Return two FLOP for each weight of a linear and each token that it multiplies.
 
     Parameters
@@ -23,7 +23,7 @@ def linear_flop(block: Block, hidden: int, length: float, source_length: float) 
 
 
 def attention_flop(
-    block: Block, hidden: int, length: int, source_length: float, causal: bool, windows: bool
+    block: Block, hidden: int, length: int, source_length: int, causal: bool, windows: bool
 ) -> float:
     """Return FLOP of scores and contexts of one block.
 
@@ -33,7 +33,7 @@ def attention_flop(
     causal : count half of the scores that a causal mask removes half of, as FlashAttention computes
     windows : count only what lies inside of windows
     """
-    tokens = int(source_length) if block.reads == "source" else length
+    tokens = source_length if block.reads == "source" else length
     pairs = block.mixer.square(tokens) if windows else float(tokens) ** 2
     masked = not isinstance(block.mixer, Attention) or block.mixer.causal
     own = block.mixer.pair_flop(hidden) * pairs * (0.5 if causal and masked else 1.0)

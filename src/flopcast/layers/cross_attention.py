@@ -6,10 +6,10 @@ Elsewhere: attention over the block's own sequence (layers/attention.py), norms 
 
 Every decoder block reads the encoder's result, the tensor SOURCE, and the gradients of all are added
 (`fork`). It enters the tensor-parallel region as the normed input does. No block keeps it, because the last
-block of the encoder keeps one copy for all. Other tensors have the prefix "cross.": `in.full` (tokens, hidden)
-is projected to `q` (heads, tokens, head size), and the source to `kv` → `k`, `v` (heads, source tokens, head
-size). Then follow `scores` → `weights` → `dropped` (heads, tokens, source tokens) → `context` → `joined` →
-`partial` (tokens, hidden).
+block of the encoder keeps one copy for all. Other tensors have the prefix "cross.": `in.full` (tokens,
+hidden) is projected to `q` (heads, tokens, head size), and the source to `kv` → `k`, `v` (heads, source
+tokens, head size). Then follow `scores` → `weights` → `dropped` (heads, tokens, source tokens) → `context`
+→ `joined` → `partial` (tokens, hidden).
 """
 
 from typing import ClassVar, Literal
@@ -65,10 +65,10 @@ class CrossAttention(AbstractLayer):
         """Return elements of one head."""
         return self.head_size or hidden // self.heads
 
-    def linear_elements(self, hidden: int, tokens: float, source_tokens: float) -> float:
+    def linear_elements(self, hidden: int, tokens: int, source_tokens: int) -> int:
         """Return, over all tokens of a sequence, elements of matrices that each is multiplied with."""
         inner = self.heads * self.size(hidden)
-        return 2.0 * hidden * inner * (tokens + source_tokens)
+        return 2 * hidden * inner * (tokens + source_tokens)
 
     def pair_flop(self, hidden: int) -> int:
         """Return FLOP of scores and context for one query and one key, all heads together."""

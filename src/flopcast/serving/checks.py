@@ -75,6 +75,9 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
         if getattr(job.model, field) != usual:
             because = "an engine serves the model alone, and generates tokens"
             yield Problem(f"model.{field}", "given", "none", because, f"remove model.{field}")
+    if job.model.has_encoder:
+        because = "serving of encoder-decoder models is not supported yet"
+        yield Problem("model.blocks", "an encoder", "blocks of a decoder", because, "choose a decoder")
     if job.model.adapters is not None:
         because = "serving adapters is not supported yet"
         yield Problem("model.adapters", "given", "none", because, "remove the adapters")

@@ -21,7 +21,6 @@ import numpy as np
 from flopcast.dtypes import ZERO, Counts
 from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
-from flopcast.layers.base import activation_bytes
 from flopcast.operators.item import Item
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import (
@@ -130,9 +129,7 @@ def _backward(layer: Layer, software: Software) -> Layer:
     kept = total_bytes(kept_tensors(forward, recomputed))
     if whole:
         kept = checkpoint_bytes(logical, workload)
-        peak = peak + activation_bytes(
-            workload.model.hidden, workload.split_of(logical)
-        )  # autograd holds it
+        peak = peak + workload.input_bytes(logical)  # autograd holds the output
     cut = whole and workload.plans.structure.partition_activations
     ends_a_run = logical.checkpoint != INNER  # one of a group's blocks does
     return replace(
@@ -304,8 +301,7 @@ def _passed(
     accounting: list[Accounting],
     kept: KeptResults,
 ) -> Layer:
-    logical, stack = layer.logical, software.stack
-    split = software.workload.split_of(logical)
+    logical, stack, split = layer.logical, software.stack, software.workload.split_of(layer.logical)
 
     def made() -> tuple[Layer, list[Accounting], object]:
         return *_after(passes_of(stack), layer, seen), alike

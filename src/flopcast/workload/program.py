@@ -71,8 +71,8 @@ class LogicalLayer:
     `forward` belongs to one micro-batch, `weights` to one rank. `checkpoint` distinguishes blocks that full
     recompute treats differently (checkpoints.py); a run of blocks then has one entry for each kind. `wide`
     layers keep 16 bits under a low-precision recipe (low_precision.py). `companions` are layers of frozen
-    models that run forward beside it, each `count` times (companions.py). Layers that have `reads_source` work
-    on the tokens of an encoder.
+    models that run forward beside it, each `count` times (companions.py). Layers that have `reads_source`
+    work on the tokens of an encoder.
     """
 
     kind: str
@@ -110,6 +110,10 @@ class Workload:
     def split_of(self, layer: LogicalLayer) -> Split:
         """Return the split that a layer saw: tokens of the encoder or of the sequence."""
         return self.split.of_source if layer.reads_source else self.split
+
+    def input_bytes(self, layer: LogicalLayer) -> Floats:
+        """Return bytes of the activation that a layer reads, as large as the one it writes; (plans, 1)."""
+        return activation_bytes(self.model.hidden, self.split_of(layer))
 
     @property
     def boundary_bytes(self) -> Floats:

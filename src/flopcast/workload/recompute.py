@@ -8,7 +8,6 @@ Elsewhere: which blocks of a chunk are recomputed (checkpoints.py), how a backwa
 from dataclasses import replace
 
 from flopcast.dtypes import ONE, ZERO, Counts, Floats, constant
-from flopcast.layers.base import activation_bytes
 from flopcast.operators.item import Item, blocking, host_work
 from flopcast.operators.messages import AllGather
 from flopcast.spec.stack import Stack
@@ -67,7 +66,7 @@ def checkpoint_bytes(logical: LogicalLayer, workload: Workload) -> Floats:
     """
     if logical.checkpoint == INNER:
         return ZERO
-    x_bytes = activation_bytes(workload.model.hidden, workload.split_of(logical))
+    x_bytes = workload.input_bytes(logical)
     cut = workload.plans.tensor_parallel if workload.plans.structure.partition_activations else ONE
     return x_bytes / cut
 
@@ -91,8 +90,7 @@ def checkpointed(
     """
     forward, backward = layer.forward, layer.backward
     if workload.plans.structure.partition_activations:
-        split = workload.split_of(layer.logical)
-        gather = AllGather(axis="tp", message_bytes=activation_bytes(workload.model.hidden, split))
+        gather = AllGather(axis="tp", message_bytes=workload.input_bytes(layer.logical))
         item = blocking("checkpoint.gather", gather, "x", "x.full")
         backward = (replace(item, phase="recompute"), *backward)
     if stack.synchronise_each_layer:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.exported import not_expressible
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
@@ -96,6 +96,10 @@ def check_same(job: Job, reread: Job, target: str) -> tuple[str, ...]:
     SpecError
         Every field of model, plan and batch that the format has no word for.
     """
+    if job.model.has_encoder and not reread.model.has_encoder:
+        because = "flopcast does not write encoder-decoder models as files of other programs yet"
+        fix = "choose a decoder"
+        raise spec_error("model.blocks", "an encoder", f"blocks that {target} can express", because, fix)
     problems = [_problem(difference, target) for difference in differences(job, reread)]
     if problems:
         raise SpecError(problems)

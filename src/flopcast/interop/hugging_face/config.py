@@ -29,6 +29,7 @@ from flopcast.interop.hugging_face.decoder_facts import (
     feed_forward_of,
     kind_of_layer,
     mixer_of,
+    with_encoder,
 )
 from flopcast.interop.hugging_face.experts import layers_called_dense
 from flopcast.interop.hugging_face.families import FAMILIES, ConfigFact, Family
@@ -248,12 +249,18 @@ def _mapping(reader: Reader, name: str, decoder: DecoderFacts) -> dict[str, obje
         "dropout": decoder.hidden_dropout,
     }
     kinds, pattern = runs([kind_of_layer(decoder, layer) for layer in range(decoder.layers)])
+    blocks = [
+        block
+        | {"count": count, "mixer": mixer_of(decoder, kind), "feed_forward": feed_forward_of(decoder, kind)}
+        for kind, count in kinds
+    ]
     whole = {
         "name": _name(reader, name),
         "hidden": decoder.hidden,
         "vocabulary": decoder.vocabulary,
         "context_length": decoder.context,
         "learned_positions": decoder.context if decoder.learned else 0,
+        "relative_positions": decoder.relative_positions,
         "position_offset": decoder.position_offset if decoder.learned else 0,
         "tied_embeddings": decoder.tied,
         "embedding_norm": decoder.embedding_norm,
@@ -261,15 +268,7 @@ def _mapping(reader: Reader, name: str, decoder: DecoderFacts) -> dict[str, obje
         "head_bias": decoder.head_bias,
         "logit_softcap": decoder.logit_softcap is not None,
         "mtp": decoder.mtp,
-        "blocks": [
-            block
-            | {
-                "count": count,
-                "mixer": mixer_of(decoder, kind),
-                "feed_forward": feed_forward_of(decoder, kind),
-            }
-            for kind, count in kinds
-        ],
+        "blocks": with_encoder(decoder, blocks),
         "pattern": pattern,
     }
     file = reader.document.name.replace("\\", "/").rpartition("/")[2]

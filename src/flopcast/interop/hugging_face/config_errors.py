@@ -90,7 +90,12 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
         if not (keys is LATENT and "latent" in FAMILIES[name].facts)
         if reader.raw(key) not in (None, 0, 1, False)
     ]
-    refused += [(key, because) for key, because in OTHERWISE.items() if reader.raw(key) is True]
+    refused += [
+        (key, because)
+        for key, because in OTHERWISE.items()
+        if reader.raw(key) is True
+        if not (key == "is_encoder_decoder" and "encoder_layers" in FAMILIES[name].facts)
+    ]
     kinds = reader.raw("layer_types")
     built = {*FULL, *LOCAL} | ({"linear_attention"} if "linear" in FAMILIES[name].facts else set())
     if isinstance(kinds, list) and not {str(kind) for kind in kinds} <= built:

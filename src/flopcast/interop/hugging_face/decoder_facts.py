@@ -5,6 +5,7 @@ Elsewhere: how facts are read from a config, and the whole model (config.py).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from flopcast.dtypes import Probability
 
@@ -29,7 +30,8 @@ class DecoderFacts:
     MLP is 4 · hidden wide. Soft caps and windows are none. A window is that of `local` layers, of all where
     they are None; `unturned` layers have no rotary positions and no norms of heads. `experts` are those of
     all layers but the `dense_layers`; `latent` sizes make latent attention of all, and `linear` sizes gated
-    delta nets of the `linear_layers`.
+    delta nets of the `linear_layers`. Before the `layers` of the decoder come `encoder_layers` of equal
+    sizes.
     """
 
     hidden: int
@@ -76,6 +78,8 @@ class DecoderFacts:
     linear_layers: tuple[int, ...] = ()
     out_gate: bool = False
     mtp: int = 0
+    encoder_layers: int = 0
+    relative_positions: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,3 +145,20 @@ def feed_forward_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]
         return decoder.experts | {"kind": "experts", "activation": activation}
     width = decoder.ffn_hidden or 4 * decoder.hidden
     return {"ffn_hidden": width, "activation": activation, "bias": decoder.mlp_bias}
+
+
+def with_encoder(decoder: DecoderFacts, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the blocks of the decoder after those of the encoder, with cross-attention; without one, as
+    given.
+
+    The encoder has the decoder's sizes and no mask.
+    """
+    if not decoder.encoder_layers:
+        return blocks
+    mixer = blocks[0]["mixer"]
+    names = ("heads", "head_size", "qkv_bias", "out_bias", "dropout")
+    cross = {name: mixer[name] for name in names if mixer[name] is not None}
+    encoder = blocks[0] | {"reads": "source", "mixer": mixer | {"causal": False}}
+    before = [encoder | {"count": decoder.encoder_layers - 1}] if decoder.encoder_layers > 1 else []
+    last = encoder | {"count": 1, "ends_encoder": True}
+    return [*before, last, *(block | {"cross": cross} for block in blocks)]

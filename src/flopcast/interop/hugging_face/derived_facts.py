@@ -143,3 +143,21 @@ def further_predictions(read: Reader) -> int:
     read.used.add("mtp_use_dedicated_embeddings")
     key = next((key for key in keys if read.raw(key) is not None), keys[0])
     return read.count(key, 1) if read.raw(key) not in (None, 0) else 0
+
+
+def t5_activation(read: Reader) -> str:
+    """Return the activation of T5's MLP: "relu", or what follows "gated-" in `feed_forward_proj`."""
+    read.used.update(("is_gated_act", "dense_act_fn"))  # what transformers derives of it and saves too
+    written = read.value("text", ("feed_forward_proj",), "relu")
+    name = str(written).removeprefix("gated-")
+    return "gelu_new" if name == "gelu" else name
+
+
+def t5_gated(read: Reader) -> bool:
+    """Return whether T5's MLP is gated (T5 1.1, Flan-T5, mT5)."""
+    return str(read.value("text", ("feed_forward_proj",), "relu")).startswith("gated-")
+
+
+def t5_decoder_layers(read: Reader) -> int:
+    """Return the layers of T5's decoder, by default as many as its encoder has."""
+    return read.count("num_decoder_layers", read.count("num_layers", 6))

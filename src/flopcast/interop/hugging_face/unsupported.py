@@ -21,7 +21,7 @@ ELSEWHERE: dict[str, str] = {  # family → why it is refused
 }
 NO_DECODER = tuple(name for name, because in ELSEWHERE.items() if because.startswith("encoder"))
 OTHERWISE = {  # a key that is true → why a dense decoder has it false
-    "is_encoder_decoder": ELSEWHERE["t5"],
+    "is_encoder_decoder": ELSEWHERE["bart"],
     "add_cross_attention": "cross-attention is not supported yet: it reads the output of an encoder",
     "use_bidirectional_attention": ELSEWHERE["bert"],
 }

@@ -66,6 +66,7 @@ FACTS = {
     "ffn_hidden": _size("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", optional=True),
     "vocabulary": _size("vocab_size"),
     "experts": _size("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "relative_positions": _size(),
     "context": Fact(
         kind="count",
         keys=(

@@ -16,6 +16,7 @@ from math import prod
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.interop.megatron.arguments import Arguments
+from flopcast.interop.megatron.encoder import PROGRAM
 from flopcast.interop.megatron.job_builder import JobBuilder
 from flopcast.interop.megatron.model import read_model
 from flopcast.interop.megatron.plan import read_plan
@@ -111,7 +112,7 @@ def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
         It trains another kind of model, whose flags would be read as those of a decoder.
     """
     for word in program:
-        if trained := other_model(word.text):
+        if (trained := other_model(word.text)) and not word.text.endswith(PROGRAM):
             allowed = "a program that trains a GPT-like model: pretrain_gpt.py"
             because = f"it trains {trained}, which is not supported yet"
             fix = "write pretrain_gpt.py to predict a decoder of the same blocks"

@@ -1,11 +1,12 @@
 """Megatron-LM's flags as a model: shape, norms, biases, positions, vocabulary; and the sequence length.
 
-Answers: which decoder do these flags describe?
-Elsewhere: layers that differ (layer_kinds.py), experts (experts.py), latents (latent.py), the cut
-(plan.py). Defaults are Megatron-LM's, core v0.12.
+Answers: which model do these flags describe? Elsewhere: a decoder beside an encoder (encoder.py), layers
+that differ (layer_kinds.py), experts (experts.py), latents (latent.py), the cut (plan.py). Defaults are
+Megatron-LM's, core v0.12.
 """
 
 from flopcast.files.yaml_text import Path
+from flopcast.interop.megatron.encoder import BUCKETS, read_encoder
 from flopcast.interop.megatron.flags import TOKENIZER_NAMES, VOCABULARIES
 from flopcast.interop.megatron.job_builder import JobBuilder
 from flopcast.interop.megatron.latent import MLA, read_further_predictions, read_latents
@@ -15,7 +16,7 @@ from flopcast.spec.rules_size import MOST_LAYERS
 
 NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
 POSITIONS = {"learned_absolute": "learned", "absolute": "learned", "rope": "rope", "rotary": "rope"}
-POSITIONS |= {"none": "none", "alibi": "alibi"}
+POSITIONS |= {"none": "none", "alibi": "alibi", "relative": "relative"}
 GATES = {"swiglu": "swiglu", "geglu": "geglu"}
 SOFTMAX = "--softmax-type"
 SOFTMAXES = {name: name for name in ("vanilla", "off-by-one", "learnable")}
@@ -68,6 +69,7 @@ def read_model(builder: JobBuilder) -> None:
     _sequence(builder, block)
     read_kinds(builder)
     read_further_predictions(builder)
+    read_encoder(builder)
 
 
 def _dropout(builder: JobBuilder, flag: str) -> float:
@@ -217,12 +219,14 @@ def _sequence(builder: JobBuilder, block: Path) -> None:
     fraction = args.fraction("--rotary-percent", 1.0) if kind == "rope" else 0.0
     flags = ("--rotary-percent", "--use-rotary-position-embeddings", "--position-embedding-type")
     builder.put((*mixer, "rotary_fraction"), fraction, *flags)
-    if kind == "alibi":
+    if kind in ("alibi", "relative"):
         builder.put((*mixer, "alibi"), True, "--position-embedding-type")
+    if kind == "relative":
+        builder.put(("model", "relative_positions"), args.count(BUCKETS, 32), BUCKETS)
 
 
 def _positions(builder: JobBuilder) -> str:
-    """Return the kind of positions: "learned" by default, "rope", "alibi", or "none"."""
+    """Return the kind of positions: "learned" by default, "rope", "alibi", "relative" (T5) or "none"."""
     args = builder.arguments
     kind = args.choice("--position-embedding-type", POSITIONS, "learned")
     if args.has("--use-rotary-position-embeddings"):
