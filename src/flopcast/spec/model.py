@@ -119,11 +119,15 @@ class Model(StrictModel):
     source: Sources = ()
 
     @model_validator(mode="after")
-    def _an_offset_needs_a_table(self) -> "Model":
+    def _parts_agree(self) -> "Model":
         if self.position_offset and not self.learned_positions:
             raise ValueError(f"learned_positions if position_offset is {self.position_offset}")
         if not self.vocabulary and not is_graph(self.blocks):
             raise ValueError("vocabulary of 1 or more, unless all blocks are parts of an exported graph")
+        if not encoder_comes_first(self.blocks, self.pattern):
+            raise ValueError("an encoder whose last block ends it, then blocks with cross-attention")
+        if self.adapters and self.mtp:
+            raise ValueError(f"mtp 0 if the model has adapters, not {self.mtp}")
         return self
 
     @model_validator(mode="after")
@@ -134,7 +138,9 @@ class Model(StrictModel):
                 raise ValueError(f"a pattern that names each of the entries {kinds} of blocks")
             wanted, number = counts_of_pattern(self.pattern, len(kinds), sum(counts)), sum(counts)
             if wanted != counts:
-                raise ValueError(f"blocks with counts {wanted}, because pattern repeats over {number} blocks")
+                raise ValueError(
+                    f"blocks with counts {wanted}, because pattern repeats over {number} blocks"
+                )
         return self
 
     def runs(self) -> tuple[tuple[int, int], ...]:
@@ -143,18 +149,6 @@ class Model(StrictModel):
         last = len(self.blocks)
         ends = range(last + 1, len(self.sequence()))
         return ((0, 1), *inside, *((place, 1) for place in ends))
-
-    @model_validator(mode="after")
-    def _an_encoder_comes_first(self) -> "Model":
-        if not encoder_comes_first(self.blocks, self.pattern):
-            raise ValueError("an encoder whose last block ends it, then blocks with cross-attention")
-        return self
-
-    @model_validator(mode="after")
-    def _adapters_stand_in_blocks(self) -> "Model":
-        if self.adapters and self.mtp:
-            raise ValueError(f"mtp 0 if the model has adapters, not {self.mtp}")
-        return self
 
     @property
     def has_experts(self) -> bool:
