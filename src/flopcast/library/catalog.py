@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.nearest_names import has_words, nearest, words_of
@@ -18,13 +18,15 @@ from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library.edits import merged
 from flopcast.library.hub import hub_document, hub_model
 from flopcast.spec.cluster import Cluster, Device, Host
-from flopcast.spec.engine import Engine
 from flopcast.spec.model import Model
 from flopcast.spec.operations import Price
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
-Entry = TypeVar("Entry", Device, Host, Model, Stack, Engine, Site, Price)
+if TYPE_CHECKING:
+    from flopcast.spec.engine import Engine
+
+Entry = TypeVar("Entry", Device, Host, Model, Stack, "Engine", Site, Price)
 
 MOST_CLUSTERS = 5  # that an error names for a device
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "engines", "sites", "prices")
@@ -249,8 +251,10 @@ def stack(name: str) -> Stack:
 
 
 @lru_cache(maxsize=256)
-def engine(name: str) -> Engine:
+def engine(name: str) -> "Engine":
     """Return a serving engine by name."""
+    from flopcast.spec.engine import Engine
+
     return _entry(Engine, "engines", name)
 
 

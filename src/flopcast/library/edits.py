@@ -15,13 +15,8 @@ from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan
-from flopcast.spec.traffic import Traffic
 
-WITH_SHORT_NAMES: Mapping[str, type[BaseModel]] = {  # parts of a job
-    "plan": Plan,
-    "batch": Batch,
-    "traffic": Traffic,
-}
+WITH_SHORT_NAMES = ("plan", "batch", "traffic")  # parts of a job
 
 
 @cache
@@ -40,6 +35,15 @@ def long_names(noun: type[BaseModel]) -> Mapping[str, str]:
         for alias in info.validation_alias.choices
         if alias != name
     }
+
+
+def _long_names_of(part: str) -> Mapping[str, str]:
+    """Return the same for one of `WITH_SHORT_NAMES`."""
+    if part == "traffic":  # only serving needs it
+        from flopcast.spec.traffic import Traffic
+
+        return long_names(Traffic)
+    return long_names(Plan if part == "plan" else Batch)
 
 
 def plan_words(text: str, where: str = "") -> dict[str, object]:
@@ -79,7 +83,7 @@ def words_of(part: str, text: str, because: str, where: str = "") -> dict[str, o
     problems = []
     for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")
-        name = long_names(WITH_SHORT_NAMES[part]).get(short, short)
+        name = _long_names_of(part).get(short, short)
         if name in words or (equals and not value):
             allowed = "each name once, as name=value"
             fix = f"keep one {short}" if name in words else f"write {short}=1"
@@ -109,7 +113,7 @@ def in_long_names(document: Document, part: str, data: object) -> tuple[Document
         return document, plan_words(data, document.where((part,)))
     if not isinstance(data, dict):
         return document, data
-    names = long_names(WITH_SHORT_NAMES[part])
+    names = _long_names_of(part)
     lines, problems = dict(document.lines), []
     renamed: dict[str, object] = {}
     for key, value in data.items():
@@ -199,7 +203,7 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
             part, *rest = parts
             document, renamed = in_long_names(document, part, data.get(part))
             data = data | {part: renamed}
-            names = long_names(WITH_SHORT_NAMES[part])
+            names = _long_names_of(part)
             parts = [part, *(names.get(name, name) for name in rest)]
         try:
             data = edited(data, parts, plain(text, f"argument {change}"))

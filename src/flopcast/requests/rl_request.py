@@ -19,9 +19,9 @@ from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.resolve import resolve
 from flopcast.requests.sources import OF_STEP, is_step
 from flopcast.spec.job import Job
-from flopcast.spec.rl_plan import RlPlan
 
 if TYPE_CHECKING:
+    from flopcast.spec.rl_plan import RlPlan
     from flopcast.spec.serving_job import ServingJob
 
 ENDINGS = (".yaml", ".yml", ".json")
@@ -36,7 +36,7 @@ class RlRequest(NamedTuple):
 
     rollout: "ServingJob"
     training: Job
-    plan: RlPlan
+    plan: "RlPlan"
 
 
 def rl_document(request: JobRequest) -> Document | None:
@@ -73,6 +73,7 @@ def rl_request(document: Document) -> RlRequest:
         Every fault of both jobs and of the plan.
     """
     from flopcast.requests.serving_request import resolve_serving
+    from flopcast.spec.rl_plan import RlPlan
 
     data = dict(document.data) if isinstance(document.data, Mapping) else {}
     problems: list[Problem] = []
@@ -95,7 +96,7 @@ def rl_request(document: Document) -> RlRequest:
     return RlRequest(rollout, training, plan)
 
 
-def _contradictions(rollout: "ServingJob", training: Job, plan: RlPlan) -> Iterator[Problem]:
+def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Iterator[Problem]:
     """Yield what the two jobs contradict each other in: devices, model, lengths of answers."""
     devices = [job.cluster.num_devices for job in (rollout, training)]
     if not plan.apart and devices[0] != devices[1]:
