@@ -5,7 +5,7 @@ is the file's. A cluster's node may name its device and its host.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -177,12 +177,8 @@ def _of_size(written: str, all_names: tuple[str, ...]) -> list[str]:
     if not re.fullmatch(r"\d+(\.\d+)?[bm]", written.lower()):
         return []
     of_size = [name for name in all_names if f"-{written.lower()}-" in f"-{name}-"]
-    places = range(len(FAMILIES))
-
-    def place_of(name: str) -> int:
-        return next((place for place in places if name.startswith(FAMILIES[place])), len(FAMILIES))
-
-    return sorted(of_size, key=lambda name: (place_of(name), name))
+    families = (*FAMILIES, "")  # every name begins with the last of them
+    return sorted(of_size, key=lambda name: ([name.startswith(one) for one in families].index(True), name))
 
 
 def _clusters_with(written: str) -> dict[str, str]:
@@ -214,10 +210,9 @@ def _clusters_with(written: str) -> dict[str, str]:
     return {name: devices[name] for name in sorted(found, key=unlike)[:MOST_CLUSTERS]}
 
 
-def _words_that_begin(written: str, found: Iterable[str]) -> list[str]:
+def _words_that_begin(written: str, found: Collection[str]) -> list[str]:
     """Return the words of what was written that begin one of some names, or a word of one."""
-    all_names = tuple(found)
-    return [word for word in words_of(written) if any(has_words(name, word) for name in all_names)]
+    return [word for word in words_of(written) if any(has_words(name, word) for name in found)]
 
 
 def _entry(noun: type[Entry], kind: str, name: str) -> Entry:
