@@ -39,8 +39,8 @@ def software_of(
     if not (whole or any(map(is_of_graphs_alone, items))):
         return None
     known = book.graphs if factors.levels else {}
-    trains = not programs.workload.forward_only
-    return graph_software(known, items, cluster.node.device, trains, whole)
+    generation, trains = programs.stack.attention_generation, not programs.workload.forward_only
+    return graph_software(known, items, cluster.node.device, generation, trains=trains, whole=whole)
 
 
 def price_graph(graph: GraphSoftware, items: list[Item], state: Pricing) -> list[PricedItem]:

@@ -20,13 +20,12 @@ from flopcast.cost.graph_kernels.kernel_classes import (
     coordinate_number,
 )
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
+from flopcast.cost.graph_kernels.priors import TABLES, prior_efficiency
 from flopcast.dtypes import Counts, Floats, Integers, Logs
 
 LIMIT_SHARPNESS = 8.0  # of the limit of efficiency at 1: a sum of 8th powers, under its 8th root
 SHORTEST_S = 1e-12
 COMPUTE, MEMORY = "compute", "memory"
-UNFITTED = {(COMPUTE, False): 0.7, (MEMORY, False): 0.8, (COMPUTE, True): 0.7, (MEMORY, True): 0.95}
-"""Efficiency of a class without fitted numbers, by bound and by whether it runs on vector units."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -93,7 +92,10 @@ def prior_numbers() -> Logs:
     for place, name in enumerate(number_names()):
         kernel, bound, *table = name.split("/")
         if not table:
-            found[place] = np.log(UNFITTED[bound, GRAPH_KERNELS[kernel].vector])
+            pair = prior_efficiency(kernel, GRAPH_KERNELS[kernel].vector)
+            found[place] = np.log(pair[0] if bound == COMPUTE else pair[1])
+        elif known := TABLES.get(name.rpartition("/")[0]):
+            found[place] = known[int(table[-1])]
     return found
 
 
@@ -170,7 +172,7 @@ def priced(rows: KernelRows, rates: Rates, compute: Logs, memory: Logs) -> Price
     slowdown, compute_slope = _limited(compute)
     is_vector = IS_VECTOR[rows.kernel]
     rate = np.where(is_vector, rates.vector_flop_per_s[rows.graph], rates.flop_per_s[rows.graph])
-    flop_s = rows.flop / rate * slowdown
+    flop_s = rows.flop * rows.time_ratio / rate * slowdown
     slowdown, memory_slope = _limited(memory)
     bytes_s = rows.moved_bytes / rates.bytes_per_s[rows.graph] * slowdown
     sum_s = np.maximum(flop_s + bytes_s, SHORTEST_S)

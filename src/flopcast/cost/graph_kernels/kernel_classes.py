@@ -79,16 +79,17 @@ _CONVOLUTIONS = {
     "depthwise_convolution": ((), _DEPTHWISE),
 }
 _PRODUCTS = {
-    "decoder_convolution": (_tables(rows=PIXELS), ()),  # of latents: in fp32, in TF32 if they are images
     "product": (_tables(depth=DEPTH, width=WIDTH, rows=(5.0, 9.0, 13.0, 17.0), misaligned=FLAG), _NARROW),
     "batched_product": (
         _tables(depth=DEPTH, width=WIDTH, rows=(4.0, 5.0, 6.0, 7.0, 8.0, 10.0), misaligned=FLAG),
         _tables(depth=SMALL),
     ),
-    "attention": (_tables(depth=(4.0, 5.0, 6.0, 7.0), rows=(4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0)), ()),
+    "attention": (
+        _tables(depth=(4.0, 5.0, 6.0, 7.0), rows=(4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 14.0)),
+        (),
+    ),
 }
 _PASSES = {
-    "volume_convolution": (),  # of videos: decoders run in fp32, without matrix engines
     "batch_norm": (),
     "layer_norm": _tables(width=ROW, strided=FLAG),
     "group_norm": _tables(width=(8.0, 12.0, 16.0, 20.0)),

@@ -18,7 +18,8 @@ class KernelRows:
     """Kernels of several graphs; all arrays have the shape (rows,), coordinates one column each.
 
     `graph` is the position of the row's graph, `kernel` that of its class in GRAPH_KERNELS, `calls` how
-    often the graph runs it. FLOP and bytes are those of one call.
+    often the graph runs it. FLOP and bytes are those of one call. `time_ratio`: how much longer the FLOP of
+    an older kernel take than those of the newest one of its class.
     """
 
     graph: Integers
@@ -27,6 +28,7 @@ class KernelRows:
     flop: Floats
     moved_bytes: Floats
     coordinates: Coordinates
+    time_ratio: Counts
 
 
 def kernel_rows(
@@ -59,6 +61,7 @@ def kernel_rows(
         flop=np.broadcast_to(np.asarray(flop, dtype=float), (count,)),
         moved_bytes=moved_bytes,
         coordinates=table,
+        time_ratio=np.ones(count),
     )
 
 
@@ -75,4 +78,5 @@ def joined(parts: Iterable[KernelRows]) -> KernelRows:
         flop=np.concatenate([part.flop for part in known]),
         moved_bytes=np.concatenate([part.moved_bytes for part in known]),
         coordinates=np.concatenate([part.coordinates for part in known]),
+        time_ratio=np.concatenate([part.time_ratio for part in known]),
     )

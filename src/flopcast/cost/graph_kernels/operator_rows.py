@@ -14,6 +14,7 @@ import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_classes import GRAPH_KERNELS
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
+from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT
 from flopcast.cost.kernels.unscaled import broadcast_flat
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, Flags, Floats
 from flopcast.operators.base import AbstractOperator
@@ -28,7 +29,6 @@ from flopcast.units import Number
 
 ALIGNMENT = 8  # elements of 16 bits that matrix engines load at once
 PASSES_OF_PLANES = 3.0  # matrix engines read and write pixels: planes are transposed before and after
-FLOP_OF_ELEMENT = 40.0  # instructions of a pass, at the rate of fp32
 FEW_CHANNELS = 2  # of a group: no matrix engine helps
 CLASSES: Mapping[str, str] = {  # canonical operators of graphs, or their families → classes
     **dict.fromkeys(("batch_norm", "batch_norm_inference"), "batch_norm"),

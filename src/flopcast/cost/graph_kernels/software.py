@@ -4,8 +4,9 @@ Answers: of a job's software and device, which efficiencies, which levels and wh
 Elsewhere: the numbers (efficiencies.py, library/graph_efficiencies.py), the seconds (efficiency.py).
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from flopcast.cost.graph_kernels.kernel_classes import GRAPH_KERNELS, IS_VECTOR
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
 from flopcast.cost.graph_kernels.operator_rows import is_described, is_of_graphs_alone, rows_of_items
 from flopcast.cost.graph_kernels.rates import rates_of
+from flopcast.cost.kernels.generations import NEWEST, generation_ratio
 from flopcast.dtypes import Floats, Logs
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.graph_kernel import GraphKernel
@@ -51,6 +53,7 @@ class GraphSoftware:
     log_sigma_factor: Number
     sources: tuple[str, ...] = ()
     whole: bool = True
+    attention: str = NEWEST  # generation of its kernels, which the stack states
     is_measured: bool = False  # whether steps of this device are among the fitted ones
 
     def prices(self, item: Item) -> bool:
@@ -60,6 +63,8 @@ class GraphSoftware:
     def parts(self, items: Sequence[Item], device: Device) -> "GraphSeconds":
         """Return the seconds of items, and what they are made of."""
         rows, shapes = rows_of_items(items)
+        ratios = [generation_ratio(self.attention, _kernel(item), device.name)[0] for item in items]
+        rows = replace(rows, time_ratio=np.repeat(ratios, [math.prod(shape) for shape in shapes]))
         unit = next(item.work.work().unit for item in items if isinstance(item.work, AbstractOperator))
         rates = rates_of([(device, unit)])
         compute_ratio, memory_ratio = np.exp(self.levels)
@@ -79,6 +84,11 @@ class GraphSoftware:
             whole_s=priced(rows, scaled, compute, memory).whole_s,
             efficiencies={COMPUTE: efficiency_of(compute), MEMORY: efficiency_of(memory)},
         )
+
+
+def _kernel(item: Item) -> str:
+    """Return the kernel class of an item's operator."""
+    return item.work.kernel if isinstance(item.work, AbstractOperator) else ""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -120,7 +130,13 @@ class GraphSeconds:
 
 
 def graph_software(
-    known: Mapping[str, Efficiencies], items: Iterable[Item], device: Device, trains: bool, whole: bool
+    known: Mapping[str, Efficiencies],
+    items: Iterable[Item],
+    device: Device,
+    attention: str,
+    *,
+    trains: bool,
+    whole: bool,
 ) -> GraphSoftware:
     """Return the numbers for a job: fitted on training or inference, eager or compiled; priors if none are.
 
@@ -138,6 +154,7 @@ def graph_software(
             levels=(0.0, 0.0),
             log_sigma_factor=UNFITTED_LOG_SIGMA,
             whole=whole,
+            attention=attention,
         )
     numbers = found.numbers
     if trains and is_compiled and COMPILED in known:
@@ -151,5 +168,6 @@ def graph_software(
         log_sigma_factor=found.log_sigma_factor if is_known else found.other_device_log_sigma_factor,
         sources=found.sources,
         whole=whole,
+        attention=attention,
         is_measured=is_known,
     )

@@ -18,7 +18,7 @@ from flopcast.library.graph_efficiencies import shipped_efficiencies
 from flopcast.units import Number
 
 NINETY_PERCENT = 1.6449  # of a normal distribution, in sigmas
-KINDS = ("eager", "compiled", "training", "cpu", "operators", "diffusion", "mlperf")
+KINDS = ("eager", "compiled", "training", "cpu", "operators", "diffusion")
 
 
 def fitted_efficiencies(runs: Sequence[GraphRun]) -> dict[str, Efficiencies]:

@@ -2,9 +2,14 @@
 
 Source: data/graphs/mlenergy_text-to-image.csv and mlenergy_text-to-video.csv; on GitHub
 ml-energy/leaderboard, and arXiv:2505.06371. One row is one batch on devices that divide the tokens: over
-heads (Ulysses) or in a ring. Sizes are those of the published configurations of the models. Text encoders
-run once and decoders of latents for each image, on one device each; prompts are padded to the length that
-the model states.
+heads (Ulysses) or in a ring. Sizes are those of the published configurations of the models, operators those
+of diffusers 0.36 (models/transformers). All of it runs eagerly in bf16, decoders too (ml-energy/benchmark,
+mlenergy/diffusion/benchmark.py: `torch_dtype`, `use_torch_compile`). Text encoders run once and decoders of
+latents for each image, on one device each; prompts are padded to the length that the model states.
+
+xDiT attends by FlashAttention-2, whose instructions are those of Ampere. On H100, FlashAttention-3 is 1.73
+times as fast (cost/kernels/generations.py); priors are those of the newest kernels. Blackwell is assumed to
+execute the old instructions as fast as Hopper, for each multiprocessor and clock.
 
 Two times were chosen with these rows in view, so that they are constants (library/graph_efficiencies.py):
 that of the host for each kernel described here, which stands for several calls of the framework, and that
@@ -23,6 +28,16 @@ HEADER = ("batch_latency_s", "inference_steps", "ulysses_degree", "ring_degree",
 DEVICES: Mapping[str, str] = {"H100": "h100-sxm5-80gb", "B200": "b200-sxm-180gb"}
 LINK_BYTES_PER_S: Mapping[str, Number] = {"H100": 450e9, "B200": 900e9}
 LINK_FRACTION = 0.7  # that all-to-alls and sends reach
+ATTENTION_TIME: Mapping[str, Number] = {
+    "H100": 1.73,
+    "B200": 1.73 * (2250 / 148 / 1.85) / (989 / 132 / 1.755),
+}
+"""Of FlashAttention-2 over the newest kernels: peaks in TFLOP/s, multiprocessors and GHz of data sheets."""
+ROTARY, RMS_NORM, WIDE_NORM = (26.0, 8.0), (15.0, 5.0), (8.0, 2.0)
+"""Elements of 16 bits that these move in fp32 beyond a plain norm, and their kernels: the rotary embedding
+of a tensor (embeddings.apply_rotary_emb), diffusers' RMSNorm of a tensor, a FP32LayerNorm."""
+EXCHANGES = 4
+MERGE_KERNELS = 5  # that add the partial results of a hop, in fp32 (feifeibear/long-context-attention)
 SOFTWARE = Software(precision="half")
 
 
@@ -31,7 +46,9 @@ class Blocks:
     """Equal blocks of a diffusion transformer.
 
     `joined`: text has weights of its own in each block, and attends together with the image; else the image
-    attends to the text in a product of its own. `linear`: attention is linear in the tokens.
+    attends to the text in a product of its own. `linear`: attention is linear in the tokens. `wide`: what
+    parts in fp32 move for each token and column, and their kernels. `modulations`: passes that scale, shift
+    or gate.
     """
 
     count: int
@@ -43,6 +60,8 @@ class Blocks:
     shared: bool = False  # weights of image and text are the same, and both are one sequence
     skip_fraction: Number = 0.0  # of the blocks that read the output of an earlier one too
     fused: bool = False  # modulations, gates and rotary embedding run with their neighbours
+    modulations: int = 6
+    wide: tuple[Number, Number] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +80,11 @@ class Diffusion:
     passes: int = 2
     frames: int = 4
     window: int = 9  # of the decoder's filters
+
+
+def _sum(*parts: tuple[Number, tuple[Number, Number]]) -> tuple[Number, Number]:
+    """Return the elements and kernels of several parts, each with how often it occurs."""
+    return sum(n * each[0] for n, each in parts), sum(n * each[1] for n, each in parts)
 
 
 T5_XXL, T5_XL, GEMMA_2B, LLAMA_8B = 4.7e9, 1.2e9, 2.6e9, 8e9
@@ -88,21 +112,41 @@ MODELS: Mapping[str, Diffusion] = {
         decoder=IMAGE_DECODER,
     ),
     "Tencent-Hunyuan/HunyuanDiT-v1.2-Diffusers": Diffusion(
-        blocks=(Blocks(count=40, hidden=1408, heads=16, ffn_hidden=6144, skip_fraction=0.5),),
+        blocks=(
+            Blocks(
+                count=40,
+                hidden=1408,
+                heads=16,
+                ffn_hidden=6144,
+                skip_fraction=0.5,
+                modulations=1,
+                wide=_sum((3, ROTARY), (3, WIDE_NORM)),  # queries of the text's attention are rotated, too
+            ),
+        ),
         patch=16,
         text_tokens=333,
         encoder_parameters=T5_XL,
         decoder=IMAGE_DECODER,
     ),
     "stabilityai/stable-diffusion-3.5-large": Diffusion(
-        blocks=(Blocks(count=38, hidden=2432, heads=38, ffn_hidden=9728, joined=True),),
+        blocks=(
+            Blocks(count=38, hidden=2432, heads=38, ffn_hidden=9728, joined=True, wide=_sum((2, RMS_NORM))),
+        ),
         patch=16,
         text_tokens=333,
         encoder_parameters=T5_XXL,
         decoder=IMAGE_DECODER,
     ),
     "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": Diffusion(
-        blocks=(Blocks(count=30, hidden=1536, heads=12, ffn_hidden=8960),),
+        blocks=(
+            Blocks(  # modulations, gates and residuals run in fp32: 70 elements in place of 22
+                count=30,
+                hidden=1536,
+                heads=12,
+                ffn_hidden=8960,
+                wide=_sum((1, (48.0, 12.0)), (2, (15.0, 8.0)), (3, RMS_NORM), (1, WIDE_NORM)),
+            ),
+        ),
         patch=16,
         text_tokens=512,
         encoder_parameters=T5_XXL,
@@ -111,8 +155,22 @@ MODELS: Mapping[str, Diffusion] = {
     ),
     "tencent/HunyuanVideo": Diffusion(
         blocks=(
-            Blocks(count=20, hidden=3072, heads=24, ffn_hidden=12288, joined=True),
-            Blocks(count=40, hidden=3072, heads=24, ffn_hidden=12288, shared=True),
+            Blocks(
+                count=20,
+                hidden=3072,
+                heads=24,
+                ffn_hidden=12288,
+                joined=True,
+                wide=_sum((2, ROTARY), (2, RMS_NORM)),
+            ),
+            Blocks(
+                count=40,
+                hidden=3072,
+                heads=24,
+                ffn_hidden=12288,
+                shared=True,
+                wide=_sum((2, ROTARY), (2, RMS_NORM)),
+            ),
         ),
         patch=16,
         text_tokens=256,
@@ -140,7 +198,7 @@ def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
     if model is None or not device:
         reason = f"{row['model_id']} on {row['gpu_model']} is not described"
     else:
-        sketch = Sketch(element_bytes=2.0)
+        sketch = Sketch(element_bytes=2.0, attention_time_ratio=ATTENTION_TIME[row["gpu_model"]])
         fixed_s = _transformer(sketch, model, row)
         _ends(sketch, model, row)
         rows = sketch.rows()
@@ -183,15 +241,22 @@ def _transformer(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> Nu
         calls = blocks.count * steps
         text = model.text_tokens if blocks.shared else 0
         add_blocks(sketch, blocks, (sequences, tokens + text, model.text_tokens), devices, calls)
+        if merges := calls * (int(row["ring_degree"]) - 1):
+            elements = sequences * (tokens + text) / devices * blocks.hidden
+            sketch.one_pass("elementwise", elements, tensors=4.0, calls=MERGE_KERNELS * merges)
         sent += calls * 4.0 * sequences * tokens / devices * blocks.hidden * sketch.element_bytes
     share = (devices - 1) / devices
     return sent * share / (LINK_BYTES_PER_S[row["gpu_model"]] * LINK_FRACTION)
 
 
 def _hops(model: Diffusion, row: Mapping[str, str]) -> Number:
-    """Return how often devices of a ring send keys and values on."""
+    """Return how often devices wait for messages: hops of rings, and exchanges of heads for tokens.
+
+    An exchange is before and behind attention, of queries, keys, values and output.
+    """
     layers = int(row["inference_steps"]) * sum(blocks.count for blocks in model.blocks)
-    return layers * (int(row["ring_degree"]) - 1)
+    exchanges = EXCHANGES if int(row["ulysses_degree"]) > 1 else 0
+    return layers * (int(row["ring_degree"]) - 1 + exchanges)
 
 
 def add_blocks(
@@ -245,22 +310,39 @@ def _stream(sketch: Sketch, blocks: Blocks, rows: Number, calls: Number) -> None
     """Add projections, the feed-forward part and the passes between them of one stream of tokens."""
     hidden, ffn = blocks.hidden, blocks.ffn_hidden
     sketch.product(rows=rows, columns=hidden, depth=hidden, calls=4 * calls)
-    up = 2 * ffn if blocks.linear else ffn  # a gate, and a filter of 3 x 3 pixels of each channel
-    sketch.product(rows=rows, columns=up, depth=hidden, calls=calls)
-    sketch.product(rows=rows, columns=hidden, depth=ffn, calls=calls)
-    if blocks.linear:
-        sketch.one_pass("copy", rows * up, calls=2 * calls)
-    sketch.one_pass("elementwise", rows * ffn, calls=calls)
     sketch.one_pass("layer_norm", rows * hidden, row=hidden, calls=2 * calls)
+    if blocks.linear:
+        _mixed_pixels(sketch, blocks, rows, calls)
+    else:
+        sketch.product(rows=rows, columns=ffn, depth=hidden, calls=calls)
+        sketch.one_pass("elementwise", rows * ffn, calls=calls)
+        sketch.one_pass("layer_norm", rows * hidden, row=hidden / blocks.heads, calls=2 * calls)
+    sketch.product(rows=rows, columns=hidden, depth=ffn, calls=calls)
     if blocks.fused:
         sketch.one_pass("elementwise", rows * hidden, tensors=3.0, calls=2 * calls)
-        sketch.one_pass("layer_norm", rows * hidden, row=hidden / blocks.heads, calls=2 * calls)
         return
-    sketch.one_pass("elementwise", rows * hidden, calls=6 * calls)  # modulations, and gates
+    sketch.one_pass("elementwise", rows * hidden, calls=blocks.modulations * calls)
     sketch.one_pass("elementwise", rows * hidden, tensors=3.0, calls=2 * calls)  # residuals
-    sketch.one_pass("layer_norm", rows * hidden, row=hidden / blocks.heads, calls=2 * calls)
-    sketch.one_pass("elementwise", rows * hidden, calls=4 * calls)  # rotary embedding
     sketch.one_pass("copy", rows * hidden, calls=2 * calls)
+    elements, kernels = blocks.wide
+    if kernels:
+        sketch.one_pass("elementwise", rows * hidden, tensors=elements / kernels, calls=kernels * calls)
+
+
+def _mixed_pixels(sketch: Sketch, blocks: Blocks, rows: Number, calls: Number) -> None:
+    """Add SANA's feed-forward part but for its last product, and the fp32 passes of its linear attention.
+
+    The part is a gate whose filters of 3 x 3 pixels see one channel each. Both convolutions add a bias in
+    a kernel of its own (models/transformers/sana_transformer.py, GLUMBConv). Queries, keys and values are
+    cast, padded, multiplied and divided in fp32 (SanaLinearAttnProcessor2_0).
+    """
+    hidden, ffn = blocks.hidden, blocks.ffn_hidden
+    sketch.product(rows=rows, columns=2 * ffn, depth=hidden, calls=calls)
+    sketch.one_pass("bias", rows * 2 * ffn, calls=2 * calls)
+    sketch.depthwise(rows * 2 * ffn, window=9, calls=calls)
+    sketch.one_pass("elementwise", rows * ffn, calls=3 * calls)  # of both halves, and of the gate
+    sketch.one_pass("elementwise", rows * ffn, tensors=3.0, calls=calls)
+    sketch.one_pass("elementwise", rows * hidden, tensors=3.0, calls=12 * calls)
 
 
 def _ends(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> None:
@@ -275,12 +357,7 @@ def _ends(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> None:
         times = max(1.0, frames / min(scale, model.frames))
         pixels = height * side / scale**2
         sketch.convolution(
-            decodes=True,
-            images=batch * times,
-            channels=(channels, channels),
-            pixels=pixels,
-            window=model.window,
-            calls=7,
+            images=batch * times, channels=(channels, channels), pixels=pixels, window=model.window, calls=7
         )
         sketch.one_pass("group_norm", batch * times * pixels * channels, row=2.0**16, calls=7)
         sketch.one_pass("elementwise", batch * times * pixels * channels, calls=7)

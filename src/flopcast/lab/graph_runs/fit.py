@@ -126,7 +126,7 @@ def fit(
 
     Parameters
     ----------
-    prior : the numbers to which all are drawn; those of the classes (efficiency.UNFITTED) by default
+    prior : the numbers to which all are drawn; those of the classes (priors.py) by default
     start : where the steps begin; by default at the prior
     """
     observed = known.observed

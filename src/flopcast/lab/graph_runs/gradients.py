@@ -16,7 +16,7 @@ from flopcast.dtypes import Counts
 PASSES_OF_GRADIENTS = {  # tensors that gradients move, over those of the forward pass
     "batch_norm": 2.5,  # x and dy twice, dx
     "layer_norm": 1.5,
-    "group_norm": 2.5,
+    "group_norm": 5.0 / 3.0,  # the same, over three tensors of the forward pass
     "softmax": 1.5,
     "elementwise": 1.5,  # an activation and its gradient, both read; two gradients of a fork, added
     "cast": 1.0,
@@ -32,6 +32,7 @@ PASSES_OF_GRADIENTS = {  # tensors that gradients move, over those of the forwar
 }
 PASSES_OF_TRAINING = {"batch_norm": 1.5}  # statistics need a pass of their own
 OF_PRODUCTS = 2.0  # gradients of both factors
+FLOP_OF_GRADIENTS = {"attention": 2.5, "masked_attention": 2.5}  # scores are computed again
 STATE_BYTES = 20.0  # of a parameter: SGD with momentum reads three fp32 numbers and writes two
 
 
@@ -50,8 +51,9 @@ def backward_rows(forward: KernelRows) -> KernelRows:
     names = np.array(list(GRAPH_KERNELS))[forward.kernel]
     kernel = np.array([NUMBERS[_gradients_of(name)] for name in names], dtype=np.intp)
     times = np.array([PASSES_OF_GRADIENTS.get(name, OF_PRODUCTS) for name in names])
+    more = np.array([FLOP_OF_GRADIENTS.get(name, OF_PRODUCTS) for name in names])
     return replace(
-        forward, kernel=kernel, flop=forward.flop * OF_PRODUCTS, moved_bytes=forward.moved_bytes * times
+        forward, kernel=kernel, flop=forward.flop * more, moved_bytes=forward.moved_bytes * times
     )
 
 

@@ -11,12 +11,8 @@ from typing import Literal
 import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
-from flopcast.cost.graph_kernels.operator_rows import (
-    FLOP_OF_ELEMENT,
-    convolution_names,
-    image_passes,
-    misaligned,
-)
+from flopcast.cost.graph_kernels.operator_rows import convolution_names, image_passes, misaligned
+from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.lab.graph_runs.facts import KINDS, GraphFacts
 
@@ -36,6 +32,7 @@ PASSES = {  # operators of PyTorch → classes; all others are elementwise
     **dict.fromkeys(("constant_pad_nd", "reflection_pad2d"), "pad"),
     **dict.fromkeys(("upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest2d"), "interpolate"),
 }
+PASSES_OF_GROUP_NORM = 1.5  # its sums need a pass of their own
 USUAL_PASSES = 5.0  # over the results of products between them: a norm, an activation, half a sum
 USUAL_SHAPE = {"depth": 8.0, "width": 7.0, "rows": 8.0, "window": 3.17}  # log2
 
@@ -118,7 +115,8 @@ def graph_kernels(
     if not software.trains:
         return forward
     parameters = np.array([facts.models[name].parameters for name in models])
-    return joined([*with_gradients(forward), optimizer_rows(parameters)])
+    biases = bias_gradients(chosen["product"], software)
+    return joined([*with_gradients(forward), biases, optimizer_rows(parameters)])
 
 
 def counted_kernels(
@@ -200,6 +198,17 @@ def products(own: Selected, software: Software) -> KernelRows:
     return _product_rows(names, (own.graph, own.calls), (batch, rows, columns, own["depth"]), size)
 
 
+def bias_gradients(own: Selected, software: Software) -> KernelRows:
+    """Return the gradients of the biases of linear layers, which products add themselves when run forward.
+
+    Facts do not say which products have a bias; almost all of timm's have one.
+    """
+    linear = own.where(np.where(own["scales"] < 2, 1.0, 0.0))
+    rows = linear["rows"] * np.where(linear["scales"] == 1, linear.batch, 1.0) * linear["batch"]
+    moved_bytes = ELEMENT_BYTES[software.precision] * rows * linear["columns"]
+    return kernel_rows("bias.gradients", linear.graph, linear.calls, 0.0, moved_bytes)
+
+
 def _product_rows(
     names: str | list[str],
     who: tuple[Integers, Counts],
@@ -266,6 +275,7 @@ def passes(own: Selected, operators: Sequence[str], software: Software) -> list[
         moved_bytes = (own["read"] + own["written"]) * own.batch * ELEMENT_BYTES[software.precision]
         chosen = (moved_bytes > 0) & ~is_cast
     elements = np.maximum(own["read"], own["written"]) * own.batch
+    moved_bytes = moved_bytes * np.where(names == "group_norm", PASSES_OF_GROUP_NORM, 1.0)
     kept = np.flatnonzero(chosen)
     return [
         kernel_rows(

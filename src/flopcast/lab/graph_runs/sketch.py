@@ -4,21 +4,23 @@ Answers: which kernels do blocks of a transformer of these sizes run?
 Elsewhere: counted facts (kernels.py), models that are described so (neusight.py, diffusion.py, mlperf.py).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
-from flopcast.cost.graph_kernels.operator_rows import FLOP_OF_ELEMENT
+from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT
+from flopcast.lab.graph_runs.kernels import PASSES_OF_GROUP_NORM
 from flopcast.units import Number
 
-VOLUME = 27  # elements of the smallest filter of a volume
 ONE = np.zeros(1, dtype=np.intp)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Sketch:
     """Collects the kernels of one model; each method adds one kind of kernels.
+
+    `attention_time_ratio`: how much longer attention takes for its FLOP than its newest kernels.
 
     >>> model = Sketch(element_bytes=2.0)
     >>> model.product(rows=4096, columns=1024, depth=1024, calls=4)
@@ -27,6 +29,7 @@ class Sketch:
     """
 
     element_bytes: Number
+    attention_time_ratio: Number = 1.0
     parts: list[KernelRows] = field(default_factory=list)
 
     def rows(self) -> KernelRows:
@@ -66,7 +69,8 @@ class Sketch:
         elements = heads * width * 2.0 * (queries + keys)
         flop = 4.0 * heads * queries * keys * width
         moved = elements * self.element_bytes
-        self._add("attention", calls, flop, moved, depth=width, rows=keys)
+        ratio = self.attention_time_ratio
+        self._add("attention", calls, flop, moved, time_ratio=ratio, depth=width, rows=keys)
 
     def convolution(
         self,
@@ -76,9 +80,8 @@ class Sketch:
         pixels: Number,
         window: Number,
         calls: Number = 1.0,
-        decodes: bool = False,
     ) -> None:
-        """Add convolutions of images with all channels in each pixel, or of a decoder of latents.
+        """Add convolutions of images with all channels in each pixel.
 
         Parameters
         ----------
@@ -88,13 +91,8 @@ class Sketch:
             Input and output channels.
         window : Number
             Pixels of the filter; 1 for a product of pixels.
-        decodes : bool
-            Whether it is part of a decoder, whose few channels on many pixels have classes of their own.
         """
-        if decodes:
-            kind = "decoder_convolution" if window < VOLUME else "volume_convolution"
-        else:
-            kind = "convolution.channels_last" if window > 1 else "pixel_convolution.channels_last"
+        kind = "convolution.channels_last" if window > 1 else "pixel_convolution.channels_last"
         within, without = channels
         depth = within * window
         elements = images * pixels * (within + without) + depth * without
@@ -102,14 +100,30 @@ class Sketch:
         sizes = {"depth": depth, "width": without, "rows": pixels, "window": window}
         self._add(kind, calls, flop, elements * self.element_bytes, **sizes)
 
+    def depthwise(self, elements: Number, *, window: Number, calls: Number = 1.0) -> None:
+        """Add convolutions that see one channel each, and write as many elements as they read."""
+        flop, moved = 2.0 * elements * window, 2.0 * elements * self.element_bytes
+        self._add("depthwise_convolution.channels_last", calls, flop, moved, window=window)
+
     def one_pass(
         self, kind: str, elements: Number, *, tensors: Number = 2.0, row: Number = 1.0, calls: Number = 1.0
     ) -> None:
         """Add passes over memory, which read and write so many tensors of so many elements together."""
-        moved = elements * tensors * self.element_bytes
+        passes = PASSES_OF_GROUP_NORM if kind == "group_norm" else 1.0
+        moved = elements * tensors * self.element_bytes * passes
         self._add(kind, calls, FLOP_OF_ELEMENT * elements, moved, width=row)
 
-    def _add(self, kind: str, calls: Number, flop: Number, moved_bytes: Number, **sizes: Number) -> None:
+    def _add(
+        self,
+        kind: str,
+        calls: Number,
+        flop: Number,
+        moved_bytes: Number,
+        time_ratio: Number = 1.0,
+        **sizes: Number,
+    ) -> None:
         logs = {name: np.log2(np.array([float(value)])) for name, value in sizes.items()}
         moved = np.array([float(moved_bytes)])
-        self.parts.append(kernel_rows(kind, ONE, np.array([float(calls)]), float(flop), moved, **logs))
+        count = np.array([float(calls)])
+        rows = kernel_rows(kind, ONE, count, float(flop), moved, **logs)
+        self.parts.append(replace(rows, time_ratio=np.array([float(time_ratio)])))
