@@ -3,8 +3,9 @@
 Answers: which blocks, text encoder and decoder of latents has a model?
 Elsewhere: the kernels that they run (diffusion.py).
 
-Sizes are those of the published configurations of the models (transformer/config.json, vae/config.json on the
-Hugging Face hub), operators those of diffusers 0.42 (models/transformers).
+Sizes are those of the models' configurations on the Hugging Face hub (transformer/config.json). They equal
+the defaults of diffusers 0.42 (models/transformers) for HunyuanVideo, CogVideoX-2b, PixArt and SANA, table
+4 of arXiv:2503.20314 for Wan, and DiT-g/2 of Tencent/HunyuanDiT. Operators are those of diffusers, too.
 """
 
 from collections.abc import Mapping
