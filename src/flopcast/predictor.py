@@ -19,12 +19,12 @@ class Predictor:
     """Predicts jobs, and keeps what later ones may have in common with them.
 
     It holds the last reports by job, the curves of the last clusters, and the last `most_results` results
-    of these kinds, each by all that it depends on: what a layer runs (by layer, split and software),
-    the programs and the memory of a plan (by model, plan, batch and software), the times of kernels before
-    any factor scales them (by their work, the device and its curve), the price of an item (by its work, its
+    of these kinds, each by all that it depends on: what a layer runs (by layer, split and software), the
+    programs and the memory of a plan (by model, plan, batch and software), the times of kernels before any
+    factor scales them (by their work, the device and its curve), the price of an item (by its work, its
     ranks, the cluster, the site and the curves), the time of a layer (by its prices), and that of a program
-    (by its layers and how often each repeats). Numbers are those of `predict`, whatever was predicted
-    before.
+    (by its layers and how often each repeats). Numbers are those of `predict`; earlier predictions do not
+    change them.
 
     Parameters
     ----------

@@ -102,7 +102,7 @@ GRAPHS = _Fitted(kind="models that are not decoders", model="family", scores=_gr
 def print_offload(paths: Sequence[str], others: Sequence[str], judging: Judging, wants_json: bool) -> None:
     """Print measured runs with states outside the devices beside their predictions.
 
-    Fitted predictions have those with each model left out beside them.
+    If constants are fitted, each row also has the prediction with its model left out of the fit.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Kinds of factors: what a reader is told of each, what it rests on, whether better hardware changes it.
+"""Kinds of factors: the label of each, its usual source, and whether better hardware changes it.
 
 Answers: what does `gemm_level[h100-sxm5-80gb]` mean?
 Elsewhere: the factors themselves (factors.py), the files that make them (kernels/kernel_factors.py,

@@ -31,7 +31,7 @@ class Slope:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number in whatever unit its holder's name says, and its slopes by the name of a factor.
+    """A number, in the unit that the name of its field states, and its slopes by the name of a factor.
 
     Examples
     --------

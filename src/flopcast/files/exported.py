@@ -17,8 +17,8 @@ Value = bool | int | float | str | None
 class Exported:
     """Files by name, and notes on what they leave out.
 
-    One file of text is printed where no place is given for it; several need a folder. `notes` go to
-    stderr: whatever the format has no word for, and what the reader has to add before anything runs.
+    One file of text is printed where no place is given for it; several need a folder. `notes` go to stderr:
+    what the format cannot express, and what the user must add before the file runs.
     """
 
     files: tuple[tuple[str, bytes], ...]

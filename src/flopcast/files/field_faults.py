@@ -1,4 +1,4 @@
-"""What is wrong with one value of a noun: what would be allowed, why, and the edit that mends it.
+"""What is wrong with one value of a job: what would be allowed, why, and the edit that fixes it.
 
 Answers: which words describe a value that pydantic refused?
 Elsewhere: which values are refused, and on which line they are (validate.py), what fields mean (the nouns
@@ -42,7 +42,7 @@ LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor 
 class FieldFault:
     """The text of one fault, as in `errors.Problem`.
 
-    `allowed` states the values that pass, `because` the reason, and `fix` an edit that mends the file.
+    `allowed` states the values that pass, `because` the reason, and `fix` an edit that corrects the file.
     """
 
     allowed: str

@@ -248,8 +248,7 @@ def flop_of(graph: OperatorGraph, node: GraphNode) -> float:
 def moved_bytes_of(graph: OperatorGraph, node: GraphNode) -> float:
     """Return the bytes that an operator reads and writes, each tensor once for each pass.
 
-    Of a table only the rows that are looked up are read; a scatter reads and writes the rows that it
-    changes.
+    A lookup reads only the rows that it returns; a scatter reads and writes the rows that it changes.
     """
     known = canonical(node)
     if known.is_view:

@@ -1,4 +1,4 @@
-"""Statistics of measured numbers beside their predictions, whatever was measured.
+"""Statistics of measured numbers and their predictions, for every kind of measurement.
 
 Answers: how large are the errors of some rows, and how many measurements are in their interval?
 Elsewhere: rows of serving engines (serving_runs) and of states outside the devices (offload_runs), how
@@ -48,7 +48,7 @@ class MeasuredRun(Protocol):
 
     @property
     def groups(self) -> Mapping[str, str]:
-        """Return the names by which statistics are told apart."""
+        """Return the names by which statistics are grouped."""
 
 
 Run_co = TypeVar("Run_co", bound=MeasuredRun, covariant=True)

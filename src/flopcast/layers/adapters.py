@@ -152,7 +152,7 @@ Inner = Annotated[
 class Adapted(AbstractLayer):
     """A layer whose own weights are frozen; blocks have adapters beside the targets that they have.
 
-    Its kind is that of the layer inside: whoever asks for blocks finds this one.
+    Its kind is that of the layer inside, so that code that looks for blocks finds it.
     """
 
     kind: str

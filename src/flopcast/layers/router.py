@@ -3,8 +3,8 @@
 Answers: which kernels choose a token's experts, and how large are they?
 Elsewhere: the fields that ask for them, and what is done with the choice (layers/experts.py).
 
-Scores are computed in fp32 whatever their product is in (arXiv:2101.03961, section 2.4). All passes are
-small beside the experts; what they cost is mostly their launches.
+Scores are computed in fp32 in every precision of the product (arXiv:2101.03961, section 2.4). All passes
+are small beside the experts; what they cost is mostly their launches.
 """
 
 from dataclasses import replace

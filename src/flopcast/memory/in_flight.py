@@ -8,8 +8,8 @@ Between its forward and its backward a micro-batch of a chunk is *in flight*; be
 these are two tasks, it *waits*. While a chunk's backward runs, its layers are at work.
 
 A moment is *dominated* where another has at least as many of every count and the same chunk at work: it is
-never fuller, whatever the bytes of the chunks. Few moments are left: one under 1F1B, and under interleaved
-1F1B one for each way to divide the same sum over chunks.
+never fuller, however large the chunks are. Few moments are left: one under 1F1B, and under interleaved 1F1B
+one for each way to divide the same sum over chunks.
 """
 
 from collections.abc import Sequence

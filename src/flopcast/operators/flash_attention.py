@@ -107,9 +107,10 @@ class FlashAttention(AbstractOperator):
     def work(self) -> Work:
         """Return the work: two products forward, five backward (the scores are recomputed).
 
-        Over elements of queries and keys go the scores, and backward the gradients of both; over elements
-        of values the output, and backward the gradients of values and of the weights. Forward reads q, k, v
-        and writes the output; backward reads these and the output's gradient and writes three gradients.
+        Scores, and backward the gradients of queries and keys, are sums over elements of queries and keys.
+        The output, and backward the gradients of values and of the weights, are sums over elements of
+        values. Forward reads q, k, v and writes the output; backward reads these and the output's gradient
+        and writes three gradients.
 
         References
         ----------

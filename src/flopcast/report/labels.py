@@ -1,10 +1,10 @@
-"""Labels: how readers are told of components of a step, categories of memory and kinds of work.
+"""Labels of components of a step, of categories of memory, and of kinds of work.
 
 Answers: what does text say for the key `mlp`, `layer_at_work` or `products`?
 Elsewhere: the keys themselves, which JSON has (layers/, memory/categories.py, spec/operations.py), and
 labels of factors (cost/factor_kinds.py).
 
-A label tells components, which hold whole parts of a model, from kinds of work, which hold kernels: the
+Labels distinguish components, which are whole parts of a model, from kinds of work, which are kernels: the
 component `attention` has matrix products too. A key that has no label, such as one of your own layer, is
 shown with blanks.
 """

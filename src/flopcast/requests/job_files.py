@@ -128,7 +128,7 @@ def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
     Raises
     ------
     SpecError
-        Faults that no plan could mend.
+        Faults that no plan could fix.
     """
     job, document, fixed = _described(document, read)
     given = None

@@ -1,4 +1,4 @@
-"""The settings of a search, whoever entered them.
+"""The settings of a search, the same for the command line, Python and HTTP.
 
 Answers: which question does a request ask, and which faults does it have?
 Elsewhere: the job of a request (resolve.py), the question itself (search/question.py), the command

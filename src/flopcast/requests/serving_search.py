@@ -1,4 +1,4 @@
-"""The settings of a search of serving, whoever entered them.
+"""The settings of a search of serving, the same for all ways to enter them.
 
 Answers: which deployments of which engines and clusters does a request compare, and which faults has it?
 Elsewhere: a search of training plans (search_request.py), one serving job (serving_request.py).

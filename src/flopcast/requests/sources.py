@@ -1,6 +1,6 @@
 """Files that describe a job: a job file, a launch script, another program's file, or a config.json.
 
-Answers: which job, or which model, does this file or command describe, whoever wrote it?
+Answers: which job, or which model, does this file or command of any program describe?
 Elsewhere: what each format means (interop/hugging_face/config.py, interop/megatron/launch_script.py,
 interop/configs/, interop/serving/, job_files.py).
 

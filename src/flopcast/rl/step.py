@@ -106,7 +106,7 @@ def rl_step(rollout: ServingJob, training: Report, plan: RlPlan, book: CurveBook
 
 
 def _at_once(job: ServingJob, answers: int) -> ServingJob:
-    """Return the job with all answers asked for at the same time, whatever load was assumed."""
+    """Return the job with all answers asked for at the same time, in place of an assumed load."""
     notes = tuple(text for text in job.assumptions if not text.startswith("traffic concurrency"))
     update = {"rate_per_s": None, "concurrency": answers, "requests": answers}
     traffic = job.traffic.model_copy(update=update)

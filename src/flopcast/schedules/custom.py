@@ -28,7 +28,7 @@ Task = tuple[str, int, int]  # kind, chunk, micro-batch
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One task of one stage; `where` is its place for whoever mends it."""
+    """One task of one stage; `where` is its place in the file, for error messages."""
 
     stage: int
     kind: str  # of KINDS

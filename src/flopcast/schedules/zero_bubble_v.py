@@ -9,8 +9,8 @@ first stage of 1F1B.
     1F1B      (p - 1) (F + B + W)             2 p on the first stage
     ZB-V      0                               2 p
 
-The order is laid down for F = B = W, and for at least 2 p - 1 micro-batches. Where passes differ, stages
-wait for each other.
+The order was made for F = B = W and at least 2 p - 1 micro-batches. Where passes differ, stages wait for
+each other.
 
 References
 ----------

@@ -46,7 +46,7 @@ def batches(job: Job, space: Space, rows: int = BATCH_ROWS) -> Iterator[tuple[Jo
     Yields
     ------
     Job, Plans
-        Plans use every device; no rule has been asked yet. None stands there twice.
+        Plans use every device; no rule has been asked yet. No plan occurs twice.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Played plans in order: the best first, and with it all that cannot be told apart from it.
+"""Simulated plans in order: the best first, then those that are tied with it.
 
 Answers: which plan is recommended, how far behind is every other, is that settled, and which plans are
 variants of one another?
@@ -50,7 +50,7 @@ VARIED = ("virtual_stages", "stage_layers", "zero", "rank_order")  # in which va
 class Ranked:
     """One plan, its losses, and its first loss over that of the best with the 90 % interval.
 
-    `equal` says that the interval holds 1: nothing that is known tells it apart from the best.
+    `equal` says that the interval holds 1, so that the plan is tied with the best.
     """
 
     played: Exact

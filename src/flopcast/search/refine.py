@@ -3,8 +3,8 @@
 Answers: which plans near these are worth an exact play too?
 Elsewhere: the best division of one plan (uneven_stages.py), which plans are kept (top_candidates.py).
 
-Screening deals blocks out evenly, recomputes all of them or none, and numbers ranks in one order. Of the
-plans that are best so, and of those that would be better but lack memory, variants follow:
+Screening deals blocks out evenly, recomputes all of them or none, and numbers ranks in one order. Variants
+are made of the best plans, and of those that would be better but lack memory:
 
 - stages levelled: the division whose slowest stage is fastest, inside the memory;
 - the least recompute that fits: the first N blocks of every chunk run again ("full:block:N"). More of them

@@ -115,7 +115,7 @@ class Space(StrictModel):
     tensor_in_domain : bool
         Whether tensor-parallel ranks stay inside a scale-up domain.
     refine : bool
-        Whether the best plans are offered with blocks dealt out anew and less recompute too (refine.py).
+        Whether variants of the best plans are tried, with unequal stages and less recompute (refine.py).
     headroom_fraction : float or None
         The part of a device's memory that the driver may show in use; 1 accepts tight plans too. None
         accepts plans whose verdict is "fits" (memory/verdict.py).

@@ -3,8 +3,8 @@
 Answers: of all plans seen so far, which are worth an exact play?
 Elsewhere: the plans (grid.py), the screening of one batch (screen.py), the play (exact.py).
 
-Only so many plans are kept, whatever the space holds. A batch is taken in whole or not at all: a search
-that is broken off has a consistent state.
+The number of plans that are kept does not grow with the space. A batch is taken in whole or not at all: a
+search that is broken off has a consistent state.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -9,7 +9,8 @@ Stages are unlike because the model's ends stand on two of them (a head of 128,0
 several blocks), because kinds of blocks differ, and because an early stage keeps more micro-batches than a
 late one. Every slice that a stage may hold is priced and weighed as that stage
 (workload/candidate_stages.py); a dynamic program over cuts then finds the best division exactly: for a
-level that no stage exceeds, the least sum; of all levels, the least step. Nothing is taken to be linear.
+level that no stage exceeds, the least sum; of all levels, the least step. The method assumes no linear
+costs.
 
 Several chunks on a stage couple its rounds: uneven_chunks.py.
 """

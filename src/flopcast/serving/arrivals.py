@@ -167,7 +167,7 @@ def _with_adapters(requests: Requests, traffic: Traffic) -> Requests:
 
 
 def _with_hits(requests: Requests, share_fraction: float) -> Requests:
-    """Return requests of which a share of every prompt is in the cache, whatever prompts share."""
+    """Return requests of which a share of every prompt is in the cache, beside shared beginnings."""
     size, none = requests.size, np.zeros(0, dtype=np.intp)
     return Requests(
         arrival_s=requests.arrival_s,

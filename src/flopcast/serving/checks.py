@@ -1,4 +1,4 @@
-"""Rules of serving jobs: which jobs cannot be predicted, why, and what would mend them.
+"""Rules of serving jobs: which jobs cannot be predicted, why, and which edits fix them.
 
 Answers: do a model, a cluster, an engine, a deployment and a traffic go together?
 Elsewhere: whether each of them is right by itself (spec/).

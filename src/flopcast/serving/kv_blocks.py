@@ -3,8 +3,8 @@
 Answers: how many more blocks do they need for their next tokens, and for how many tokens are there enough?
 Elsewhere: blocks that equal prompts share (prefix_cache.py), who is admitted and preempted (scheduler.py).
 
-All decoding sequences gain the same number of tokens, so that only the place of their last token in its
-block tells them apart. A clock counts what each has gained; the context of a sequence is base + clock.
+All decoding sequences gain the same number of tokens, so that they differ only in the place of their last
+token in its block. A clock counts what each has gained; the context of a sequence is base + clock.
 """
 
 

@@ -93,7 +93,7 @@ class ServingMemory:
 
     @property
     def device_tokens(self) -> int:
-        """Return the tokens for which the device has room, whatever other memories hold."""
+        """Return the tokens for which the device has room, without those in other memories."""
         fixed_bytes = self.window_bytes + self.all_states_bytes
         if not self.token_bytes:  # a stage of layers with windows or states alone
             return 0 if self.cache_bytes < fixed_bytes else UNLIMITED

@@ -12,7 +12,7 @@ from flopcast.serving.requests import Requests
 
 
 class Arrivals(Protocol):
-    """Where an engine gets its requests from, and whom it tells that they have ended."""
+    """The source of an engine's requests, which also learns when they have ended."""
 
     def next_s(self) -> float:
         """Return when the next request may arrive; infinity if none does before another one ends."""

@@ -1,7 +1,7 @@
-"""Whole numbers that divide others: how things may be dealt out evenly.
+"""Whole numbers that divide others, for degrees and stages that must be equal.
 
-Answers: which degrees cut so many heads, blocks or devices without a rest, how is a list of them shown, and
-how are blocks dealt out to stages, whether these divide them or not?
+Answers: which degrees divide a number of heads, blocks or devices, how is a list of them shown, and how are
+blocks divided over stages if their number is no multiple?
 """
 
 from math import isqrt
@@ -34,7 +34,7 @@ def nearest_divisor(number: int, wanted: int) -> int:
 def divided_over_chunks(blocks: int, chunks: int) -> tuple[int, ...]:
     """Return blocks of each chunk: equal, or with embedding and head counted as a block each.
 
-    What is left over stands late, before the head: earlier stages keep more micro-batches in flight.
+    Late stages get the remaining blocks, because earlier stages keep more micro-batches in flight.
 
     Examples
     --------

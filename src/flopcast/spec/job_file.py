@@ -1,10 +1,9 @@
 """A job as the text of a file that holds all of it.
 
-Answers: what has to be written so that reading it gives the very same job, whatever the catalogue says?
+Answers: which text gives exactly the same job when it is read, without the catalogue?
 Elsewhere: reading it back (requests/job_files.py); files that name entries of the catalogue instead are
-written by people.
-Fields that have their default are left out, but for the global batch: a plan without one is completed by a
-search. Quantities carry their unit, as a file's must.
+written by people. Fields that have their default are left out, but for the global batch: a plan without one
+is completed by a search. Quantities carry their unit, as a file's must.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The rules: which combinations of model, cluster, plan and batch are possible and built.
 
-Answers: what must hold, why, and which edit mends it?
+Answers: what must hold, why, and which edit fixes it?
 Elsewhere: what a rule is, and how rules are applied (checks.py), what a stack may ask (rules_stack.py),
 what heads, experts and shared sequences ask (rules_heads.py, rules_experts.py, rules_context.py).
 What is not supported yet is refused by a rule, never accepted and ignored.

@@ -1,6 +1,6 @@
 """The rules about low-rank adapters: which linears there are to adapt, and what of them is not supported.
 
-Answers: what must hold between a model's adapters and its blocks, why, and which edit mends it?
+Answers: what must hold between a model's adapters and its blocks, why, and which edit fixes it?
 Elsewhere: what an adapter is (layers/adapters.py), the rules about all other parts (rules.py), what a rule
 is (checks.py). A model without adapters breaks none of these.
 """

@@ -1,6 +1,6 @@
 """The rules about checkpoints: they need a storage that the cluster describes.
 
-Answers: which checkpoints contradict the cluster or the job; why, and which edit mends it?
+Answers: which checkpoints contradict the cluster or the job; why, and which edit fixes it?
 Elsewhere: how checkpoints are written (checkpoints.py), a period that is too short for its write and memory
 that is too small for its copies (economics/checkpoints.py), what a rule is (checks.py).
 """

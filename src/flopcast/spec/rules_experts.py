@@ -1,6 +1,6 @@
 """The rules about experts: how they may be spread over ranks and cut, and what of them is not supported.
 
-Answers: what must hold between a model with experts and a plan, why, and which edit mends it?
+Answers: what must hold between a model with experts and a plan, why, and which edit fixes it?
 Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), the layer
 (layers/experts.py).
 A model without experts breaks none of these but the first.

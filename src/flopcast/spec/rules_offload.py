@@ -1,6 +1,6 @@
 """The rules about states that are placed outside the devices.
 
-Answers: which placements go with a stack, a cluster and the rest of a plan; why, and which edit mends it?
+Answers: which placements go with a stack, a cluster and the rest of a plan; why, and which edit fixes it?
 Elsewhere: how placements are written (offload.py), whether a tier holds what is placed there
 (memory/tiers.py), what a rule is (checks.py).
 """

@@ -1,6 +1,6 @@
 """The rules about operating a cluster: prices, limits of power and clocks must be those of its device.
 
-Answers: which prices, limits and clocks contradict the cluster, why, and which edit mends it?
+Answers: which prices, limits and clocks contradict the cluster, why, and which edit fixes it?
 Elsewhere: what can be stated (operations.py), what a rule is (checks.py).
 """
 

@@ -1,6 +1,6 @@
 """The rules about optimizers: what a stack can keep less of, and what sharding forbids.
 
-Answers: what must hold between an optimizer, its stack and a plan, why, and which edit mends it?
+Answers: what must hold between an optimizer, its stack and a plan, why, and which edit fixes it?
 Elsewhere: what each optimizer keeps and moves (optimizers.py), what a rule is (checks.py).
 """
 

@@ -1,7 +1,7 @@
 """The rules about precision recipes: which engines, sizes and parts of a plan a recipe asks for.
 
-Answers: what must hold between a plan's precision, a model, a device and a stack, why, and which edit
-mends it?
+Answers: what must hold between a plan's precision, a model, a device and a stack, why,
+and which edit fixes it?
 Elsewhere: the recipes (precision.py), the rules about all other parts (rules.py), what a rule is
 (checks.py).
 """

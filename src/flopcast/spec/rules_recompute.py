@@ -1,6 +1,6 @@
 """The rules about recompute: which modules it may name, which fields go with which mode.
 
-Answers: what must hold between a plan's recompute, its model and its stack, why, and which edit mends it?
+Answers: what must hold between a plan's recompute, its model and its stack, why, and which edit fixes it?
 Elsewhere: partitioned checkpoints, and schedules that split the backward (rules.py), what a rule is
 (checks.py).
 """

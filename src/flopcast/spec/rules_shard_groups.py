@@ -1,6 +1,6 @@
 """The rules about kinds of state with groups of ranks of their own.
 
-Answers: which groups and formats of messages go with a plan and a stack; why, and which edit mends it?
+Answers: which groups and formats of messages go with a plan and a stack; why, and which edit fixes it?
 Elsewhere: how groups are written (shards.py), the rules about ZeRO and its one group (rules_sharding.py),
 what a rule is (checks.py).
 """

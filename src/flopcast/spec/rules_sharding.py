@@ -1,7 +1,7 @@
 """The rules about sharded data parallelism: ZeRO, FSDP, HSDP.
 
 Answers: over which replicas may states, gradients and parameters be cut, and with which stacks and
-schedules; why, and which edit mends it?
+schedules; why, and which edit fixes it?
 Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), when shards travel
 (workload/sharded.py).
 """

@@ -1,7 +1,7 @@
 """The rules about parts of other speeds: slow devices, hosts and links, and measured links.
 
-Answers: which slow parts and which measured matrices contradict the cluster or the job; why, and which edit
-mends it?
+Answers: which slow parts and which measured matrices contradict the cluster or the job; why, and
+which edit fixes it?
 Elsewhere: how slow parts are written (slow_parts.py), what makes a matrix no measurement (link_matrix.py),
 what a rule is (checks.py).
 """

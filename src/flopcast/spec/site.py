@@ -1,4 +1,4 @@
-"""The site: what this particular machine really sustains, laid over the cluster's description.
+"""The site: what a particular machine sustains, in place of values of the cluster's description.
 
 Answers: which factors differ here, by how much, and how sure is that? A factor is named as in a
 report ("host", "gemm_level[a100-sxm4-80gb]"); `ratio` multiplies its time.

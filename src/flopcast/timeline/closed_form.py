@@ -4,11 +4,11 @@ Answers: about how long is a step, without playing it?
 Elsewhere: what stages wait for messages (point_to_point.py), the exact step of one plan (step.py), which
 plans are possible (search/screen.py).
 
-Exact for equal stages with free transfers, and wherever there is one stage. For unequal stages both
-this estimate and the exact play lie between m and m + p - 1 turns of the slowest stage (m micro-batches,
-p stages), so they differ by at most (p - 1) / m of the step. Not counted: a slow stage's own work hides the
-way through faster ones behind it, and stages of unlike chunks wait for each other at each of them.
-`predict` never uses it.
+Exact for equal stages with free transfers, and wherever there is one stage. For unequal stages both this
+estimate and the exact play lie between m and m + p - 1 turns of the slowest stage (m micro-batches, p
+stages), so they differ by at most (p - 1) / m of the step. Two effects are not counted: the work of a slow
+stage hides the way through faster stages behind it, and stages of unlike chunks wait for each other at
+every chunk. `predict` never uses it.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """The least that a step takes, for whole batches of plans, at a fraction of the cost of an estimate.
 
 Answers: which time is no estimate of a plan below?
-Elsewhere: the estimate (closed_form.py), seconds by split (cost/split_prices.py), who leaves plans out by
-it (search/screen.py).
+Elsewhere: the estimate (closed_form.py), seconds by split (cost/split_prices.py), the search that leaves
+plans out by it (search/screen.py).
 
 Every layer is followed from compute to compute: through the messages that compute waits for, without what
 overlaps, what slows each other down, and what depends on more than a plan's split. Transfers between
@@ -39,7 +39,7 @@ def least_seconds(terms_s: Floats, micro_batches: Counts) -> Floats:
 
 
 def least_terms(programs: Programs, known: SplitSeconds | None) -> Floats:
-    """Return what the steps of plans take at least, whatever their number of micro-batches.
+    """Return what the steps of plans take at least, for any number of micro-batches.
 
     With b the stage whose turn is longest, an estimate is at least the first chunks of the other stages,
     the first and last micro-batch of b, and for every other micro-batch the longest turn.

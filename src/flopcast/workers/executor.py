@@ -12,7 +12,7 @@ from flopcast.workers.tasks import Task, done
 
 
 class AbstractExecutor(ABC):
-    """Workers that do tasks, in whatever order.
+    """Workers that do tasks, in any order.
 
     `processor_s` is the processor time of the tasks that are done, or None where it is not known.
     """

@@ -171,7 +171,7 @@ class _Worker:
             self.process = start_process()
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, even in the middle of a task."""
         self.closed = True
         self.process.kill()
         self.process.wait()

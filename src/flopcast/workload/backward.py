@@ -121,10 +121,10 @@ def _again(gather: Item, word: str) -> Item:
 def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[str, Floats]:
     """Return the bytes kept from the forward until the backward pass of one layer, by tensor.
 
-    With WHOLE_LAYER nothing is kept but the layer's input, which is not counted here. Tensors made
-    inside a recomputed module are not kept, unless something outside the module needs them and it does not
-    discard its output; those that enter it are. A tensor that several operators need is stored once. Of a
-    gathered tensor the shard is kept.
+    With WHOLE_LAYER nothing is kept but the layer's input, which is not counted here. Tensors made inside a
+    recomputed module are not kept, unless something outside the module needs them and it does not discard
+    its output; those that enter it are. A tensor that several operators need is stored once. A gathered
+    tensor keeps only its shard.
 
     Returns
     -------

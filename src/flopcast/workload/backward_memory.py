@@ -5,8 +5,8 @@ Elsewhere: what it keeps until then (backward.py), how many micro-batches do so 
 
 The walk goes through the forward items in reverse. An item's gradients of its inputs are born while the
 gradient of its output is still alive; then that one dies, and what the item kept dies with the last item
-that needs it. Not born are the gradients of sums: both summands share the one of the sum. Of a gathered
-input the shard is kept, and the whole gathered again for the item's own time.
+that needs it. Gradients of summands are not born: both summands share the gradient of the sum. A gathered
+input keeps only its shard, and is gathered again while the item runs.
 
 A tensor that no item names as its output (keys and values, which a split of heads makes beside the queries)
 shares the fate of the first input of the item that reads it. Kernels' own workspaces are not counted.

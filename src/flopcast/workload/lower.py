@@ -1,4 +1,4 @@
-"""Model × plan → logical items: what must be computed, sent and kept, whatever the stack.
+"""Model × plan → logical items: what must be computed, sent and kept by every stack.
 
 Answers: which operators and messages does a model need under a plan?
 Elsewhere: what a layer is and how it shards itself (layers/), which kernels really run (realise.py), which

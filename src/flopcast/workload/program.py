@@ -104,7 +104,7 @@ class Workload:
 
     @property
     def num_kinds(self) -> int:
-        """Return the kinds of micro-batches in a step: rows of whatever depends on tokens."""
+        """Return the number of kinds of micro-batches, which arrays that depend on tokens have as rows."""
         return int(self.split.length.shape[0]) if self.rows else 1
 
     def split_of(self, layer: LogicalLayer) -> Split:

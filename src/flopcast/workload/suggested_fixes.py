@@ -1,6 +1,6 @@
 """Errors in a job by cause: one error for each cause, with a fix that was tried.
 
-Answers: which edit of a plan mends most of its faults and changes fewest fields that the user gave?
+Answers: which edit of a plan fixes most of its faults and changes fewest fields that the user gave?
 Elsewhere: the rules and the edits that each of them proposes (spec/rules*.py, checks.py), plans with parts
 missing (search/default_plan.py).
 

@@ -58,8 +58,8 @@ def converted_curve(curve: Curve, lender: Rates, borrower: Rates) -> Curve:
     """Return the curve of the device `lender` converted for `borrower`.
 
     Curves of GEMMs, attention and messages keep their efficiency (for those of serving there is
-    `converted_times`). So do curves of devices whose clock is not known, and shapes that reach the
-    sustained bandwidth.
+    `converted_times`). Curves of devices whose clock is not known, and shapes that reach the sustained
+    bandwidth, do so too.
     """
     if lender.cycles_per_s is None or borrower.cycles_per_s is None:
         return curve

@@ -60,7 +60,7 @@ def name_of(value: object) -> str:
 
 
 def manager() -> object:
-    """Return torchtitan's own reader of configs, in whatever module the release has it.
+    """Return torchtitan's own reader of configs; its module depends on the release.
 
     Raises
     ------

@@ -5,8 +5,8 @@ Elsewhere: Megatron-Core's flags (megatron_model.py, megatron_plan.py) and the f
 (interop/configs/megatron_settings.py, whose tables are read backwards here); the reader,
 interop/configs/megatron_bridge.py.
 
-Scripts with --config-file merge the file over a recipe; `run_recipe.py` takes the words of its head.
-What is not said stays the recipe's: so fields that the job does not use are switched off, not left out.
+Scripts with --config-file merge the file over a recipe; `run_recipe.py` takes the words of its head. A
+field that is left out keeps the value of the recipe, so fields that the job does not use are switched off.
 
 References
 ----------

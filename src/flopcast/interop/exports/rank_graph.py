@@ -208,8 +208,8 @@ def stage_graph(report: Report, stage: int) -> tuple[GraphNode, ...]:
 def most_nodes(report: Report) -> int:
     """Return about how many nodes the graphs of all ranks have together, to a factor of two.
 
-    Each item counts as one node, whether it takes time or runs several times in a row. Cheap: it tells
-    whether graphs are worth making.
+    Each item counts as one node, whether it takes time or runs several times in a row. It is cheap, so that
+    callers can check the size before they make graphs.
     """
     programs, timeline = report.priced.programs, report.timeline
     chunk_class = programs.stages.of(0).chunk_class[timeline.stage, timeline.chunk]

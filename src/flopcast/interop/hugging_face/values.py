@@ -1,4 +1,4 @@
-"""Values of a Hugging Face config.json, read by kind, whatever a family calls them.
+"""Values of a Hugging Face config.json, read by kind under the names of each family.
 
 Answers: what does this config say of one fact, is that possible, which of its keys were never read?
 Elsewhere: which facts a family takes from its config (families.py), what they make

@@ -1,4 +1,4 @@
-"""Files and commands of serving engines as jobs, whoever wrote them.
+"""Files and commands of serving engines as jobs, of all supported formats.
 
 Answers: is this text a launch command, a manifest, or a file of settings, and which job does it start?
 Elsewhere: each kind (launch.py, dynamo.py, aiconfigurator.py), job files of our own and of training

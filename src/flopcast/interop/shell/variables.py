@@ -179,7 +179,7 @@ class Variables:
         return self.arrays.get(match["name"]) if match["index"] in ("@", "*") else None
 
     def _value(self, part: WordPart) -> Value:
-        """Return a part with its variables expanded, on the line of whoever wrote the letters."""
+        """Return a part with its variables expanded; letters keep the lines on which they stand."""
         value = self._expanded(part)
         self._spent += sum(len(piece.text) for piece in value)
         if self._spent > MAX_EXPANDED:

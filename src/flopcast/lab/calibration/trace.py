@@ -93,8 +93,8 @@ class Trace:
 class ClassTotal:
     """Kernels of one class, or of one name that no class knows.
 
-    `step_share` is their time over that of the steps; kernels run beside each other, so that shares may
-    sum to more than 1. What is left to 1 on a stream is waiting.
+    `step_share` is their time over that of the steps; kernels run beside each other, so that shares may sum
+    to more than 1. The rest up to 1 is time in which the stream waits.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Long iterations of the lab whose progress somebody watches.
+"""Long iterations of the laboratory that report their progress.
 
 Answers: what may be given to a function that goes through many runs or classes?
 Elsewhere: how the progress is shown, and what an interrupt does (cli/progress.py).

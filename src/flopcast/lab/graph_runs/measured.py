@@ -62,7 +62,7 @@ class GraphRun:
     reason : str
         Why the row cannot be predicted; "" if it can.
     groups : mapping
-        Device, table and family: what statistics are told apart by.
+        Device, table and family, by which statistics are grouped.
     """
 
     id: str

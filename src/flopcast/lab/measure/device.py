@@ -74,7 +74,7 @@ def load_torch(device: str) -> Torch:
     Raises
     ------
     SpecError
-        torch is not installed, or sees no GPU; the message says how to mend either.
+        torch is not installed, or sees no GPU; the message says how to fix either.
     """
     try:
         torch: Torch = import_module("torch")

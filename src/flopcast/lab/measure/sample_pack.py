@@ -4,8 +4,8 @@ Answers: what does a row of `samples.csv` and of `collectives.csv` hold, and whi
 Elsewhere: files (lab/samples/packs.py), timing (timing.py), what becomes of samples (measured_operators.py,
 site.py).
 
-Times are microseconds, as in every table of kernels; raw repetitions are kept, so that another
-statistic than the median stays possible. Words of one field are joined by ";".
+Times are microseconds, as in every table of kernels; raw repetitions are kept, so that another statistic
+than the median stays possible. Several values of one field are joined by ";".
 """
 
 import math

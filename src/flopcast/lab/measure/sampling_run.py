@@ -4,7 +4,7 @@ Answers: what happens to one planned measurement, and to one that this device ca
 Elsewhere: what to measure (sampling_plan.py), how (kernels.py, timing.py), where it is kept
 (lab/samples/packs.py).
 
-Measurements are handed on one by one as they end, so that whoever stops the run keeps what it has.
+Measurements are handed on one by one as they end, so that a run that is stopped keeps what it has.
 """
 
 import math

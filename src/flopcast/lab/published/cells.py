@@ -180,7 +180,7 @@ def node_bytes_per_s(printed: str, devices: int) -> float | None:
 def sharding(run: Run) -> dict[str, object]:
     """Return the meaning of a source's word for sharded data parallelism, or of InternEvo's `zero1`.
 
-    A number behind the word, or alone, is the size of the group that shards; 1 is none, and so is 0.
+    A number after the word, or alone, is the size of the group that shards; 0 and 1 mean no sharding.
     """
     word = run.mapping.fsdp.strip().lower()
     group = re.search(r"(?:size|shard group|fsdp)[ =]+(\d+)$", word) or re.fullmatch(r"()?(\d+)", word)

@@ -66,7 +66,7 @@ class PackWriter:
     """
 
     def __init__(self, folder: Path, manifest: Manifest, done: frozenset[str]) -> None:
-        """Write the manifest; rows are appended to whatever stands there."""
+        """Write the manifest; rows are appended to existing files."""
         self.folder: Path = folder
         self.manifest: Manifest = manifest
         self.done: frozenset[str] = done

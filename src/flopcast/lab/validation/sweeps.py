@@ -64,7 +64,8 @@ def sweeps_of_runs(rows: Iterable[ComparedRun]) -> tuple[Sweep, ...]:
 def sweeps_of_suite(compared: ComparedSuite) -> tuple[Sweep, ...]:
     """Return the sweeps of a suite, which is one source; software is part of the choice there.
 
-    A run with a best step is judged by it: the jitter of its mean step hangs on its neighbours.
+    A run that states its best step is judged by that step, because the jitter of its mean step depends on
+    its neighbours.
     """
     jobs = {row.id: row.job for row in compared.suite.rows}
     rows: dict[str, ComparedRow] = {}

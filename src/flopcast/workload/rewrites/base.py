@@ -3,8 +3,8 @@
 A rewrite is one pure function from the forward items of one layer to those that a stack really runs.
 It may fuse, split or replace items; FLOP stay what they were, bytes are accounted for (realise.py).
 
-A rewrite sees one layer, of whatever architecture, and finds its pattern by kinds of kernels, never by the
-layer's name. Items that it leaves alone it returns as they are: the same objects.
+A rewrite sees one layer and finds its pattern by kinds of kernels, never by the layer's name, so that it
+works in every architecture. Items that it leaves alone it returns as they are: the same objects.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Products of experts as dense products of their own, side by side on a few streams.
 
-So runs Transformer Engine's `GroupedLinear`, which Megatron-Core takes for `--moe-grouped-gemm`: a cuBLAS
-product for each expert, dealt out to four streams (`te_multi_stream_cublas_gemm` of
-transformer_engine/common/gemm). Kernels that serve instead put all experts of a layer into one grid.
+Transformer Engine's `GroupedLinear`, which Megatron-Core uses for `--moe-grouped-gemm`, runs a cuBLAS
+product for each expert on four streams (`te_multi_stream_cublas_gemm` of transformer_engine/common/gemm).
+Kernels that serve instead put all experts of a layer into one grid.
 """
 
 from dataclasses import replace
