@@ -6,6 +6,7 @@ Nothing here opens a file: the curves come from `library.curves.load_book` (or a
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.leg_prices import price_legs
 from flopcast.cost.part_prices import axes_of, priced_in_groups, with_parts
 from flopcast.cost.parts import layout_of
 from flopcast.cost.price import price
@@ -18,6 +19,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.shared_sequences import plans_of
 from flopcast.timeline.step import run_step
+from flopcast.workload.layer_strategies import with_strategies
 from flopcast.workload.lower import lower
 from flopcast.workload.program import Programs
 from flopcast.workload.realise import realise
@@ -44,7 +46,10 @@ def priced_job(job: Job, programs: Programs, book: CurveBook, kept: KeptResults 
     """Return the price of every item, with rows for the parts of the job that have other speeds."""
 
     def price_on(cluster: Cluster, own_book: CurveBook) -> Priced:
-        return price(programs, cluster, own_book, FactorBook(job.site, own_book.levels), kept)
+        factors = FactorBook(job.site, own_book.levels)
+        if programs.legs:
+            return price_legs(programs, cluster, own_book, factors, kept)
+        return price(programs, cluster, own_book, factors, kept)
 
     layout = layout_of(job.plan, job.cluster, job.site, axes_of(programs))
     return with_parts(priced_in_groups(job.cluster, book, price_on), layout, job.cluster)
@@ -63,6 +68,8 @@ def programs_of(job: Job, kept: KeptResults = NOTHING_KEPT) -> Programs:
         raise SpecError(problems)
 
     def made() -> Programs:
+        if job.plan.layers:
+            return with_strategies(job.model, job.plan, job.batch, job.software, kept)
         plans = plans_of(job.plan, job.batch)
         workload = lower(job.model, plans, job.batch, kept)  # what must be computed and sent
         return realise(workload, job.software, kept=kept)

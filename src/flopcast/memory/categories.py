@@ -27,6 +27,7 @@ import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.memory.communicators import communicators_opened
+from flopcast.memory.layouts import size_of
 from flopcast.memory.outside import on_device, returned_activations
 from flopcast.memory.sharded import (
     gathered_parameters,
@@ -226,7 +227,7 @@ def sizes(categories: dict[str, Category], programs: Programs) -> dict[str, Floa
     Where micro-batches differ, what stands is that of the largest of them, and what a chunk holds of one
     has a column for every kind: (1, stage classes, chunk classes · kinds), those of one class side by side.
     """
-    found = {name: category(programs) for name, category in categories.items()}
+    found = {name: size_of(name, category, programs) for name, category in categories.items()}
     return {name: _over_kinds(size, programs) for name, size in found.items()}
 
 

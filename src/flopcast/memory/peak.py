@@ -25,6 +25,7 @@ from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes, held_bytes
 from flopcast.memory.categories import DRIVER, STANDING, UPDATE, sizes
 from flopcast.memory.in_flight import NOTHING, InFlight, fullest
+from flopcast.memory.layouts import size_of
 from flopcast.memory.sharded import built_whole
 from flopcast.memory.verdict import ALLOCATED_HIGH_RATIO, ALLOCATED_LOW_RATIO, within
 from flopcast.spec.cluster import Cluster
@@ -191,7 +192,7 @@ def _peak(programs: Programs, allocated_bytes: Floats, plan: Integers) -> Fulles
     """Return what the driver shows as used, given what some plans have allocated."""
     reserved = allocated_bytes * (1.0 + programs.stack.memory.fragmentation_fraction)
     driver = of_rows(sum(sizes(DRIVER, programs).values(), ZERO), plan)
-    whole = of_rows(built_whole(programs), plan)
+    whole = of_rows(size_of("built_whole", built_whole, programs), plan)
     return FullestMoment(
         reserved_bytes=reserved,
         device_used_bytes=np.maximum(reserved, whole) + driver,

@@ -33,6 +33,7 @@ COMPONENTS: Mapping[str, str] = {
     "jitter": "variation from step to step",
     "pipeline_bubble": "pipeline bubble",
     "tp_communication": "exposed TP communication",
+    "resharding": "changes of layout between blocks",
     "cp_communication": "exposed CP communication",
     "ep_communication": "exposed EP communication",
     "dp_communication": "exposed DP communication",

@@ -23,6 +23,7 @@ from flopcast.spec.stack import Stack
 from flopcast.strict_model import cached_results
 from flopcast.workload.backward import derive_backward
 from flopcast.workload.checkpoints import INNER, Checkpoints
+from flopcast.workload.layer_strategies import by_layout
 from flopcast.workload.lower import lower
 from flopcast.workload.recompute import kinds_of_layers, recomputed_modules
 from flopcast.workload.recompute_order import Until
@@ -41,10 +42,11 @@ def recomputed_flop(job: Job, causal: bool) -> float:
     ----------
     causal : count half of scores and contexts
     """
-    if job.plan.recompute == "none":
-        return 0.0
-    full_flop, causal_flop = _full_and_causal(job.model, job.plan, job.batch, job.stack)
-    return causal_flop if causal else full_flop
+    total_flop = 0.0
+    for model, plan in by_layout(job.model, job.plan):
+        if plan.recompute != "none":
+            total_flop += _full_and_causal(model, plan, job.batch, job.stack)[causal]
+    return total_flop
 
 
 @cached_results(1024)  # reports, audits and baselines ask for the same jobs

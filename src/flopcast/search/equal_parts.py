@@ -6,6 +6,7 @@ Elsewhere: parts of other speeds (cost/parts.py), the order of nodes for one pla
 
 from flopcast.errors import Problem
 from flopcast.spec.job import Job
+from flopcast.spec.layer_strategies import layers_word
 
 UNSUPPORTED = "a search over plans whose parts run at different speeds is not supported yet"
 CHOSEN = "the plan is chosen as if all parts of the machine had equal speeds"
@@ -17,6 +18,10 @@ def of_parts(job: Job) -> Problem | None:
     A search estimates many plans by the prices of equal parts. Which ranks run on a slow part differs from
     plan to plan, so that its estimates would be wrong for such a job.
     """
+    if job.plan.layers:
+        because = "a search varies plans whose blocks are alike; search --per-layer finds strategies"
+        word = layers_word(job.plan.layers)
+        return Problem("plan.layers", word, "none in a search over plans", because, "remove plan.layers")
     if len(job.cluster.groups) > 1:
         fix = "give a whole plan, or describe one group"
         value = f"{len(job.cluster.groups)} groups"

@@ -22,6 +22,7 @@ from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
 from flopcast.spec.batch import Batch
+from flopcast.spec.layer_strategies import Layers
 from flopcast.spec.offload import Offload
 from flopcast.spec.plan_fields import (
     ALWAYS_SHOWN,
@@ -80,14 +81,15 @@ class Plan(StrictModel):
     global_batch : int
         Sequences of one step (gbs).
     stage_layers : tuple of int
-        Number of blocks in every chunk, in the order of the model (chunk c of stage s is number c · pp +
-        s): "9,10,10,7", or "6x11,5" for eleven chunks of 6 and one of 5. Embedding and head are not
-        counted. By default, the stack divides the blocks.
+        Blocks of every chunk, in the order of the model (chunk c of stage s is number c · pp + s):
+        "9,10,10,7", or "6x11,5" for eleven chunks of 6 and one of 5. By default, the stack's rule.
+    layers : tuple of LayerStrategy
+        Blocks with a strategy of their own: "0-7:tp=2:zero=3,8-31:tp=4" (spec/layer_strategies.py).
     schedule : str
         Order of the tasks of a stage (schedules/), or the name of a CSV file that lists them.
     recompute : str
-        What the backward pass recomputes: nothing, modules of every block, or whole blocks. A short form
-        includes the next three fields: "full:block:4", "selective:core_attention,mlp" (spec/recompute.py).
+        What the backward pass recomputes. A short form includes the next three fields: "full:block:4",
+        "selective:core_attention,mlp" (spec/recompute.py).
     recompute_method : str
         Blocks that full recompute applies to: groups that keep one input each ("uniform"), the first ones
         of every chunk ("block"), or one in `recompute_layers` ("every").
@@ -100,9 +102,7 @@ class Plan(StrictModel):
     partition_activations : bool
         Whether tensor-parallel ranks divide the inputs that recompute keeps.
     precision : str
-        Number format of GEMMs. "fp16" and "bf16" apply throughout. "fp8" scales each tensor by earlier
-        steps, "fp8_current" by the tensor itself, "fp8_blockwise" by blocks of 128, "mxfp8" by blocks of
-        32, "nvfp4" by blocks of 16 in 4 bits; everything else then stays in bf16.
+        Format of GEMMs: 16 bits, 8 scaled by earlier steps, the tensor or blocks, or 4 (precision.py).
     optimizer : str
         Optimizer: AdamW, also with moments of 8 or 4 bits, Adafactor, Muon, or SGD (spec/optimizers.py).
     offload : tuple of Placement
@@ -135,6 +135,7 @@ class Plan(StrictModel):
     micro_batch: int = degree("micro_batch", "mbs")
     global_batch: int = degree("global_batch", "gbs")
     stage_layers: Numbers = numbers("blocks of every chunk; default: the stack's rule")
+    layers: Layers = ()
     schedule: Schedule = AUTO
     recompute: Literal["none", "selective", "full"] = Field(default="none", json_schema_extra=or_short_form)
     recompute_method: Literal["uniform", "block", "every"] = "uniform"
@@ -219,7 +220,7 @@ class Plans:
     Structure (schedule, ZeRO, recompute, precision, flags) decides which items exist, degrees only sizes.
     """
 
-    structure: Plan  # any of them: gives the fields that all share
+    structure: Plan  # the fields that all share
     data_parallel: Counts
     tensor_parallel: Counts
     context_parallel: Counts
@@ -248,8 +249,7 @@ class Plans:
     def replicas(self) -> Counts:
         """Return ranks of a stage that hold the same parameters and sum their gradients, shape (plans, 1).
 
-        Ranks that share a sequence hold all parameters each and have seen other tokens, as data-parallel
-        ranks have: both kinds together are one group (Megatron-LM: "data parallel with context parallel").
+        Ranks that share a sequence hold all parameters and see other tokens, as data-parallel ranks do.
         """
         return self.data_parallel * self.context_parallel
 

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from flopcast.schedules import AUTO, SCHEDULES
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec import recompute as recompute_words
+from flopcast.spec.layer_strategies import layers_word
 from flopcast.spec.offload import offload_word
 from flopcast.spec.shards import shards_word
 
@@ -34,7 +35,11 @@ RankOrder = Literal[
 ]  # fmt: skip
 
 ALWAYS_SHOWN = ("micro_batch", "global_batch", "precision")  # in a plan's short form
-WORDS: dict[str, Callable[[Any], str]] = {"offload": offload_word, "shards": shards_word}  # of tuples
+WORDS: dict[str, Callable[[Any], str]] = {  # of tuples
+    "offload": offload_word,
+    "shards": shards_word,
+    "layers": layers_word,
+}
 NUMERIC = (  # what may vary inside a batch of plans; all other fields are structure
     "data_parallel", "tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_stages",
     "micro_batch", "global_batch", "data_shard", "expert_parallel", "expert_tensor_parallel",

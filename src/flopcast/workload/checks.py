@@ -11,7 +11,9 @@ import numpy as np
 from flopcast.errors import Problem
 from flopcast.spec.checks import Case, Rule, broken, first, kept
 from flopcast.spec.job import Job
+from flopcast.spec.layer_strategies import layers_word
 from flopcast.spec.orders import uneven
+from flopcast.spec.plan import Plan
 from flopcast.spec.rules import RULES as RULES_OF_NOUNS
 from flopcast.spec.rules_adapters import RULES as RULES_OF_ADAPTERS
 from flopcast.spec.rules_batch import RULES as RULES_OF_BATCHES
@@ -20,6 +22,7 @@ from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
 from flopcast.spec.rules_encoder import RULES as RULES_OF_ENCODERS
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_forward import RULES as RULES_OF_FORWARD_PASSES
+from flopcast.spec.rules_layers import RULES as RULES_OF_LAYERS
 from flopcast.spec.rules_linear_attention import RULES as RULES_OF_LINEAR_ATTENTION
 from flopcast.spec.rules_node_groups import RULES as RULES_OF_NODE_GROUPS
 from flopcast.spec.rules_offload import RULES as RULES_OF_OFFLOAD
@@ -37,6 +40,7 @@ from flopcast.spec.rules_stages import RULES as RULES_OF_STAGES
 from flopcast.spec.rules_traced import RULES as RULES_OF_TRACED
 from flopcast.spec.rules_tuning import RULES as RULES_OF_TUNING
 from flopcast.strict_model import cached_results
+from flopcast.workload.layouts import layouts_of
 from flopcast.workload.rewrites import REWRITES
 from flopcast.workload.stages import leaves_no_stage_empty
 
@@ -101,6 +105,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_FORWARD_PASSES,
     *RULES_OF_TUNING,
     *RULES_OF_LINEAR_ATTENTION,
+    *RULES_OF_LAYERS,
     Rule(
         field="plan.pipeline_parallel",
         holds=_every_stage_filled,
@@ -133,8 +138,23 @@ RULES: tuple[Rule, ...] = (
 
 @cached_results(1024)  # advice tries the same edits of a plan in several orders
 def check(job: Job) -> tuple[Problem, ...]:
-    """Return every rule that the job breaks; empty if it can be predicted."""
-    return broken(job, RULES)
+    """Return every rule that the job breaks; empty if it can be predicted.
+
+    If its blocks have strategies, each layout of blocks keeps the rules of a plan.
+    """
+    own = broken(job, RULES)
+    if own or not job.plan.layers:
+        return own
+    layouts = (job.model_copy(update={"plan": layout}) for layout in layouts_of(job.plan)[1:])
+    found = ((layout.plan, one) for layout in layouts for one in broken(layout, RULES))
+    return tuple(_of_layout(job, plan, one) for plan, one in found)
+
+
+def _of_layout(job: Job, layout: Plan, problem: Problem) -> Problem:
+    """Return a broken rule of a layout as a fault of the strategies."""
+    because = f"{problem.because} ({problem.field} = {problem.value} in the layout {layout.short()})"
+    allowed, fix = f"strategies whose layouts keep all rules: {problem.allowed}", "set layers to none"
+    return Problem("plan.layers", layers_word(job.plan.layers), allowed, because, fix)
 
 
 def valid(case: Case) -> np.ndarray:

@@ -275,6 +275,8 @@ class Programs:
     frozen_parameters: Counts | None = None  # of `parameters`, those without gradients; None: none
     narrow_parameters: dict[str, Counts] = field(default_factory=dict)  # of `parameters`, by other dtypes
     trained_experts: Counts | None = None  # of `expert_parameters`, those with gradients; None: none
+    legs: tuple["Programs", ...] = ()  # of each layout, where blocks have strategies (layer_strategies.py)
+    between: tuple["Programs", ...] = ()  # the messages between layouts
 
     @property
     def trained_parameters(self) -> Counts:

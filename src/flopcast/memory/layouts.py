@@ -1,0 +1,38 @@
+"""Sizes of programs with several layouts: sums and maxima over what each layout needs.
+
+Answers: how large is a category where blocks differ in tensor parallelism, ZeRO or recompute?
+Elsewhere: each category (categories.py), the layouts (workload/layer_strategies.py).
+
+States of a layout are those of its blocks, and add up. Of units of parameters that are whole for a moment,
+and of buckets, the largest counts. What layers keep and need is added up layer by layer in any case.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from flopcast.dtypes import ZERO, Floats
+from flopcast.workload.program import Programs
+
+SUMMED = frozenset(
+    (
+        "parameters",
+        "narrow_weights",
+        "gradients",
+        "optimizer_states",
+        "main_gradients",
+        "update",
+        "communicators",
+        "built_whole",
+    )
+)
+LARGEST = frozenset(("gathered_parameters", "unreduced_gradients", "gradient_buckets"))
+
+
+def size_of(name: str, size: Callable[[Programs], Floats], programs: Programs) -> Floats:
+    """Return the bytes of a category by its name: of the programs, or of those of each layout together."""
+    if not programs.legs or name not in SUMMED | LARGEST:
+        return size(programs)
+    each = [size(leg) for leg in programs.legs]
+    return sum(each, ZERO) if name in SUMMED else reduce(np.maximum, each)

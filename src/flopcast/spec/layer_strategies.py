@@ -1,0 +1,120 @@
+"""Strategies of single blocks: "0-7:tp=2:zero=3,8-31:tp=4:recompute=full".
+
+Answers: which blocks of a model have tensor parallelism, ZeRO or recompute of their own, and how is that
+written in one word?
+Elsewhere: what goes with such blocks (rules_layers.py), the layouts that follow and the messages between
+them (workload/layer_strategies.py), which strategies are best (search/per_layer.py).
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from flopcast.strict_model import StrictModel
+
+WORD = re.compile(r"(\d+)(?:-(\d+))?((?::\w+=\w+)+)")
+NAMES = {"tp": "tensor_parallel", "zero": "zero", "recompute": "recompute"}
+EXAMPLE = "0-7:tp=2:zero=3,8-31:tp=4:recompute=full"
+
+
+class LayerStrategy(StrictModel):
+    """Blocks in a row with a strategy of their own; what it leaves out is as the plan says.
+
+    Attributes
+    ----------
+    first, last : int
+        The first and the last of the blocks, from 0.
+    tensor_parallel : int or None
+        Number of ranks that share each weight matrix of these blocks. The data-parallel degree and the
+        sequences of a micro-batch of a rank follow: a stage keeps its devices, and a micro-batch its
+        sequences.
+    zero : int or None
+        What data-parallel ranks shard of these blocks, as in a plan.
+    recompute : str or None
+        What the backward pass of these blocks recomputes, as in a plan.
+
+    Examples
+    --------
+    >>> LayerStrategy(first=0, last=7, tensor_parallel=2, zero=3).word()
+    '0-7:tp=2:zero=3'
+    """
+
+    first: int = Field(ge=0)
+    last: int = Field(ge=0)
+    tensor_parallel: int | None = Field(default=None, ge=1)
+    zero: Literal[0, 1, 2, 3] | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "LayerStrategy":
+        if self.last < self.first:
+            raise ValueError(
+                _fault("the last block comes after the first", f"{self.last}-{self.first}:tp=2")
+            )
+        return self
+
+    @property
+    def changes(self) -> dict[str, object]:
+        """Return the fields of a plan that the strategy sets."""
+        return {name: value for name in NAMES.values() if (value := getattr(self, name)) is not None}
+
+    def word(self) -> str:
+        """Return the strategy as one word, as plans are written."""
+        blocks = str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+        own = ((short, getattr(self, name)) for short, name in NAMES.items())
+        return ":".join([blocks, *(f"{short}={value}" for short, value in own if value is not None)])
+
+
+def layers_word(strategies: Iterable[LayerStrategy]) -> str:
+    """Return all strategies as one word; empty if every block is as the plan says."""
+    return ",".join(one.word() for one in strategies)
+
+
+def _strategies(given: object) -> object:
+    """Return strategies as a file, a plan's text or Python writes them, each as a mapping or a strategy.
+
+    Raises
+    ------
+    ValueError
+        A truth value, or a word of another form.
+    """
+    if isinstance(given, bool):
+        raise ValueError(_fault("true and false name no blocks", EXAMPLE))
+    if isinstance(given, str):
+        words = [word.strip() for word in given.split(",")]
+        return () if words in ([""], ["none"]) else tuple(_of_word(word) for word in words)
+    if isinstance(given, (list, tuple)):
+        return tuple(_of_word(each) if isinstance(each, str) else each for each in given)
+    return given
+
+
+def _of_word(word: str) -> dict[str, object]:
+    found = WORD.fullmatch(word)
+    if found is None:
+        raise ValueError(_fault(f"{word!r} has another form", EXAMPLE))
+    own: dict[str, object] = {"first": int(found[1]), "last": int(found[2] or found[1])}
+    for each in found[3].split(":")[1:]:
+        short, _, value = each.partition("=")
+        if short not in NAMES:
+            raise ValueError(_fault(f"a block has no {short} of its own", EXAMPLE))
+        own[NAMES[short]] = int(value) if value.isdecimal() else value
+    return own
+
+
+def _fault(because: str, meant: str) -> str:
+    """Return the text of an error about a word, with strategies that are right."""
+    allowed = f"blocks FIRST-LAST from 0, each with tp=, zero= or recompute=, such as {EXAMPLE}"
+    return f"{allowed}; because {because}; fix: set layers to {meant}"
+
+
+def _or_word(schema: dict[str, Any]) -> None:
+    """Make the schema accept a list of strategies, or a text."""
+    array = {key: schema.pop(key) for key in ("type", "items")}
+    schema["anyOf"] = [array, {"type": "string", "examples": [EXAMPLE]}]
+
+
+Layers = Annotated[
+    tuple[LayerStrategy, ...], BeforeValidator(_strategies), Field(json_schema_extra=_or_word)
+]

@@ -1,0 +1,118 @@
+"""The rules about blocks with strategies of their own.
+
+Answers: which strategies go with a model, a stage and the rest of a plan; why, and which edit mends it?
+Elsewhere: how strategies are written (layer_strategies.py), the rules of each layout, which are those of a
+plan (workload/checks.py), what a rule is (checks.py).
+"""
+
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+
+from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.layer_strategies import LayerStrategy, layers_word
+from flopcast.spec.plan import Plan
+from flopcast.spec.precision import RECIPES
+
+USUAL_ORDERS = ("tp-dp-pp", "tp-pp-dp")  # of ranks, the context-parallel ones left out
+
+
+def _named(case: Case) -> tuple[LayerStrategy, ...]:
+    return case.structure.layers
+
+
+def _word(case: Case) -> str:
+    return layers_word(_named(case))
+
+
+def _follow_each_other(case: Case) -> bool:
+    """Return whether strategies name blocks of the model in order, and each block once."""
+    named = _named(case)
+    in_order = all(one.last < other.first for one, other in pairwise(named))
+    return in_order and all(one.last < case.model.num_blocks for one in named)
+
+
+def _degrees(case: Case) -> list[int]:
+    """Return the different tensor-parallel degrees of a plan, its own included."""
+    own = first(case.plans.tensor_parallel)
+    return sorted({own, *(one.tensor_parallel or own for one in _named(case))})
+
+
+def _divide_the_stage(case: Case) -> bool:
+    """Return whether every degree divides the next larger one, and the ranks and sequences of a stage."""
+    if not _named(case):
+        return True
+    degrees = _degrees(case)
+    ranks = first(case.plans.data_parallel) * first(case.plans.tensor_parallel)
+    sequences = first(case.plans.data_parallel) * first(case.plans.micro_batch)
+    nested = all(large % small == 0 for small, large in combinations(degrees, 2))
+    return nested and all(ranks % one == 0 and sequences % max(ranks // one, 1) == 0 for one in degrees)
+
+
+def _in_the_way(case: Case) -> Iterator[str]:
+    """Yield what the job has that strategies of single blocks do not go with."""
+    plan, model, batch = case.structure, case.model, case.batch
+    order = "-".join(name for name in plan.rank_order.split("-") if name != "cp")
+    ends = case.stack.narrow.wide_first_blocks + case.stack.narrow.wide_last_blocks
+    found = {
+        "context_parallel above 1": first(case.plans.context_parallel) > 1,
+        "experts": model.has_experts,
+        "an encoder": model.has_encoder,
+        "a pattern of blocks": bool(model.pattern),
+        "multi-token prediction": bool(model.mtp),
+        "adapters, reference models or teachers": bool(model.adapters)
+        or model.reference != "none"
+        or model.teacher is not None,
+        "offload": bool(plan.offload),
+        "groups of shards": bool(plan.shards) or first(case.plans.data_shard) > 0,
+        "recompute of some blocks": _recomputes_some(plan),
+        "blocks in 16 bits at the ends": plan.precision in RECIPES and ends > 0,
+        f"rank_order={plan.rank_order}": order not in USUAL_ORDERS,
+        f"schedule={plan.schedule}": plan.order_rule.splits_backward or plan.order_rule.folds_chunks,
+        "activations that stages send in shares": case.stack.pipeline.payload == "scattered"
+        and first(case.plans.pipeline_parallel) > 1
+        and not plan.sequence_parallel,
+        "micro-batches of different kinds": len(batch.kinds) > 1 or batch.listed,
+        "a forward pass alone": batch.forward_only,
+        "groups of nodes": len(case.cluster.groups) > 1,
+        "slow parts": bool(case.site.slow),
+        "measured links": any(tier.links is not None for tier in case.cluster.tiers),
+        "checkpoints": case.checkpoint is not None,
+    }
+    yield from (name for name, there in found.items() if there)
+
+
+def _recomputes_some(plan: Plan) -> bool:
+    alike = plan.recompute_layers == 1 and plan.recompute_method == "uniform"
+    return not alike or bool(plan.recompute_blocks) or plan.partition_activations
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.layers",
+        holds=_follow_each_other,
+        value=_word,
+        allowed=lambda c: f"blocks 0 to {c.model.num_blocks - 1} in order, each once",
+        because="a block has one strategy, and blocks are numbered from 0",
+        fix="set layers to none",
+    ),
+    Rule(
+        field="plan.layers",
+        holds=_divide_the_stage,
+        value=_word,
+        allowed=lambda c: (
+            f"degrees that divide the {first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks"
+            f" of a stage and each other, with whole sequences of its"
+            f" {first(c.plans.data_parallel) * first(c.plans.micro_batch)} on every rank"
+        ),
+        because="a stage keeps its devices, and a micro-batch its sequences, for all blocks",
+        fix="set layers to none",
+    ),
+    Rule(
+        field="plan.layers",
+        holds=lambda c: not _named(c) or not any(_in_the_way(c)),
+        value=_word,
+        allowed=lambda c: f"none with {', '.join(_in_the_way(c))}",
+        because="strategies of single blocks together with these are not supported yet",
+        fix="set layers to none",
+    ),
+)
