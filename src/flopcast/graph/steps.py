@@ -84,7 +84,8 @@ def _steps(known: Lowering, node: GraphNode) -> Iterator[Step]:
 def _bias(known: Lowering, node: GraphNode) -> Iterator[Step]:
     """Yield what a product's bias costs beside the product: its gradient, a sum over rows.
 
-    Products add a bias themselves, but for convolutions of planes, behind which a kernel adds it.
+    Products add a bias in their own kernel. After convolutions of images stored plane by plane, a separate
+    kernel adds it.
     """
     biases = [name for name in node.inputs[2:] if name and known.is_weight(name)]
     if node.operator == "attention" or not biases:

@@ -3,7 +3,8 @@
 Answers: may a request begin, whose adapter is it, does the adapter have to be loaded?
 Elsewhere: when requests are admitted (scheduler.py), bytes of an adapter (adapters.py).
 
-Adapters of running requests stay. Of the others, the one that was used least recently makes room.
+Adapters of running requests stay. If a slot is needed, the idle adapter that was used least recently
+leaves.
 """
 
 from collections import OrderedDict

@@ -1,7 +1,8 @@
-"""From the plays of a replica's requests to the numbers of a report, each with its interval.
+"""From simulations of a replica to the numbers of a report, each with its interval.
 
 Answers: which latencies, rates and costs follow for all replicas, and how far may they be off?
-Elsewhere: one play (scheduler.py), what came of it (summary.py), what a report holds (serving_report.py).
+Elsewhere: one simulation (scheduler.py), its latencies and rates (summary.py), the report
+(serving_report.py).
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Explanations of the numbers of a serving report: formulas, inputs, and what they add up from.
+"""Explanations of the numbers of a serving report: formulas, inputs, and their parts.
 
 Answers: why is this latency, this component or this memory as it is?
 Elsewhere: what an explanation holds (report/explain/explanation.py), explanations of training

@@ -16,7 +16,7 @@ FRACTIONS = tuple(tenth / 10 for tenth in range(1, 11))  # of weights outside th
 def fitting_change(
     job: ServingJob, fits: Callable[[ServingJob], bool], has_room: Callable[[ServingJob], bool]
 ) -> str:
-    """Return the first edit with which a job fits, tried in this order; else what to change at large.
+    """Return the first edit with which a job fits, in the order below; otherwise general advice.
 
     More ranks for each weight matrix, smaller formats, both, weights outside the
     devices, pipeline stages, more devices.

@@ -1,9 +1,9 @@
-"""The way of a request to the engine: HTTP, tokens of the text, and passes that are queued.
+"""The time of a request before the engine: HTTP, tokenisation, and queued passes.
 
 Answers: how long before its arrival in the engine was a request sent?
 Elsewhere: the constants (spec/engine.py), what happens in the engine (scheduler.py).
 
-The engine goes on meanwhile, so that this time lengthens latencies of requests and no iteration.
+The engine continues meanwhile, so that this time lengthens latencies and no iteration.
 """
 
 from dataclasses import replace

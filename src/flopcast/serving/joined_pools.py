@@ -1,7 +1,7 @@
 """Two pools of engines, joined by a transfer: prompts on one, decoding on the other ("disaggregation").
 
 Answers: when does each request yield its tokens if other engines compute its prompt than decode it?
-Elsewhere: one engine (scheduler.py), the time of a transfer (kv_transfer.py), what came of it (served.py).
+Elsewhere: one engine (scheduler.py), the time of a transfer (kv_transfer.py), the outcome (served.py).
 
 Every engine is the loop of scheduler.py. A request goes to the engine of a pool that has the fewest
 requests. Its prompt and its first token are computed there; its keys and values then cross the link, one

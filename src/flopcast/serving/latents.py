@@ -1,4 +1,4 @@
-"""What one rank keeps of the latents of latent attention, and with which heads it reads them.
+"""The latents of latent attention that one rank keeps, and the heads that read them.
 
 Answers: how many elements of a token are in the cache of a rank, and how many heads share them?
 Elsewhere: the layer (layers/latent_attention.py), the kernels (rewrites/cached_latents.py), bytes

@@ -1,4 +1,4 @@
-"""The same deployment under lighter and heavier loads: the latency–throughput curve.
+"""The latency–throughput curve: one deployment under lighter and heavier loads.
 
 Answers: how do latencies grow with the load, and where does the deployment saturate?
 Elsewhere: one load (serve.py).

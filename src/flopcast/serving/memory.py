@@ -1,7 +1,7 @@
 """The memory of one device that serves: weights, activations of the largest pass, and the KV cache.
 
 Answers: how many tokens fit into the cache of an engine, and what fills the rest of the memory?
-Elsewhere: how blocks of the cache are handed out (kv_blocks.py).
+Elsewhere: how sequences take blocks of the cache (kv_blocks.py).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Short and long outputs side by side, such as budgets of thinking by the difficulty of a question.
+"""Short and long outputs in one traffic, such as thinking budgets that depend on the question.
 
 Answers: what does a request of the mixture cost, against one with the longest output?
 Elsewhere: how lengths are stated (spec/lengths.py), the largest stable rate (summary.py).

@@ -1,4 +1,4 @@
-"""How a latency is spread over requests: mean, percentiles, and how sure these are.
+"""The distribution of a latency over requests: mean, percentiles, and their intervals.
 
 Answers: which time do 99 % of requests keep, and in which interval does that time lie?
 Elsewhere: which latencies there are (summary.py).

@@ -1,6 +1,6 @@
-"""What a prediction says of two pools of instances, one for prompts and one for decoding.
+"""The report of two pools of instances, one for prompts and one for decoding.
 
-Elsewhere: playing them (joined_pools.py), reports without pools (serving_report.py).
+Elsewhere: their simulation (joined_pools.py), reports without pools (serving_report.py).
 """
 
 from collections.abc import Mapping

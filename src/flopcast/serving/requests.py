@@ -68,7 +68,7 @@ class Requests:
 
 
 def share_of(requests: Requests, parts: int) -> Requests:
-    """Return every so many-th conversation, with all of its turns: what one of several engines serves.
+    """Return every n-th conversation with all of its turns, as one of n engines serves them.
 
     >>> four = independent_requests(np.arange(4.0), np.array([10, 20, 30, 40]), np.array([1, 2, 3, 4]))
     >>> share_of(four, 2).prompt_tokens.tolist()

@@ -140,7 +140,7 @@ class EngineLoop:
 
         The loop over two pools (joined_pools.py) uses it as a lower bound: an engine whose iterations end
         later than the clock of all others cannot affect them before. While prompts or waiting requests are
-        there, the bound is the begin of the next iteration.
+        there, the bound is the beginning of the next iteration.
         """
         batch, limits = self.batch, self.limits
         if not batch.running or batch.prefilling or self._waiting:

@@ -1,4 +1,4 @@
-"""What came of serving requests: the times of each request, and a table of iterations.
+"""The outcome of served requests: the times of each request, and a table of iterations.
 
 Answers: when was each request admitted, when did its first and last token come, what did the engine do
 meanwhile?

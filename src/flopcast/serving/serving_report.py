@@ -1,7 +1,7 @@
-"""What a prediction of serving says: latencies, rates, memory, cost, limits, and how sure they are.
+"""The report of serving: latencies, rates, memory, cost, limits, and their intervals.
 
 Answers: which numbers come out for a serving job?
-Elsewhere: how they are found (serve.py), how they look (render/serving_text.py).
+Elsewhere: their computation (serve.py), their text (render/serving_text.py).
 """
 
 import math

@@ -30,7 +30,7 @@ GROWTH_RATIO = 1.2  # of waiting times between the third and the last quarter, i
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Objective:
-    """One limit of latency, and what came of it."""
+    """One limit of latency, and whether requests keep it."""
 
     metric: str  # one of SLO_METRICS
     percentile: Percentile  # of requests that must keep the limit
@@ -46,7 +46,7 @@ class Objective:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ServingSummary:
-    """What came of serving requests; latencies are over requests that are judged."""
+    """Results of served requests; latencies are those of requests that are judged."""
 
     ttft: Spread  # from arrival to the first token
     tpot: Spread  # mean time between tokens of a request, for requests of two tokens and more

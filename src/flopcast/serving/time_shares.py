@@ -1,4 +1,4 @@
-"""Where the time of iterations goes, and how sure it is.
+"""The parts of an iteration's time, and their uncertainty.
 
 Answers: which share of a mean iteration has each component, and which factors does its time depend on?
 Elsewhere: prices (pass_prices.py), the iterations that were played (scheduler.py).

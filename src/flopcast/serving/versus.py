@@ -1,6 +1,6 @@
 """Comparison of two predictions of serving, with the intervals of their ratios.
 
-Answers: which of two deployments has the shorter latencies and the lower cost, and is that sure?
+Answers: which of two deployments has the shorter latencies and the lower cost, and how certain is that?
 Elsewhere: the same for steps of training (report/versus.py).
 
 Factors that both iterations depend on cancel in their ratio as far as their shares agree. A latency changes
