@@ -68,7 +68,7 @@ class FactorBook:
     def get(self, name: str, log_sigma_factor: float, ratio: float = 1.0) -> Factor:
         """Return the factor `name`; a fitted level and the site replace its sigma.
 
-        `ratio` is the stack's or the device's word; the level's and the site's multiply it.
+        `ratio` is the value of the stack or the device; those of the level and the site multiply it.
         """
         level = self.levels.get(name)
         if level is not None:
@@ -86,7 +86,8 @@ class FactorBook:
     def derate(self, stack: Stack) -> Factor:
         """Return the factor by which matrix products are slower in the training of this stack than alone.
 
-        Of a stack that no run taught anything of, what stacks share is known, and its own doubt stays.
+        If no run has measured a stack, only the part that stacks share is known, and the uncertainty of its
+        own part stays.
         """
         name, own = f"{SHARED_DERATE}[{stack.label}]", stack.derate
         common = None if own.own or name in self.levels else self.levels.get(SHARED_DERATE)

@@ -1,4 +1,4 @@
-"""The step in closed form, for whole batches of plans at once: what a search screens by.
+"""The step in closed form, for whole batches of plans at once: the estimate by which a search screens.
 
 Answers: about how long is a step, without playing it?
 Elsewhere: what stages wait for messages (point_to_point.py), the exact step of one plan (step.py), which

@@ -1,6 +1,6 @@
 """The least that a step takes, for whole batches of plans, at a fraction of the cost of an estimate.
 
-Answers: which time is no estimate of a plan below?
+Answers: which time is a lower bound of the estimate of each plan?
 Elsewhere: the estimate (closed_form.py), seconds by split (cost/split_prices.py), the search that leaves
 plans out by it (search/screen.py).
 

@@ -117,8 +117,9 @@ def difference(
     """Return the 90 % bounds of first/second, given the logarithm of their ratio; common factors cancel.
 
     Two plans on one machine share its unknowns: if the GEMMs are slower than thought, both steps are
-    longer, and only the difference of their shares matters. So a comparison is surer than a prediction.
-    What no factor names does not cancel, as far as the two spend their time on different things (`own`).
+    longer, and only the difference of their shares matters. A comparison is therefore more certain than a
+    prediction. Errors without a factor do not cancel as far as the two plans spend their time on different
+    things (`own`).
 
     Parameters
     ----------

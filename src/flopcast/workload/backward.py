@@ -37,8 +37,8 @@ def derive_backward(
 
     Gradients of tensors that were gathered and not kept are preceded by a gather that overlaps the input
     gradient. A module runs again right before the first gradient that needs it, its own or, where its
-    output is not kept, that of what reads it: later would be too late, sooner would keep its tensors alive
-    under the gradients of what follows it.
+    output is not kept, that of what reads it: running it later would be too late, and running it earlier
+    would keep its tensors in memory while gradients of later items are computed.
 
     Parameters
     ----------
@@ -87,9 +87,10 @@ def _gradient_items(item: Item, gathers: dict[str, Item]) -> list[Item]:
     """Return what one forward item becomes: gradient operators, a dual message, or nothing.
 
     `gathers` maps a gathered tensor to the item that made it, if only its shard was kept. An operator with
-    a single gradient that keeps such a tensor (attention, of gathered keys and values) waits for it.
-    A message whose dual sends nothing (the gradient of a sum is a copy) leaves no item. What came round a
-    ring was not kept: it comes round once more, and gradients with it unless ranks sum them elsewhere.
+    a single gradient that keeps such a tensor (attention, of gathered keys and values) waits for it. A
+    message whose dual sends nothing (the gradient of a sum is a copy) leaves no item. Tensors that
+    travelled round a ring were not kept: they travel once more, together with their gradients unless ranks
+    sum these elsewhere.
     """
     work = item.work
     if isinstance(work, AbstractMessage):

@@ -123,7 +123,8 @@ def low_precision_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: Nar
 def spared_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
     """Return bytes of one layer's 16-bit weights that are not kept, if the parameters are the copies.
 
-    Of recipes in 8 bits, where the stack does so: parameters of 4 bits stay wide in Megatron-Core.
+    This concerns recipes in 8 bits on stacks that keep such parameters; Megatron-Core keeps 16-bit
+    parameters in 4-bit recipes.
     """
     if not _keeps_low_precision(recipe, stack):
         return constant(0.0)

@@ -234,8 +234,8 @@ def _by_axis(parameters: Counts, experts: Counts | None) -> list[tuple[str, str,
 def synchronise_items(stack: Stack) -> tuple[Item, ...]:
     """Return the all-reduces of overflow flags and norms over all stages and tensor-parallel ranks.
 
-    One all-reduce each over the axis "model" (tp and pp together). Their bytes are nothing; what they cost
-    is latency and the wait for the slowest stage.
+    One all-reduce each over the axis "model" (tp and pp together). They send almost no bytes: their cost is
+    latency and the wait for the slowest stage.
     """
     number = AllReduce(axis="model", message_bytes=ONE_NUMBER_BYTES)
     names = [f"overflow_{check}" for check in range(stack.gradients.overflow_checks)]

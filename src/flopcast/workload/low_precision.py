@@ -33,7 +33,7 @@ from flopcast.workload.separate_groups import with_full_groups
 class LowPrecisionLayer:
     """One layer's forward items under a recipe, casts of its weights, and bytes of what these write.
 
-    `spared_bytes` are those of 16-bit weights that are not kept beside.
+    `spared_bytes` are those of 16-bit weights that are not kept in addition.
     """
 
     forward: tuple[Item, ...]

@@ -4,8 +4,8 @@ Answers: in which order does a derived backward launch a message and the kernels
 Elsewhere: which kernels may (`Item.beside`), how gradients are derived (backward.py).
 
 Reversing a forward puts a message behind the kernels that ran beside it; it would wait for all of them. In
-truth it is launched first: a ring's hops, or the exchange of experts' tokens, start as soon as the gradient
-that the run of kernels begins with is there.
+reality it is launched first: a ring's hops, or the exchange of experts' tokens, start as soon as the
+gradient that the run of kernels begins with is there.
 """
 
 from dataclasses import replace

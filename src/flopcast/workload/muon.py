@@ -140,7 +140,7 @@ def orthogonal_items(stack: Stack, plans: Plans, held: Parameters) -> tuple[Item
 def working_bytes(held: Parameters) -> Floats:
     """Return what the largest matrix needs while it is made orthogonal, (plans, stage classes).
 
-    Its momentum and the result in 16 bits, and two squares of its short side.
+    That is its momentum and the result in 16 bits, and two square matrices of its short side.
     """
     sizes = [
         np.minimum(each.number, 1.0) * (2 * each.short * each.long + 2 * each.short**2)

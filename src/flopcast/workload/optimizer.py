@@ -4,8 +4,9 @@ Answers: how many bytes of states does a rank of each stage class hold, and how 
 Elsewhere: what one parameter needs (spec/optimizers.py), which parameters a rank updates
 (gradient_reduction.py).
 
-Most optimizers need so many bytes a parameter. A factored second moment needs two numbers for a row and a
-column instead: what it takes depends on the shapes of tensors, which a layer states with its weights.
+Most optimizers need a fixed number of bytes for each parameter. A factored second moment needs two numbers
+for a row and a column instead: what it takes depends on the shapes of tensors, which a layer states with
+its weights.
 """
 
 from flopcast.dtypes import ZERO, Counts, Floats
@@ -20,7 +21,8 @@ from flopcast.workload.program import Programs
 def optimizer_state_bytes(programs: Programs) -> Floats:
     """Return bytes of master weights and moments on a rank, (plans, stage classes).
 
-    Those of the rank's shard of the parameters, and of experts over the ranks that hold the same.
+    They are those of the rank's shard of the parameters; experts are shared by the ranks that hold the same
+    ones.
     """
     name = programs.plans.structure.optimizer
     updated = updated_parameters(programs.plans, programs.trained_parameters, programs.trained_experts)
@@ -73,7 +75,7 @@ def factored_elements(programs: Programs) -> Counts:
 def moment_elements(weight: Weight) -> Counts:
     """Return the elements of a tensor's factored second moment: rows plus columns; all of a vector.
 
-    Of stacked matrices, those of each of them. Ranks that share a matrix factor their own part.
+    Each of several stacked matrices has its own. Ranks that share a matrix factor their own part.
 
     References
     ----------

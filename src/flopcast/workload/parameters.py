@@ -137,7 +137,7 @@ class Parameters:
     def replicated(self) -> Counts:
         """Return trained elements that every tensor-parallel rank holds in full: norms, biases after a sum.
 
-        Experts are none of them: whole or cut, their gradients are summed over ranks of their own.
+        Experts are not among them, because their gradients are summed over other ranks.
         """
 
         def whole(weight: Weight) -> Counts:

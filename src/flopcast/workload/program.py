@@ -192,7 +192,7 @@ class Segment:
 class StageTransfer:
     """Messages of one transfer between neighbouring stages: activations on, their gradients back.
 
-    What one rank sends to the rank of its own position in the next stage.
+    They are what one rank sends to the rank at its own position in the next stage.
     """
 
     forward: tuple[Item, ...]

@@ -33,7 +33,7 @@ def realise(
 ) -> Programs:
     """Apply the stack to a workload; shapes as in workload/program.py.
 
-    `divided` deals layers out to stages, with the parameters of `divide_all`. Layers that `kept` holds of
+    `divided` divides layers over stages, with the parameters of `divide_all`. Layers that `kept` holds of
     earlier programs are used again.
 
     Raises

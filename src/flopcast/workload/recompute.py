@@ -21,9 +21,9 @@ def kinds_of_layers(
 ) -> tuple[Checkpoints | None, tuple[LogicalLayer, ...]]:
     """Return how the plan cuts runs of blocks, and the layers with an entry for each kind of block.
 
-    Entries are in the order of `Checkpoints.cut`; their `count` stays that of all kinds together: how many
-    there are of each, a stage says. Multi-token prediction goes with the last entry of the model's blocks.
-    `entries` are the places of the layers in the model's sequence, where these are not all
+    Entries are in the order of `Checkpoints.cut`; their `count` stays that of all kinds together, since
+    each stage states how many of each kind it has. Multi-token prediction goes with the last entry of the
+    model's blocks. `entries` are the places of the layers in the model's sequence, where these are not all
     (low_precision.py).
     """
     plan, last = workload.plans.structure, len(workload.model.blocks) - 1

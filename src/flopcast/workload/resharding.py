@@ -3,11 +3,11 @@
 Answers: how many bytes does each rank of the new plan read of each file of the old one?
 Elsewhere: the size of a checkpoint (saved_states.py), the seconds of reading it (economics/checkpoints.py).
 
-All tensors of the model stand in a line, layer after layer, each with the dimension that tensor-parallel
-ranks share first. On this line, the elements that a rank holds of a tensor are an interval, and so is the
-shard of the optimizer's states that a data-parallel rank holds of them: shards cut the tensors of a rank,
-one after the other, into equal parts (ZeRO, the distributed optimizer of Megatron-LM). What a rank reads of
-a file is where their intervals overlap. Experts stand in a line of their own, since other ranks hold them.
+All tensors of the model form a line, layer after layer, each with the dimension that tensor-parallel ranks
+share first. On this line, the elements that a rank holds of a tensor are an interval, and so is the shard
+of the optimizer's states that a data-parallel rank holds of them: shards cut the tensors of a rank, one
+after the other, into equal parts (ZeRO, the distributed optimizer of Megatron-LM). What a rank reads of a
+file is where their intervals overlap. Experts stand in a line of their own, since other ranks hold them.
 
 References
 ----------

@@ -192,8 +192,8 @@ def _over_network(collective: str, domain_bytes: Floats, nodes: Counts, link: Ti
 def tier_of(nodes: Counts, cluster: Cluster, depth: Counts = AT_ITS_TOP) -> np.ndarray:
     """Return the index of the tier that joins a group that spans this many adjacent scale-up domains.
 
-    The last tier has no end, whatever its `devices` say. Inside a domain it is `depth` tiers below that of
-    the domain.
+    The last tier joins any number of domains, regardless of its `devices`. Inside a domain it is `depth`
+    tiers below that of the domain.
     """
     reach, first = nodes * cluster.scale_up_devices, cluster.inner_tiers
     tier = np.full(nodes.shape, first, dtype=np.intp)

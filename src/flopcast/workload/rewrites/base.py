@@ -20,7 +20,7 @@ Rewrite = Callable[[Items], Items]
 def kind_of(item: Item) -> str:
     """Return the kind of a memory-bound item, the kernel of another operator, "" for a message.
 
-    Of a memory-bound item the kind is the same in both passes, its kernel is not.
+    A memory-bound item has the same kind in both passes, but different kernels.
     """
     if isinstance(item.work, MemoryBound):
         return item.work.kind

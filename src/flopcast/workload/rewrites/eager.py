@@ -29,7 +29,7 @@ def wide_scaled_rmsnorm(items: Items) -> Items:
 def wide_softmax(items: Items) -> Items:
     """Replace `softmax` of 16 bits by cast, softmax, cast, which keeps its result in both widths.
 
-    A router's that is wide anyway stays one kernel.
+    The softmax of a router, which runs in fp32 anyway, stays one kernel.
     """
     return tuple(
         item

@@ -1,7 +1,7 @@
 """Activation of experts, and the casts behind it, inside the products of experts.
 
 One kernel multiplies the rows of all experts, applies the gate and writes 8 bits; in the backward pass the
-same holds of the second linear's input gradient. What is kept does not change.
+same holds for the second linear's input gradient. What is kept does not change.
 
 References
 ----------

@@ -1,7 +1,7 @@
 """Copies of q, k and v into the layout of a fused attention kernel, and of its result out of this layout.
 
-GPT-NeoX rearranges them for the kernel, whose output it brings back: (sequence, token, head, element) into
-(token, sequence, head, element).
+GPT-NeoX rearranges them for the kernel, and rearranges its output back: (sequence, token, head, element)
+into (token, sequence, head, element).
 """
 
 from dataclasses import replace

@@ -1,9 +1,9 @@
 """Queries, keys and values, and both halves of a gated layer, as linears of their own.
 
 Models of PyTorch have a matrix for each (`wq`, `wk`, `wv`; `w1`, `w3`), where a layer states one product.
-What their input gets back is a sum then: each gives a gradient as wide as the input, however few of its
-columns a rank holds. The products stay one each, as if their columns lay side by side. Tensor parallelism
-is taken to divide sequences too, as TorchTitan's always does.
+The gradient of their input is then a sum: each contributes a gradient as wide as the input, however few of
+its columns a rank holds. The products stay one each, as if their columns lay side by side. Tensor
+parallelism is taken to divide sequences too, as TorchTitan's always does.
 
 References
 ----------

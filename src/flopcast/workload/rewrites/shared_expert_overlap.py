@@ -1,10 +1,10 @@
 """Shared experts computed while the other experts' tokens travel (`--moe-shared-expert-overlap`).
 
 Their first linear runs beside the dispatch, their second beside the combine, each with the tensor-parallel
-message that belongs to it; in the backward pass the other way round (workload/message_order.py). What of an
-exchange is longer than what runs beside it stays exposed.
+message that belongs to it; in the backward pass the other way round (workload/message_order.py). The part
+of an exchange that is longer than the kernels beside it stays exposed.
 
-Exchanges under another micro-batch's work (DualPipe, arXiv:2412.19437, section 3.2.1) are another thing.
+Exchanges beside another micro-batch (DualPipe, arXiv:2412.19437, section 3.2.1) are in exchange_overlap.py.
 
 References
 ----------

@@ -34,7 +34,7 @@ def unfused_scaled_rope(items: Items) -> Items:
 def _unfused(rope: Item, items: Items) -> Items:
     """Return the chain as one item, followed by a join if it rotates only parts of q and k.
 
-    How many elements whole heads have is read off the layer's attention product or kernel.
+    The number of elements of whole heads follows from the layer's attention product or kernel.
     """
     (item,) = change_kind((rope,), kind_of(rope), "unfused_rope")
     turned = item.work

@@ -1,6 +1,6 @@
 """Rows of experts weighed inside their activation, and what biases and a clamp then cost.
 
-Megatron-Core weighs so since its experts take the router's probabilities (`permuted_probs` of
+Megatron-Core does this since its experts take the router's probabilities (`permuted_probs` of
 megatron/core/transformer/moe/experts.py, core v0.12). The output of experts is then no longer kept: what
 the gradients of the weights need, the input of the activation, is kept anyway.
 """
