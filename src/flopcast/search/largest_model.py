@@ -7,16 +7,15 @@ Layers are added to the model's largest run of equal blocks, several at a time, 
 divides over pipeline stages.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import KeptResults
 from flopcast.layers.block import Block
 from flopcast.search.default_plan import MOST_RESULTS
-from flopcast.search.offload_that_fits import offload_for_setting
+from flopcast.search.offload_that_fits import offload_for_setting, with_placements
 from flopcast.search.question import Question
-from flopcast.search.usual_plans import usual_candidates
+from flopcast.search.usual_plans import some_usual_plan_fits, usual_candidates
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan
@@ -24,7 +23,6 @@ from flopcast.units import Number
 
 STEP = 8  # layers that are added at a time
 MOST = 8192  # layers that are tried
-PlanOf = Callable[[Job], Plan | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,18 +63,35 @@ def largest_model(
     LargestModel or None
         Its number of layers is a multiple of 8; None if not even the smallest such model fits.
     """
-    plan_of = _placed(question, book) if offload else _on_devices(question, book)
+    kept = KeptResults(MOST_RESULTS)
+
+    def trains(layers: int) -> bool:
+        """Return whether a plan is feasible; whether it keeps limits of time, its estimate decides."""
+        if question.limits:
+            return plan(layers) is not None
+        changed = _changed(job, layers)
+        asked = with_placements(question, changed) if offload else question
+        return asked is not None and some_usual_plan_fits(asked, changed, kept)
+
+    def plan(layers: int) -> Plan | None:
+        changed = _changed(job, layers)
+        if offload:
+            found = offload_for_setting(question, changed, book)
+            return None if found is None else found.plan
+        best = usual_candidates(question, changed, book, kept, 1).best
+        return best[0].job.plan if best else None
+
     low = STEP * (1 + (job.model.num_blocks - _largest_run(job.model).count) // STEP)
-    found, high = _with_layers(job, low, plan_of), 2 * low
-    if found is None:
+    if not trains(low):
         return None
-    while high <= MOST and (more := _with_layers(job, high, plan_of)) is not None:
-        found, low, high = more, high, 2 * high
+    high = 2 * low
+    while high <= MOST and trains(high):
+        low, high = high, 2 * high
     while high - low > STEP:
         middle = (low + high) // 2 // STEP * STEP
-        more = _with_layers(job, middle, plan_of)
-        found, low, high = (found, low, middle) if more is None else (more, middle, high)
-    return found
+        low, high = (middle, high) if trains(middle) else (low, middle)
+    found = plan(low)
+    return None if found is None else LargestModel(model=_changed(job, low).model, plan=found)
 
 
 def with_layers(model: Model, layers: int) -> Model:
@@ -100,25 +115,5 @@ def _largest_run(model: Model) -> Block:
     return max(model.blocks, key=lambda block: block.count)
 
 
-def _with_layers(job: Job, layers: int, plan_of: PlanOf) -> LargestModel | None:
-    changed = job.model_copy(update={"model": with_layers(job.model, layers)})
-    plan = plan_of(changed)
-    return None if plan is None else LargestModel(model=changed.model, plan=plan)
-
-
-def _on_devices(question: Question, book: CurveBook) -> PlanOf:
-    kept = KeptResults(MOST_RESULTS)
-
-    def plan_of(job: Job) -> Plan | None:
-        best = usual_candidates(question, job, book, kept, 1).best
-        return best[0].job.plan if best else None
-
-    return plan_of
-
-
-def _placed(question: Question, book: CurveBook) -> PlanOf:
-    def plan_of(job: Job) -> Plan | None:
-        found = offload_for_setting(question, job, book)
-        return None if found is None else found.plan
-
-    return plan_of
+def _changed(job: Job, layers: int) -> Job:
+    return job.model_copy(update={"model": with_layers(job.model, layers)})

@@ -93,18 +93,25 @@ def offload_for_setting(question: Question, job: Job, book: CurveBook) -> Offloa
     job : one of `Question.sized()`
     book : the curves of its cluster
     """
-    choices = offload_choices(job, in_parts=False)[1:]
-    if not choices:
+    placed_question = with_placements(question, job)
+    if placed_question is None:
         return None
-    space = question.space.model_copy(update={"offload": choices})
     kept = KeptResults(MOST_RESULTS)
-    best = usual_candidates(replace(question, space=space), job, book, kept, 1).best
+    best = usual_candidates(placed_question, job, book, kept, 1).best
     if not best:
         return None
     placed = best[0].job
     plain = placed.model_copy(update={"plan": placed.plan.model_copy(update={"offload": ()})})
     step_s, without_s = (_step_s(each, book, kept) for each in (placed, plain))
     return OffloadThatFits(plan=placed.plan, step_time_s=step_s or 0.0, without_s=without_s or 0.0)
+
+
+def with_placements(question: Question, job: Job) -> Question | None:
+    """Return the question with all placements of whole kinds of state; None if the job has none."""
+    choices = offload_choices(job, in_parts=False)[1:]
+    if not choices:
+        return None
+    return replace(question, space=question.space.model_copy(update={"offload": choices}))
 
 
 def _each_that_fits(job: Job, book: CurveBook) -> Iterator[OffloadThatFits]:

@@ -60,7 +60,11 @@ Wanted = Callable[[Screened, Floats], Flags]
 
 
 def screen(
-    job: Job, plans: Plans, book: CurveBook, kept: KeptResults = NOTHING_KEPT, wanted: Wanted | None = None
+    job: Job,
+    plans: Plans,
+    book: CurveBook | None,
+    kept: KeptResults = NOTHING_KEPT,
+    wanted: Wanted | None = None,
 ) -> Screened:
     """Screen plans for the model, cluster, stack and batch of `job`; its own plan is not used.
 
@@ -68,7 +72,7 @@ def screen(
     ----------
     job : Job
     plans : of one structure, as grid.py makes them
-    book : curves of the job's cluster (library/curves.py)
+    book : curves of the job's cluster (library/curves.py); None if only memory is of use
     kept : layers and prices of earlier batches, for a batch of few plans; of larger ones, seconds of items
     wanted : which step times are of use, given the results so far and seconds that no step is below, both
         in the order of the plans; asked again until it wants no more. None wants all.
@@ -92,12 +96,12 @@ def screen(
     result.possible[rows] = True
     possible = rows_of(plans, rows)
     distinct = _of_one_program(possible).size
-    every = wanted is None or distinct <= FEW_ROWS or len(rows) > MANY_BATCHES * distinct
+    every = wanted is None or book is None or distinct <= FEW_ROWS or len(rows) > MANY_BATCHES * distinct
     step_s, used, high, fit, outside = _estimates(possible, job, book, kept, least=not every)
     result.device_used_bytes[rows], result.high_bytes[rows], result.fits[rows] = used, high, fit
     result.outside_ratio[rows] = outside
     result.step_time_s[rows] = step_s if every else np.inf
-    if wanted is not None and not every:
+    if wanted is not None and book is not None and not every:
         least_s = np.zeros(plans.size)
         least_s[rows] = step_s
         while len(some := np.flatnonzero(wanted(result, least_s) & np.isposinf(result.step_time_s))):
@@ -115,14 +119,14 @@ def _of_one_program(plans: Plans) -> EqualRows:
 
 
 def _estimates(
-    plans: Plans, job: Job, book: CurveBook, kept: KeptResults, *, least: bool
+    plans: Plans, job: Job, book: CurveBook | None, kept: KeptResults, *, least: bool
 ) -> tuple[Floats, Floats, Floats, Flags, Floats]:
     """Return step times, memory of the fullest stage, its high end, whether it fits; all (plans,).
 
     The last array has the ratios of the fullest memory outside the devices.
 
-    With `least`, step times are seconds that the estimates are not below. Memory differs between plans of
-    one program until their pipelines are full.
+    With `least`, step times are seconds that the estimates are not below; without `book` they are infinite.
+    Memory differs between plans of one program until their pipelines are full.
     """
     plans = halved(plans)
     equal, filled, few = _of_one_program(plans), filled_after(plans)[:, 0], kept.of_few(plans.size)
@@ -139,13 +143,17 @@ def _estimates(
         high_bytes = memory.high_bytes.max(axis=1)
         outside = outside_ratio(programs, job.cluster, held)
         found.append((used_bytes, high_bytes, fits(memory, job.cluster), outside))
+        if book is None:
+            continue
         if least:
             factors = FactorBook(job.site, book.levels)
             known = split_seconds(programs, job.cluster, book, factors, kept)
             least_terms_s.append(least_terms(programs, known))
         else:
             terms.append(_terms(programs, job, book, few))
-    if least:
+    if book is None:
+        step_s = np.full(plans.size, np.inf)
+    elif least:
         step_s = least_seconds(np.concatenate(least_terms_s)[equal.group], plans.num_micro_batches)
     else:
         step_s = _of_terms(terms, equal, plans)

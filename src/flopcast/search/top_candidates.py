@@ -85,7 +85,7 @@ class TopCandidates:
         self,
         question: Question,
         batches: Iterable[tuple[Job, Plans]],
-        book_of: Callable[[Cluster], CurveBook],
+        book_of: Callable[[Cluster], CurveBook | None],
         kept: KeptResults = NOTHING_KEPT,
         before: Incumbents = NO_INCUMBENTS,
     ) -> Iterator["TopCandidates"]:
@@ -93,7 +93,8 @@ class TopCandidates:
 
         Parameters
         ----------
-        book_of : the curves of a cluster; asked once for each batch, so it should remember them
+        book_of : the curves of a cluster; asked once for each batch, so it should remember them; None if
+            only memory is of use: plans are then counted, and none is kept
         kept : layers and prices of earlier batches of few plans
         before : of other plans of the space that are known
 

@@ -73,6 +73,18 @@ def usual_candidates(
     return found
 
 
+def some_usual_plan_fits(question: Question, job: Job, kept: KeptResults) -> bool:
+    """Return whether any usual plan of a question without limits is feasible; needs no curves.
+
+    Parameters are as of `usual_candidates`, whose `best` then holds a plan.
+    """
+    return any(
+        found.feasible
+        for space in usual_spaces(job, question.space)
+        for found in TopCandidates().after_each(question, batches_on(job, space), lambda _: None, kept)
+    )
+
+
 def _of_space(
     question: Question, job: Job, space: Space, book: CurveBook, kept: KeptResults, most: int
 ) -> TopCandidates:

@@ -181,7 +181,8 @@ def _columns(table: dict[str, Cells], words: dict[str, list[str]]) -> tuple[dict
     for name, cells in table.items():
         if name in words:
             place: dict[str | None, int] = {word: at for at, word in enumerate(words[name])}
-            at = np.array([place.get(cell, -1) for cell in cells])
+            places = place | {None: -1, "": -1}
+            at = np.fromiter(map(places.__getitem__, cells), np.intp, len(cells))
             columns |= {f"{name}={word}": (at == place[word]).astype(np.float64) for word in place}
             continue
         values = columns[name] = _floats(cells)
