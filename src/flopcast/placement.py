@@ -1,13 +1,16 @@
-"""Where the ranks of a plan run: the order of nodes, and the division over unequal groups of nodes.
+"""One plan laid out best: the order of nodes, the division over unequal groups, strategies of blocks.
 
-Answers: how is a plan laid out best on measured links, or on groups of nodes with other devices?
-Elsewhere: the searches (search/node_order.py, search/group_division.py), predictions (api.py).
+Answers: how is a plan laid out best on measured links, or on groups of nodes with other devices, and which
+of its blocks should have a strategy of their own?
+Elsewhere: the searches (search/node_order.py, search/group_division.py, search/per_layer.py), predictions
+(api.py).
 """
 
 from flopcast.library.curves import load_book
-from flopcast.search import group_division, node_order
+from flopcast.search import group_division, node_order, per_layer
 from flopcast.search.group_division import GroupDivision
 from flopcast.search.node_order import NodeOrder
+from flopcast.search.per_layer import PerLayer
 from flopcast.spec.job import Job
 
 
@@ -52,3 +55,22 @@ def best_group_division(job: Job) -> GroupDivision:
     ('blocks', True)
     """
     return group_division.best_group_division(job, load_book(job.cluster))
+
+
+def best_strategies(job: Job) -> PerLayer:
+    """Return the best strategies of the blocks of a job's plan: tensor parallelism, ZeRO and recompute.
+
+    Raises
+    ------
+    SpecError
+        Strategies of blocks do not go with the job, or nothing fits.
+
+    Examples
+    --------
+    >>> from flopcast.jobs import job
+    >>> found = best_strategies(job(
+    ...     "llama-2-7b", cluster="dgx-a100:1", plan="dp=1 tp=8 mbs=1 gbs=8", seq=4096))
+    >>> found.speedup_ratio >= 1.0
+    True
+    """
+    return per_layer.best_per_layer(job, load_book(job.cluster))

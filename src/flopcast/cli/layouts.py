@@ -1,4 +1,4 @@
-"""`flopcast search --node-order` and `--group-division`: the best layout of one plan on its cluster."""
+"""`flopcast search --node-order`, `--group-division` and `--per-layer`: the best layout of one plan."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -47,6 +47,25 @@ def print_group_division(asked: "SearchRequest", wants_json: bool) -> None:
         print_json(group_division_json(found))
     else:
         print_text(group_division_text(found))
+
+
+def print_per_layer(asked: "SearchRequest", wants_json: bool) -> None:
+    """Print the best strategies of blocks, and their step beside that of the best plan with equal blocks.
+
+    Raises
+    ------
+    SpecError
+        As `print_node_order`, or strategies do not go with the job.
+    """
+    from flopcast.placement import best_strategies
+    from flopcast.render.layouts import per_layer_json, per_layer_text
+
+    job = _one_job(asked)
+    found = best_strategies(job)
+    if wants_json:
+        print_json(per_layer_json(found))
+    else:
+        print_text(per_layer_text(job, found))
 
 
 def _one_job(asked: "SearchRequest") -> "Job":

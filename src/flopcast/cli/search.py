@@ -106,6 +106,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Divide the given plan over groups of unequal nodes: the blocks of stages, or micro-batches.",
 )
+@click.option(
+    "--per-layer",
+    is_flag=True,
+    help="Find the best tensor parallelism, ZeRO and recompute of every block of the given plan.",
+)
 @click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
 @click.option(
     "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Number of plans to show."
@@ -120,6 +125,7 @@ def command(
     largest: bool,
     node_order: bool,
     group_division: bool,
+    per_layer: bool,
     pareto: bool,
     top: int,
     wants_json: bool,
@@ -162,11 +168,8 @@ def command(
         others = files | workers | {"pareto": pareto, "engine": serves(request), "offload": request.offload}
         others["evolve"] = asked.evolve
         _largest(asked, wants_json, [name for name, value in others.items() if value])
-    elif node_order or group_division:
-        from flopcast.cli.layouts import print_group_division, print_node_order
-
-        _refuse_evolution(asked, "--node-order" if node_order else "--group-division")
-        (print_node_order if node_order else print_group_division)(asked, wants_json)
+    elif node_order or group_division or per_layer:
+        _print_layout(asked, wants_json, node_order=node_order, group_division=group_division)
     elif serves(request):
         from flopcast.cli.search_serving import search_deployments
 
@@ -202,13 +205,30 @@ def _largest(asked: "SearchRequest", wants_json: bool, others: Sequence[str]) ->
         print_text(largest_text(answers))
 
 
-def _refuse_evolution(asked: "SearchRequest", option: str) -> None:
-    """Raise SpecError if evolution is to choose plans where an option searches no plans."""
+def _print_layout(
+    asked: "SearchRequest", wants_json: bool, *, node_order: bool, group_division: bool
+) -> None:
+    """Print the best order of nodes, division over groups or, if neither is asked, strategies of blocks.
+
+    Raises
+    ------
+    SpecError
+        Evolution is to choose plans where the plan is given, or as the functions that are called.
+    """
+    from flopcast.cli.layouts import print_group_division, print_node_order, print_per_layer
+
     if asked.evolve:
+        option = "--node-order" if node_order else "--group-division" if group_division else "--per-layer"
         because = f"{option} keeps the given plan, and evolution chooses plans"
         raise SpecError(
             [Problem("--evolve", option, "a search of plans", because, f"remove --evolve or {option}")]
         )
+    if node_order:
+        print_node_order(asked, wants_json)
+    elif group_division:
+        print_group_division(asked, wants_json)
+    else:
+        print_per_layer(asked, wants_json)
 
 
 def _search_plans(

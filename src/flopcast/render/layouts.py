@@ -1,11 +1,12 @@
 """The best layout of a plan on its cluster, as text and as plain data.
 
-Answers: what do `flopcast search --node-order` and `--group-division` print?
-Elsewhere: the layouts themselves (search/node_order.py, search/group_division.py).
+Answers: what do `flopcast search --node-order`, `--group-division` and `--per-layer` print?
+Elsewhere: the layouts themselves (search/node_order.py, search/group_division.py, search/per_layer.py).
 """
 
 from flopcast.search.group_division import GroupDivision
 from flopcast.search.node_order import NodeOrder
+from flopcast.search.per_layer import PerLayer
 from flopcast.spec.job import Job
 from flopcast.units import nine_digits, show_seconds
 
@@ -78,6 +79,44 @@ def group_division_json(found: GroupDivision) -> dict[str, object]:
             "stage_layers": list(found.job.plan.stage_layers),
             "clean_step_time_s": nine_digits(found.step_time_s),
             "equal_clean_step_time_s": nine_digits(equal) if equal < float("inf") else None,
+        }
+    }
+
+
+def per_layer_text(job: Job, found: PerLayer) -> str:
+    """Return the answer as text: the best plan whose blocks are alike, and the best with strategies.
+
+    The last line is the plan to copy.
+    """
+    uniform = "none fits on these stages with these micro-batches"
+    faster = ""
+    if found.uniform.step_time_s < float("inf"):
+        uniform = f"{show_seconds(found.uniform.step_time_s)} a step, without variation between steps"
+        uniform += f": {found.uniform.plan.short()}"
+        faster = f", {found.speedup_ratio - 1.0:.1%} faster"
+    return "\n".join(
+        [
+            *_subject(job),
+            f"alike     {uniform}",
+            f"best      {show_seconds(found.best.step_time_s)} a step{faster}"
+            f" ({found.predictions} plans predicted)",
+            f'set       --plan "{found.best.plan.short()}"',
+        ]
+    )
+
+
+def per_layer_json(found: PerLayer) -> dict[str, object]:
+    """Return the answer as plain data, under "per_layer"."""
+    alike = found.uniform.step_time_s
+    fits = alike < float("inf")
+    return {
+        "per_layer": {
+            "plan": found.best.plan.model_dump(mode="json"),
+            "short": found.best.plan.short(),
+            "clean_step_time_s": nine_digits(found.best.step_time_s),
+            "alike_short": found.uniform.plan.short() if fits else None,
+            "alike_clean_step_time_s": nine_digits(alike) if fits else None,
+            "predictions": found.predictions,
         }
     }
 
