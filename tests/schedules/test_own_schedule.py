@@ -58,7 +58,7 @@ def test_micro_batches_in_flight_are_counted_up_to_the_first_backward(name, stag
 def test_a_table_of_other_numbers_is_no_order_of_a_plan():
     own = schedule_of(schedule_of_rows("mine.csv", table("1f1b", 2, 1, 4)))
 
-    with pytest.raises(InternalError, match="no order of 2 × 1 chunks and 8 micro-batches"):
+    with pytest.raises(InternalError, match="is not an order of 2 × 1 chunks and 8 micro-batches"):
         own.order(2, 1, 8)
 
 

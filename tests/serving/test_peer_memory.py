@@ -60,7 +60,7 @@ def test_a_model_that_does_not_fit_is_served_and_the_report_says_what_it_waits_f
 @all_cases(
     "plan, because",
     (
-        ("tp=8 peer_weight_fraction=0.5", "all 8 devices serve"),
+        ("tp=8 peer_weight_fraction=0.5", "no spare device is left"),
         ("tp=1 pp=2 replicas=1 peer_weight_fraction=0.5", "stages or pools"),
         ("tp=1 replicas=1 peer_weight_fraction=1.5", "peer_weight_fraction"),
     ),
