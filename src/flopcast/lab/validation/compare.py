@@ -162,7 +162,7 @@ def _compared(
         first = programs.stages.of(0).stage_class[0]
         assumptions = (*row.job.assumptions, *row.assumptions)
         if row.update_skipped and reference == "best":
-            skipped = "the best step made no update (its log: OVERFLOW, skipping step): none is predicted"
+            skipped = "the best step made no update (log: OVERFLOW, skipping step), so none is predicted"
             assumptions += (skipped,)
         yield ComparedRow(
             id=row.id,
