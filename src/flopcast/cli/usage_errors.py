@@ -164,7 +164,12 @@ def _unknown_command(word: str, context: click.Context, group: click.Group) -> P
     known, where = group.list_commands(context), context.command_path
     near = difflib.get_close_matches(word, known, n=1)
     is_file = "." in word or "/" in word
-    fix = f"{where} {near[0] if near else known[0]}{f' {word}' if is_file else ''}"
+    command = near[0] if near else known[0]
+    fix = (
+        f"write {where} {command}{f' {word}' if is_file else ''}"
+        if near or is_file
+        else "choose one of them"
+    )
     because = f"{where} is followed by a command" + (", then the file" if is_file else "")
     return Problem(word, None, ", ".join(known), because, fix, fault="is not a command")
 
