@@ -63,7 +63,7 @@ def print_by_model_and_device(
         Tables of another kind are given too, or the options leave a source out.
     """
     allowed = "--leave-one-model-out, --leave-one-generation-out or --no-constants"
-    because = f"only a {table.model} or a device can be left out of the fit, and there is no page"
+    because = f"only a {table.model} or a device can be left out of the fit, and --report is not supported"
     _check(paths, others, judging, (table.kind, *DEVICE_WORDS, "models"), allowed, because)
     _print(table.scores(paths, judging), wants_json)
 
@@ -121,7 +121,9 @@ def print_offload(paths: Sequence[str], others: Sequence[str], judging: Judging,
     }
     allowed = ", ".join(f"--leave-one-{name}-out" for name in ("model", "source", "generation"))
     allowed += " or --no-constants"
-    because = "only a model, a folder of logs or a generation can be left out, and there is no page"
+    because = (
+        "only a model, a folder of logs or a generation can be left out, and --report is not supported"
+    )
     _check(paths, others, judging, ("offloaded training", *words), allowed, because)
     chosen = words[judging.constants]
     runs = [run for path in paths for run in read_offload_runs(Path(path), chosen not in OF_DATA_SHEETS)]
@@ -141,7 +143,7 @@ def print_fused_products(
     """
     from flopcast.lab.fused_products import read_fused_products, score_fused_products
 
-    because = "nothing is fitted on these rows, and there is no page"
+    because = "nothing is fitted on these rows, and --report is not supported"
     _check(paths, others, judging, ("fused products", "catalogue"), "no other option", because)
     runs = tuple(run for path in paths for run in read_fused_products(Path(path)))
     _print(score_fused_products(runs), wants_json)
