@@ -59,7 +59,7 @@ def _traffic(data: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, 
     if rate:
         words["rate_per_s"] = rate
         if most:
-            notes.append(f"max_concurrency {most:g} is ignored, because the file states a rate of {rate:g}/s")
+            notes.append(f"max_concurrency {most:g} is ignored, as the file states a rate of {rate:g}/s")
         burstiness = number(data.get("burstiness"))
         if burstiness and burstiness != 1.0:
             words |= {"arrivals": "gamma", "burstiness": burstiness}
