@@ -1,0 +1,56 @@
+"""`flopcast share`."""
+
+from dataclasses import replace
+
+import click
+
+from flopcast.cli.options import job_options, print_found, writes_document
+from flopcast.errors import spec_error
+from flopcast.files.inputs import exists
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
+
+
+@click.command("share")
+@job_options(click.argument("words", nargs=-1, metavar="JOB JOB... [KEY=VALUE]..."))
+@click.option(
+    "--oversubscription",
+    "oversubscription_ratio",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Bandwidth of all devices over that of the uplinks that the jobs share.",
+)
+@click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
+@writes_document
+def command(
+    words: tuple[str, ...], request: JobRequest, oversubscription_ratio: float, wants_json: bool
+) -> None:
+    """Predict how much several jobs slow each other on one network.
+
+    Each JOB is a file or a model; options and KEY=VALUE apply to all of them. The jobs run at the same
+    time on nodes of their own and share the uplinks of the last tier of their clusters. Each job's step
+    is compared with its step without the others. "At worst" is the step if all others sent all the time.
+
+    \b
+    flopcast share a.yaml b.yaml --oversubscription 4
+    flopcast share llama-3-8b mixtral-8x7b --cluster dgx-h100 --gpus 64 --oversubscription 2
+    """
+    from flopcast.predictor import Predictor
+    from flopcast.render.shared_network_text import as_json, marked_text
+    from flopcast.shared_network import share_network
+
+    names = [word for word in words if "=" not in word or exists(word)]
+    changes = tuple(word for word in words if word not in names)
+    if len(names) < 2:
+        because = "jobs slow each other if several share a network"
+        fix = "flopcast share a.yaml b.yaml"
+        raise spec_error("share", " ".join(words), "two files or models, or more", because, fix)
+    jobs = [resolve(replace(request, files=(name,), changes=changes)) for name in names]
+    shared = share_network(jobs, oversubscription_ratio, Predictor().predict)
+    print_found(
+        shared,
+        wants_json,
+        lambda found: as_json(found, names, oversubscription_ratio),
+        lambda found: marked_text(found, names, oversubscription_ratio),
+    )
