@@ -25,6 +25,7 @@ MISSING = {  # every command that has --json → words that name a file that doe
     "diagnose": ("nowhere.yaml",),
     "checkpoint": ("nowhere.yaml",),
     "explain": ("step", "nowhere.yaml"),
+    "share": ("nowhere.yaml", "elsewhere.yaml"),
 }
 
 
