@@ -90,10 +90,7 @@ def share_network(
     def slowed(job: int, ratio: Number) -> Report:
         return predict(_slower(jobs[job], ratio))
 
-    def alone_ratio(job: int) -> Number:
-        return max(1.0, devices[job] / room)
-
-    alone = [slowed(job, alone_ratio(job)) for job in every]
+    alone = [slowed(job, max(1.0, devices[job] / room)) for job in every]
     together, busy = list(alone), [_busy(report) for report in alone]
     for _ in range(MOST_ROUNDS):
         ratios = [_mean_ratio(job, every, busy, devices, room) for job in every]
