@@ -88,7 +88,7 @@ if TYPE_CHECKING:
 @click.option(
     "--evolve",
     is_flag=True,
-    help="Let evolution choose the plans to estimate, a few thousand of any space, instead of all.",
+    help="Estimate only a few thousand plans, chosen by an evolutionary algorithm, instead of all plans.",
 )
 @click.option(
     "--largest",

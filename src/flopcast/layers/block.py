@@ -154,7 +154,7 @@ class Block(AbstractLayer):
         if self.ends_encoder and (self.reads != "source" or self.count > 1):
             raise ValueError("ends_encoder only in an entry of one block that reads the source")
         if self.cross and (self.reads == "source" or self.residual != "sequential"):
-            raise ValueError("cross only where reads is sequence and residual is sequential")
+            raise ValueError("cross only if reads is sequence and residual is sequential")
         return self
 
     @model_validator(mode="after")

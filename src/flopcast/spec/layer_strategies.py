@@ -81,7 +81,7 @@ def _strategies(given: object) -> object:
         A truth value, or a word of another form.
     """
     if isinstance(given, bool):
-        raise ValueError(_fault("true and false name no blocks", EXAMPLE))
+        raise ValueError(_fault("true and false are not blocks", EXAMPLE))
     if isinstance(given, str):
         words = [word.strip() for word in given.split(",")]
         return () if words in ([""], ["none"]) else tuple(_of_word(word) for word in words)

@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.model.has_encoder or c.batch.source_length is None,
         value=lambda c: c.batch.source_length,
         allowed="none for a model without an encoder",
-        because="only an encoder reads sequences beside those of the decoder",
+        because="only an encoder reads other sequences than the decoder",
         fix="remove batch.source_length",
     ),
     Rule(
