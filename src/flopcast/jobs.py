@@ -37,6 +37,7 @@ def job(
     batch: int | None = None,
     inference: bool = False,
     size: Mapping[str, int] | None = None,
+    autocast: bool = False,
     seq: int | None = None,
     lora: int | None = None,
     qlora: int | None = None,
@@ -63,6 +64,7 @@ def job(
     stack, offload : name (default: mostly megatron-core); states outside the devices, "optimizer=host"
     batch, inference : samples of a step; whether it is a forward pass alone
     seq, size : tokens of a sequence, by default as in training; open sizes of a graph (.onnx, .pt2) by name
+    autocast : whether a graph runs under torch.autocast: norms and sums in fp32, products in 16 bits
     lora, qlora : rank of adapters, which alone are trained, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
     site, price : path of measured speeds; price of a device, "2.10 USD/h", or a name of the catalogue
@@ -82,6 +84,7 @@ def job(
     """
     return _resolved(JobRequest(
         **_common(file, model, site, changes, size, arg, env), inference=inference, checkpoint=checkpoint,
+        autocast=autocast,
         cluster=cluster, gpus=gpus, offload=offload, batch=batch, tokens=tokens, epochs=epochs, price=price,
         plan=plan, stack=stack, seq=seq, lora=lora, qlora=qlora, samples=samples, slow=slow, kind=kind,
     ))  # fmt: skip

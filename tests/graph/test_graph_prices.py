@@ -1,12 +1,16 @@
 """Kernels of exported graphs are those that were counted from the code of the same models."""
 
+from functools import cache
+
 import numpy as np
-from test_exported_models import model
+from test_exported_models import graph, model
 
 from flopcast.cost.graph_kernels.kernel_classes import GRAPH_KERNELS
 from flopcast.cost.graph_kernels.operator_rows import is_described, rows_of_items
 from flopcast.cost.graph_kernels.software import EAGER, TRAINING
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.graph.autocast import under_autocast
+from flopcast.graph.model_of_graph import model_of_graph
 from flopcast.lab.graph_runs.facts import timm_facts
 from flopcast.lab.graph_runs.kernels import Software, graph_kernels
 from flopcast.library import catalog
@@ -14,6 +18,7 @@ from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
+from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan, one_plan
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
@@ -40,11 +45,17 @@ def totals(rows, counts):
     return found
 
 
-def of_graph(name, trains):
+@cache
+def mixed(name):
+    """The model that a graph becomes under autocast."""
+    return Model.model_validate(model_of_graph(under_autocast(graph(name)))[0])
+
+
+def of_graph(name, trains, model_of=model):
     """FLOP and bytes of the kernels that are predicted for an exported model."""
     plan = one_plan(Plan(micro_batch=SAMPLES, global_batch=SAMPLES))
     batch = Batch(sequence_length=1, forward_only=not trains)
-    layers = realise(lower(model(name), plan, batch), catalog.stack("torch-fsdp2")).layers
+    layers = realise(lower(model_of(name), plan, batch), catalog.stack("torch-fsdp2")).layers
     pairs = [
         (item, layer.logical.count)
         for layer in layers
@@ -55,9 +66,9 @@ def of_graph(name, trains):
     return totals(rows, rows.calls * np.array([float(np.ravel(count)[0]) for _, count in pairs]))
 
 
-def of_code(name, trains):
+def of_code(name, trains, precision="half"):
     """The same, counted from the code of the model (timm_facts.py)."""
-    software = Software(precision="half", trains=trains)
+    software = Software(precision=precision, trains=trains)
     rows = graph_kernels(timm_facts(), [f"{name}@224"], [SAMPLES], software)
     return totals(rows, rows.calls)
 
@@ -81,6 +92,16 @@ def test_kernels_of_products_gradients_have_twice_the_work_of_the_forward_pass()
             key = f"{kernel}.gradients"
             if key in expected and expected[key][1] > 0.05 * sum(expected.values())[1]:
                 assert np.allclose(found[key], expected[key], rtol=0.12), (name, kernel)
+
+
+def test_autocast_moves_the_bytes_that_the_code_of_the_model_shows_under_it():
+    for name in ("resnet50", "vit_small_patch16_224", "convnext_tiny"):
+        found = of_graph(name, trains=False, model_of=mixed)
+        expected = of_code(name, trains=False, precision="amp")
+        whole = sum(expected.values())[1]
+        for kernel, (_, moved) in expected.items():
+            if moved > 0.03 * whole and kernel != "batch_norm":
+                assert abs(found[kernel][1] / moved - 1) < 0.03, (name, kernel)
 
 
 def test_steps_of_a_measured_device_are_near_those_of_timm_and_constants_can_be_dropped():

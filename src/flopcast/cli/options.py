@@ -67,6 +67,11 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         metavar="NAME=NUMBER",
         help="A size that an exported graph (.onnx, .pt2) leaves open.",
     ),
+    "autocast": click.option(
+        "--autocast",
+        is_flag=True,
+        help="An exported graph runs under torch.autocast: norms and sums in fp32, products in 16 bits.",
+    ),
     "seq": click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
     "lora": click.option(
         "--lora", type=click.IntRange(min=1), metavar="RANK", help="Train only LoRA adapters, of this rank."

@@ -62,7 +62,8 @@ class Lowering:
 
     def elements(self, tensor: GraphTensor) -> float:
         """Return a tensor's size in elements of the activation dtype."""
-        return tensor.elements if tensor.is_float else tensor.size_bytes / ACTIVATION_BYTES
+        counts_once = tensor.is_float and not self.graph.states_formats
+        return tensor.elements if counts_once else tensor.size_bytes / ACTIVATION_BYTES
 
     def size(self, elements: Number, grows: bool = True) -> Fields | Number:
         """Return a size of the example batch as a size for each sample, if it grows with the batch."""

@@ -122,6 +122,9 @@ class OperatorGraph:
         Number of samples in the example batch.
     notes : tuple of str
         What the reader assumed.
+    states_formats : bool
+        Whether the formats of its tensors are those in which it runs. Otherwise all floats have the format
+        of the plan.
 
     Examples
     --------
@@ -139,6 +142,7 @@ class OperatorGraph:
     outputs: tuple[str, ...]
     samples: int = 1
     notes: tuple[str, ...] = ()
+    states_formats: bool = False
 
     def read(self, node: GraphNode) -> tuple[GraphTensor, ...]:
         """Return the tensors that an operator reads; missing optional inputs are left out."""

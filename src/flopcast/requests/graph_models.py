@@ -11,6 +11,7 @@ from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
 
 ENDINGS = (".onnx", ".pt2")
+AUTOCAST_NOTE = "graph: under autocast, norms, softmax and sums run in fp32, and products in 16 bits"
 
 
 def is_graph(path: str) -> bool:
@@ -22,13 +23,16 @@ def is_graph(path: str) -> bool:
     return Path(path).suffix.lower() in ENDINGS
 
 
-def graph_model(path: str, sizes: Sequence[str] = (), where: str = "") -> tuple[Document, tuple[str, ...]]:
+def graph_model(
+    path: str, sizes: Sequence[str] = (), where: str = "", autocast: bool = False
+) -> tuple[Document, tuple[str, ...]]:
     """Return the model of an exported graph, and notes for the reader of the report.
 
     Parameters
     ----------
     sizes : "NAME=NUMBER" for axes that the file leaves open
     where : line of another file that names this one
+    autocast : whether it runs under PyTorch's automatic mixed precision
 
     Raises
     ------
@@ -45,18 +49,27 @@ def graph_model(path: str, sizes: Sequence[str] = (), where: str = "") -> tuple[
         allowed, because = "a file that exists", "there is no such file"
         raise spec_error("model", path, allowed, because, "check the path", where)
     read = read_onnx if place.suffix.lower() == ENDINGS[0] else read_archive
-    model, notes = model_of_graph(read(place, str(place), sizes_of(sizes)))
-    return Document(path, model, {}), notes
+    graph = read(place, str(place), sizes_of(sizes))
+    if not autocast:
+        model, notes = model_of_graph(graph)
+        return Document(path, model, {}), notes
+    from flopcast.graph.autocast import under_autocast
+
+    model, notes = model_of_graph(under_autocast(graph))
+    return Document(path, model, {}), (*notes, AUTOCAST_NOTE)
 
 
-def refuse_sizes(sizes: Sequence[str]) -> None:
-    """Check that no sizes are given where no exported graph is read.
+def refuse_graph_options(sizes: Sequence[str], autocast: bool) -> None:
+    """Check that no options of exported graphs are given where none is read.
 
     Raises
     ------
     SpecError
-        Sizes are given, which would have no effect.
+        Sizes or autocast are given, which would have no effect.
     """
+    if autocast:
+        allowed, because = "only with an exported graph", "other models have a precision in their plan"
+        raise spec_error("--autocast", True, allowed, because, "remove --autocast")
     if sizes:
         allowed, because = "only with an exported graph", "nothing else has open sizes"
         raise spec_error("--size", sizes[0], allowed, because, f"remove --size {sizes[0]}")

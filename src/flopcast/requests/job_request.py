@@ -44,6 +44,7 @@ class JobRequest:
     price : of a device
     kind : format of the first file
     size : sizes that an exported graph leaves open, "NAME=NUMBER"
+    autocast : whether an exported graph runs under PyTorch's automatic mixed precision
     batch : samples, or sequences, of one step; replaces the global batch of the plan
     inference : whether a step is a forward pass alone
     arg, env : values that a launch script takes from outside: "1=8", "NNODES=4"
@@ -72,6 +73,7 @@ class JobRequest:
     price: object = None
     kind: str | None = None
     size: tuple[str, ...] = ()
+    autocast: bool = False
     batch: object = None
     inference: bool = False
     arg: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import edited_document, long_names, merged, placed
-from flopcast.requests.graph_models import is_graph, refuse_sizes
+from flopcast.requests.graph_models import is_graph, refuse_graph_options
 from flopcast.requests.job_files import AUTO, COMMAND_LINE, NOUNS, USUAL, ReadFile, built, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.serving_words import OF_SERVING
@@ -166,9 +166,10 @@ def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobR
     data = document.data if isinstance(document.data, dict) else {}
     model = request.model or data.get("model")
     if not any(is_graph(str(each)) for each in (model, *request.files[:1])):
-        refuse_sizes(request.size)
+        refuse_graph_options(request.size, request.autocast)
     if isinstance(model, str) and is_path(model):
-        document, request = with_model(document, model, request.size), replace(request, model=None)
+        document = with_model(document, model, request.size, request.autocast)
+        request = replace(request, model=None)
         data = document.data if isinstance(document.data, dict) else {}
     if request.site is not None:
         given = read_yaml(read_file(request.site), str(request.site))

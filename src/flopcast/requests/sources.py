@@ -62,7 +62,9 @@ def read_source(request: JobRequest) -> JobSource:
         raise spec_error("job", request.files[-1], "one command, without files", because, fix)
     if is_graph(request.files[0]):
         return JobSource(
-            document=with_model(Document(COMMAND_LINE, {}, {}), request.files[0], request.size)
+            document=with_model(
+                Document(COMMAND_LINE, {}, {}), request.files[0], request.size, request.autocast
+            )
         )
     if commands:
         return source_of(commands[0].encode(), COMMAND, request, _reader_in(Path()))
@@ -223,12 +225,14 @@ def read_model_file(path: str, where: str = "") -> Document:
     return read_yaml(read_file(place, where=where), str(place))
 
 
-def with_model(document: Document, path: str, sizes: Sequence[str] = ()) -> Document:
+def with_model(
+    document: Document, path: str, sizes: Sequence[str] = (), autocast: bool = False
+) -> Document:
     """Return the document with the model of a file, an exported graph with these sizes."""
     in_file = isinstance(document.data, dict) and document.data.get("model") == path
     where = document.where(("model",)) if in_file else ""
     if is_graph(path):
-        model, notes = graph_model(path, sizes, where)
+        model, notes = graph_model(path, sizes, where, autocast)
         return assuming(_with_model(document, model), notes)
     return _with_model(document, read_model_file(path, where))
 

@@ -128,6 +128,8 @@ def test_open_sizes_are_asked_for_by_name_and_given_ones_are_used():
 def test_sizes_without_an_exported_graph_are_refused():
     with pytest.raises(SpecError, match="nothing else has open sizes"):
         job("llama-3-8b", gpus=8, size={"batch": 4})
+    with pytest.raises(SpecError, match="remove autocast"):
+        job("llama-3-8b", gpus=8, autocast=True)
 
 
 def test_missing_shapes_are_inferred_from_a_copy_without_weights():

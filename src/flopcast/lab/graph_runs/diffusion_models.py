@@ -4,8 +4,9 @@ Answers: which blocks, text encoder and decoder of latents has a model?
 Elsewhere: the kernels that they run (diffusion.py).
 
 Sizes are those of the models' configurations on the Hugging Face hub (transformer/config.json). They equal
-the defaults of diffusers 0.42 (models/transformers) for HunyuanVideo, CogVideoX-2b, PixArt and SANA, table
-4 of arXiv:2503.20314 for Wan, and DiT-g/2 of Tencent/HunyuanDiT. Operators are those of diffusers, too.
+the defaults of diffusers 0.42 (models/transformers) for HunyuanVideo, CogVideoX-2b, PixArt and SANA, those
+of arXiv:2503.20314 for Wan, and those of DiT-g/2 of Tencent/HunyuanDiT. Operators are also those of
+diffusers.
 """
 
 from collections.abc import Mapping
