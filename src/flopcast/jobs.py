@@ -57,20 +57,17 @@ def job(
 
     Parameters
     ----------
-    file : path of any file that the commands read, or the name of a model; other parameters override it
-    model : name of the catalogue, path (config.json, its folder, YAML), or a mapping as in a job file
+    file, model : path of any file that commands read, or a name; name, path (config.json, YAML) or mapping
     cluster, gpus : name, by default dgx-h100, or NAME:NODES for a part of it; how many devices to use
     plan : such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, one is chosen as by `flopcast predict`
     stack, offload : name (default: mostly megatron-core); states outside the devices, "optimizer=host"
-    batch, inference : samples of a step; whether it is a forward pass alone
+    batch, inference, autocast : samples of a step; forward pass alone; whether a graph is under autocast
     seq, size : tokens of a sequence, by default as in training; open sizes of a graph (.onnx, .pt2) by name
-    autocast : whether a graph runs under torch.autocast: norms and sums in fp32, products in 16 bits
     lora, qlora : rank of adapters, which alone are trained, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
-    site, price : path of measured speeds; price of a device, "2.10 USD/h", or a name of the catalogue
-    checkpoint, slow : how it saves, "lazy file_system every=100"; slow parts, "device=3:0.8,host=1:0.7"
+    site, slow, price : path of measured speeds; slow parts, "device=3:0.8"; price of a device, "2.10 USD/h"
     kind, arg, env : format of the file; arguments of a launch script, {"1": "8"}, and its environment
-    changes : "KEY=VALUE" by the names of a job file, applied in order
+    changes, checkpoint : "KEY=VALUE" by the names of a job file; how it saves, "lazy file_system every=100"
 
     Raises
     ------
@@ -83,10 +80,10 @@ def job(
     ('cluster dgx-h100', 'stack megatron-core', 'sequence_length 8192')
     """
     return _resolved(JobRequest(
-        **_common(file, model, site, changes, size, arg, env), inference=inference, checkpoint=checkpoint,
-        autocast=autocast,
-        cluster=cluster, gpus=gpus, offload=offload, batch=batch, tokens=tokens, epochs=epochs, price=price,
-        plan=plan, stack=stack, seq=seq, lora=lora, qlora=qlora, samples=samples, slow=slow, kind=kind,
+        **_common(file, model, site, changes, size, arg, env), inference=inference, autocast=autocast,
+        cluster=cluster, gpus=gpus, offload=offload, batch=batch, tokens=tokens, epochs=epochs, lora=lora,
+        plan=plan, stack=stack, seq=seq, qlora=qlora, samples=samples, slow=slow, kind=kind, price=price,
+        checkpoint=checkpoint,
     ))  # fmt: skip
 
 

@@ -12,7 +12,7 @@ bytes.
 from dataclasses import replace
 
 from flopcast.graph.canonical import canonical
-from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph
+from flopcast.graph.operator_graph import ELEMENT_BYTES, GraphNode, GraphTensor, OperatorGraph
 
 NARROW_FAMILIES = ("product", "attention")
 WIDE = frozenset(
@@ -81,4 +81,5 @@ def _widest(node: GraphNode, tensors: dict[str, GraphTensor]) -> str:
     counted = [tensor for tensor in read if tensor.elements > 1] or read
     if node.operator in NORMS or canonical(node).family not in PROMOTING_FAMILIES:
         counted = counted[:1]
-    return HALF if counted and all(tensor.dtype == HALF for tensor in counted) else SINGLE
+    widest = max((ELEMENT_BYTES[tensor.dtype] for tensor in counted), default=ELEMENT_BYTES[SINGLE])
+    return HALF if widest <= ELEMENT_BYTES[HALF] else SINGLE
