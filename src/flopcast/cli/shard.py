@@ -1,0 +1,35 @@
+"""`flopcast shard`."""
+
+from pathlib import Path
+
+import click
+
+from flopcast.cli.options import FILE, print_json
+from flopcast.cli.terminal import print_text
+
+
+@click.command("shard")
+@click.argument("file", type=FILE, metavar="PARAMETERS")
+@click.option("--ranks", type=click.IntRange(min=2), required=True, help="Tensor-parallel ranks.")
+@click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
+def command(file: Path, ranks: int, wants_json: bool) -> None:
+    """Derive rules of tensor parallelism from a list of parameters, and what each rank holds.
+
+    PARAMETERS is a JSON file of names and shapes, such as {"model.embed.weight": [32000, 4096]}, or a
+    .safetensors file, of which only the header is read. Each rule gives the dimension of a parameter that
+    is divided over ranks, counted from 0.
+
+    \b
+    flopcast shard parameters.json --ranks 8
+    flopcast shard model.safetensors --ranks 4 --json
+    """
+    from flopcast.interop.sharding.parameter_list import read_parameters
+    from flopcast.interop.sharding.rules import sharding_rules
+    from flopcast.render.sharding_text import as_json, as_text
+
+    shapes = read_parameters(file)
+    rules = sharding_rules(shapes, ranks)
+    if wants_json:
+        print_json(as_json(rules, ranks))
+    else:
+        print_text(as_text(rules, ranks))

@@ -1,0 +1,59 @@
+"""The list of a model's parameters: a JSON file of names and shapes, or the header of a safetensors file.
+
+Elsewhere: the rules that follow from it (rules.py). Weights are not read.
+"""
+
+import json
+from pathlib import Path
+
+from flopcast.errors import SpecError, spec_error
+from flopcast.files.inputs import opened, too_long
+from flopcast.files.unpacked import read_unpacked
+
+MOST_BYTES = 100_000_000  # of a list, and of the header of a safetensors file, as its own library has it
+LENGTH_BYTES = 8  # of the length of a header
+Shape = tuple[int, ...]
+
+
+def read_parameters(path: Path) -> dict[str, Shape]:
+    """Return the shape of each parameter, in the order of the file.
+
+    Raises
+    ------
+    SpecError
+        The file cannot be read, or it is no list of names and shapes.
+    """
+    try:
+        found = json.loads(_text(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _wrong(path, getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
+    if not isinstance(found, dict):
+        raise _wrong(path, f"it holds {type(found).__name__}, not a mapping")
+    found.pop("__metadata__", None)
+    shapes = {
+        str(name): each.get("shape") if isinstance(each, dict) else each for name, each in found.items()
+    }
+    if not shapes:
+        raise _wrong(path, "it lists no parameter")
+    result: dict[str, Shape] = {}
+    for name, shape in shapes.items():
+        if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):
+            raise _wrong(path, f"the shape of {name[:60]} is {str(shape)[:60]}")
+        result[name] = tuple(shape)
+    return result
+
+
+def _text(path: Path) -> bytes:
+    """Return the JSON of a list, or of the header of a safetensors file."""
+    if path.suffix != ".safetensors":
+        return read_unpacked(path, MOST_BYTES)
+    with opened(path) as file:
+        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        if length > MOST_BYTES:
+            raise OSError(too_long(MOST_BYTES))
+        return file.read(length)
+
+
+def _wrong(path: Path, because: str) -> SpecError:
+    allowed = 'a JSON file such as {"model.embed.weight": [32000, 4096]}, or a .safetensors file'
+    return spec_error("parameters", str(path), allowed, because, "name such a file", where=str(path))
