@@ -1,7 +1,7 @@
 """How long the messages of a step occupy the widest network of a cluster, whether they are hidden or not.
 
 Elsewhere: what several jobs on one network cost each other (shared_network.py), seconds of messages that
-the step waits for (report/breakdown.py).
+the step waits for (timeline/critical_path.py).
 """
 
 import numpy as np

@@ -3,7 +3,7 @@
 Answers: which layouts do the blocks of a stage have, how do activations get from one to the next, and which
 programs follow?
 Elsewhere: how strategies are written (spec/layer_strategies.py), what each layout keeps
-(memory/layer_strategies.py) and takes (cost/price.py), which strategies are best (search/per_layer.py).
+(memory/layouts.py) and takes (cost/price.py), which strategies are best (search/per_layer.py).
 
 Each layout (layouts.py) is realised as for a plan of its own, but holds only its blocks; the programs of a
 stage take every block from its layout. Embedding, head and the ends of every chunk have the layout of the
