@@ -62,7 +62,7 @@ def balanced_stages(
         memory/verdict.py
     kept : layers and prices of earlier predictions
     slower_ratio : how much slower than in the plan's own division the slowest stage of several chunks may
-        be; slower divisions are not looked for
+        be; slower divisions are not looked for. 1 means that the plan's own division fits.
 
     Returns
     -------
@@ -109,7 +109,7 @@ def _in_chunks(
 ) -> Integers | None:
     """Return the number of blocks of every chunk, (stages, chunks).
 
-    `most` is a division, and how much slower than its slowest stage a stage may be.
+    `most` is a division, and how much slower than its slowest stage a stage may be; it fits if that is 1.
     """
     plan, dealt = job.plan, _by_cuts(job.model.num_blocks)
     programs = _programs(job, dealt.slices, kept)
@@ -129,6 +129,8 @@ def _in_chunks(
     most_s, micro = chunks.slowest_s(layers) * slower_ratio, plan.num_micro_batches
     key = ("chunks", content(chunks), micro, most_s)
     (found,) = kept.of(key, lambda: (best_chunks(chunks, micro, _anywhere, most_s),))
+    if found is not None and slower_ratio == 1.0 and layers == tuple(found.held.T.ravel().tolist()):
+        return found.held
     if found is not None and not room.holds(found):
         found = best_chunks(chunks, micro, room.fits, most_s)
     return None if found is None else found.held
