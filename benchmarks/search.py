@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from benchmarks.timing import children_s
+from benchmarks.timing import children_s, keeping_compiled_modules
 from flopcast.jobs import job
 from flopcast.library.curves import load_book
 from flopcast.search.grid import batches, num_plans
@@ -85,7 +85,7 @@ def searched(name: str, *options: str) -> dict[str, float]:
     before_s = children_s()
     started_s, first_s = time.perf_counter(), 0.0
     with tempfile.TemporaryFile("w+") as answer:
-        process = subprocess.Popen(command, stdout=answer, stderr=terminal)
+        process = subprocess.Popen(command, stdout=answer, stderr=terminal, env=keeping_compiled_modules())
         os.close(terminal)
         text = b""
         while part := _read(shown):

@@ -34,13 +34,17 @@ def process_s(
     CalledProcessError
         The command failed; the error carries what it printed on stderr.
     """
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment |= extra_environment or {}
+    environment = keeping_compiled_modules() | dict(extra_environment or {})
     before_s = children_s()
     ended = subprocess.run(
         command, check=True, input=standard_input, capture_output=True, text=True, env=environment
     )
     return children_s() - before_s, ended.stdout
+
+
+def keeping_compiled_modules() -> dict[str, str]:
+    """Return the environment of a process that keeps the modules that it compiles."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def children_s() -> float:

@@ -17,7 +17,6 @@ slot behind it, it first receives; otherwise it first sends.
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 
@@ -38,6 +37,8 @@ from flopcast.timeline.chains import (
 )
 from flopcast.workload.program import positions
 
+ALONE_RATIO = 4  # one node of so many must wait for its own chain alone, if rounds take two steps
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Graph:
@@ -56,7 +57,7 @@ class Graph:
     lag: Integers  # same shape: which hop follows each of these; see `transfer_index`
     cargo: Integers  # same shape: the task whose output travels in that hop
     hop: Integers  # (nodes,): which hop a message is; NO_HOP for other nodes
-    rounds: Integers  # bounds of runs of nodes that can be computed together
+    rounds: Integers  # bounds of runs of nodes that can be computed together, two a round (`_rounds`)
     last: Integers  # (stages,): last node of each chain
     node_of_task: Integers  # (stages · tasks,)
     position: Integers  # (stages · tasks,): index into POSITIONS
@@ -155,10 +156,11 @@ def _in_gaps(chains: Chains) -> tuple[Integers, Integers]:
 
 
 def _rounds(chains: Chains) -> list[Integers]:
-    """Return the nodes that can be computed together, round by round.
+    """Return the nodes that can be computed together, round by round, as two runs each.
 
-    Every stage takes at most one step a round, so a node never meets its own chain's forerunner in its
-    round; a round in which no stage can go on is a deadlock.
+    In the first run, every stage that can go on takes one step. In the second, stages whose next node waits
+    for nothing else take that one too, if many nodes do so, as half of the tasks of an interleaved order. A
+    round in which no stage can go on is a deadlock.
     """
     ends = np.cumsum(chains.lengths)
     # the next node of each chain; behind the last one, a node that never runs
@@ -173,7 +175,11 @@ def _rounds(chains: Chains) -> list[Integers]:
     done[size] = True
     front[chains.lengths == 0] = size
     following = np.arange(1, size + 2)
-    following[ends - 1] = size
+    following[ends - 1] = following[size] = size
+    alone = np.zeros(size + 1, dtype=bool)
+    alone[:-1] = (chains.waits == NOTHING).all(axis=1) & (chains.lag == NO_TRANSFER).all(axis=1)
+    twice = alone.sum() > size / ALONE_RATIO
+    beyond = np.where(alone[following], following[following], following) if twice else following
     left = size
     runs: list[Integers] = []
     while left:
@@ -183,10 +189,12 @@ def _rounds(chains: Chains) -> list[Integers]:
                 f"the order deadlocks: {(front < size).sum()} of {len(ends)} stages wait for each other"
             )
         run = front[ready]
-        runs.append(run)
-        done[run] = True
-        front[ready] = following[run]
-        left -= run.size
+        second = following[run] if twice else run[:0]
+        second = second[alone[second]]
+        runs += (run, second)
+        done[run] = done[second] = True
+        front[ready] = beyond[run]
+        left -= run.size + second.size
     return runs
 
 
@@ -237,14 +245,21 @@ def play(
     lag = transfer_s[g.lag]
     end = np.zeros(len(duration))
     end[: len(free_s)] = free_s
-    start = end.copy()
+    start, before = end.copy(), g.waits[:, 0]
     holds = bool((earliest > -np.inf).any())
-    for low, high in pairwise(g.rounds.tolist()):
-        started, ended = start[low:high], end[low:high]
-        np.maximum.reduce(end.take(g.waits[low:high]) + lag[low:high], axis=1, out=started)
-        np.add(started, duration[low:high], out=ended)
+    bounds = g.rounds.tolist()
+    for low, middle, high in zip(bounds[:-1:2], bounds[1::2], bounds[2::2], strict=True):
+        started, ended = start[low:middle], end[low:middle]
+        np.maximum.reduce(end.take(g.waits[low:middle]) + lag[low:middle], axis=1, out=started)
+        np.add(started, duration[low:middle], out=ended)
         if holds:
-            np.maximum(ended, earliest[low:high], out=ended)
+            np.maximum(ended, earliest[low:middle], out=ended)
+        if middle < high:
+            started = end.take(before[middle:high])
+            start[middle:high] = started
+            ended = np.add(started, duration[middle:high], out=end[middle:high])
+            if holds:
+                np.maximum(ended, earliest[middle:high], out=ended)
     held = end > start + duration
     return NodeTimes(
         graph=g, start_s=start, end_s=end, duration_s=duration, transfer_s=transfer_s, held=held
