@@ -110,7 +110,8 @@ def placeholder_gradients(programs: Programs) -> Floats:
     for part, layer in enumerate(programs.layers):
         held = np.minimum(programs.stages.stage_counts[:, :, part], 1.0)
         for work in _linears(layer.forward):
-            met = sum((h * (work.n == n) * (work.k == k) for n, k, h in shapes), ZERO)
+            alike = (((work.n == n) & (work.k == k), h) for n, k, h in shapes)
+            met = sum((h * same for same, h in alike if same.any()), ZERO)
             new = held * (met == 0)
             total_bytes = total_bytes + new * work.n * work.k * ELEMENT_BYTES[work.dtype]
             shapes.append((work.n, work.k, new))

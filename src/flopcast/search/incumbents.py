@@ -9,6 +9,7 @@ plan that would be kept is left out. One plan in ten is estimated, or fewer.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 
@@ -182,6 +183,9 @@ def _first(least: BatchLosses, rows: np.ndarray, most: int) -> np.ndarray:
 def _dominated(rows: np.ndarray, points: Points) -> Flags:
     """Return which rows a point is below in one value, and above in none, (rows,)."""
     found: Flags = np.zeros(len(rows), dtype=bool)
-    for point in np.array(points):
-        found |= (point <= rows).all(axis=1) & (point < rows).any(axis=1)
+    columns = tuple(np.ascontiguousarray(rows.T))
+    for point in points:
+        pairs = list(zip(point, columns, strict=True))
+        least = reduce(np.logical_and, (value <= column for value, column in pairs))
+        found |= least & reduce(np.logical_or, (value < column for value, column in pairs))
     return found

@@ -67,8 +67,18 @@ def _then(state: Paths | None, layer: Paths, wanted: np.ndarray, place: Place) -
     both = joined(start, layer, place)
     if wanted.all():
         return both
-    time = np.where(wanted, both.longest_s, start.longest_s)
-    return Paths(time, np.where(wanted[..., None], both.counts, start.counts))
+    return Paths(
+        _where(wanted, both.longest_s, start.longest_s),
+        _where(wanted[..., None], both.counts, start.counts),
+    )
+
+
+def _where(wanted: np.ndarray, new: Counts, old: Counts) -> Counts:
+    """Return new values where they are wanted, else old ones; overwrites `new`, where its shape allows."""
+    if np.broadcast_shapes(wanted.shape, new.shape, old.shape) != new.shape:
+        return np.where(wanted, new, old)
+    np.copyto(new, old, where=~wanted)
+    return new
 
 
 def _nothing(layer: Paths, like: np.ndarray, place: Place) -> Paths:
