@@ -67,17 +67,12 @@ def low_precision_weights(programs: Programs) -> Floats:
 
     Under ZeRO-3 those of one layer: they are cast when it has been gathered, and freed with it.
     """
-    held = programs.stages.stage_counts
-    if programs.plans.structure.zero == 3:
-        held = np.minimum(held, 1.0)
-        copies = [
-            held[:, :, p] * layer.low_precision_weight_bytes for p, layer in enumerate(programs.layers)
-        ]
-        return np.asarray(np.max(copies, axis=0))
-    each = [
+    held, one_layer = programs.stages.stage_counts, programs.plans.structure.zero == 3
+    held = np.minimum(held, 1.0) if one_layer else held
+    copies = [
         held[:, :, part] * layer.low_precision_weight_bytes for part, layer in enumerate(programs.layers)
     ]
-    return sum(each, ZERO)
+    return np.asarray(np.max(copies, axis=0)) if one_layer else sum(copies, ZERO)
 
 
 def gradients(programs: Programs) -> Floats:
