@@ -26,7 +26,7 @@ MISSING = {  # every command that has --json → words that name a file that doe
     "checkpoint": ("nowhere.yaml",),
     "explain": ("step", "nowhere.yaml"),
     "shard": ("nowhere.json", "--ranks", "2"),
-    "share": ("nowhere.yaml", "elsewhere.yaml"),
+    "contention": ("nowhere.yaml", "elsewhere.yaml"),
 }
 
 

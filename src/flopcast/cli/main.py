@@ -33,7 +33,7 @@ COMMANDS = {  # name → (module, one line of help)
     "search": ("search", "Which plan is best, how certain is that, and what would a better one need?"),
     "run": ("run", "How many days, dollars and kilowatt-hours does a whole training run take?"),
     "compare": ("compare", "Which of two jobs is faster, by how much, and how certain is that?"),
-    "share": ("share", "How much do several jobs slow each other on one network?"),
+    "contention": ("contention", "How much do several jobs slow each other on one network?"),
     "shard": ("shard", "Along which dimension does tensor parallelism divide each parameter?"),
     "memory": ("memory", "How much memory does each device need, and does it fit?"),
     "checkpoint": (

@@ -1,4 +1,4 @@
-"""`flopcast share`."""
+"""`flopcast contention`."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
 
-@click.command("share")
+@click.command("contention")
 @job_options(click.argument("words", nargs=-1, metavar="JOB JOB... [KEY=VALUE]..."))
 @click.option(
     "--oversubscription",
@@ -33,8 +33,8 @@ def command(
     is compared with its step without the others. "At worst" is the step if all others sent all the time.
 
     \b
-    flopcast share a.yaml b.yaml --oversubscription 4
-    flopcast share llama-3-8b mixtral-8x7b --cluster dgx-h100 --gpus 64 --oversubscription 2
+    flopcast contention a.yaml b.yaml --oversubscription 4
+    flopcast contention llama-3-8b mixtral-8x7b --cluster dgx-h100 --gpus 64 --oversubscription 2
     """
     from flopcast.predictor import Predictor
     from flopcast.render.shared_network_text import as_json, marked_text
@@ -44,8 +44,8 @@ def command(
     changes = tuple(word for word in words if word not in names)
     if len(names) < 2:
         because = "jobs slow each other if several share a network"
-        fix = "flopcast share a.yaml b.yaml"
-        raise spec_error("share", " ".join(words), "two files or models, or more", because, fix)
+        fix = "flopcast contention a.yaml b.yaml"
+        raise spec_error("contention", " ".join(words), "two files or models, or more", because, fix)
     jobs = [resolve(replace(request, files=(name,), changes=changes)) for name in names]
     shared = share_network(jobs, oversubscription_ratio, Predictor().predict)
     print_found(
