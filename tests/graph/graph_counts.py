@@ -1,8 +1,9 @@
 """What flopcast counts in exported graphs, beside the counts of PyTorch.
 
-    python tests/graph/graph_counts.py FOLDER
+    python tests/graph/graph_counts.py FOLDER …
 
-compares every graph that oracle.py wrote to FOLDER, and prints those that differ; needs no torch.
+compares every graph that oracle.py wrote to these folders, and writes the table exported/models.csv of all
+counts and ratios; needs no torch.
 """
 
 import csv
@@ -57,32 +58,47 @@ def kept(graph):
     return found
 
 
-def compared(folder):
-    """Print the models of a folder that differ, and how many agree."""
-    with (folder / "counts.csv").open() as table:
-        rows = list(csv.DictReader(table))
-    right = 0
-    for row in rows:
-        name = row["model"]
-        try:
-            graph = packed_graph((folder / f"{name.replace(':', '.')}.json.gz").read_bytes(), name)
-            model = Model.model_validate(model_of_graph(graph)[0])
-            ratios = (
-                model.parameters() / int(row["parameters"]),
-                forward_flop(graph) / (float(row["forward_flop"]) or 1),
-                graph.samples * model.forward_flop(1) / (flop_of_samples(graph) or 1),
-                saved_bytes(graph) / float(row["saved_bytes"]),
-            )
-        except Exception as error:
-            print(name, type(error).__name__, str(error)[:400])
-            continue
-        unknown = sorted({node.operator for node in graph.nodes if canonical(node) is UNKNOWN})
-        agrees = all(abs(each - 1) < 0.005 for each in ratios[:3]) and abs(ratios[3] - 1) < 0.03
-        right += agrees
-        if not agrees or unknown:
-            print(name, *(f"{each:.4f}" for each in ratios), *unknown)
-    print(f"{right} of {len(rows)} agree")
+def compared(row, data):
+    """The counts of a graph over those of PyTorch: parameters, FLOP, FLOP of its model, saved bytes."""
+    graph = packed_graph(data, row["model"])
+    model = Model.model_validate(model_of_graph(graph)[0])
+    unknown = sorted({node.operator for node in graph.nodes if canonical(node) is UNKNOWN})
+    return {
+        "parameter_ratio": model.parameters() / int(row["parameters"]),
+        "flop_ratio": ratio(forward_flop(graph), float(row["forward_flop"])),
+        "model_flop_ratio": ratio(graph.samples * model.forward_flop(1), flop_of_samples(graph)),
+        "saved_ratio": saved_bytes(graph) / float(row["saved_bytes"]),
+    }, unknown
+
+
+def ratio(counted, expected):
+    """One number over another; 1 if both are 0."""
+    return counted / expected if expected else 1.0 + counted
+
+
+def agrees(ratios):
+    """Whether parameters and FLOP are within 0.5 % and saved bytes within 3 %."""
+    exact = (value for name, value in ratios.items() if name != "saved_ratio")
+    return all(abs(value - 1) < 0.005 for value in exact) and abs(ratios["saved_ratio"] - 1) < 0.03
+
+
+def main(folders):
+    """Write exported/models.csv, and print the models that differ and operators that are unknown."""
+    rows = {}
+    for folder in map(Path, folders):
+        with (folder / "counts.csv").open() as table:
+            for row in csv.DictReader(table):
+                name = row["model"].replace(":", ".")
+                ratios, unknown = compared(row, (folder / f"{name}.json.gz").read_bytes())
+                rows[name] = row | {key: f"{value:.4f}" for key, value in ratios.items()}
+                if unknown or not agrees(ratios):
+                    print(*rows[name].values(), *unknown)
+    with Path(__file__).with_name("exported").joinpath("models.csv").open("w", newline="") as table:
+        writer = csv.DictWriter(table, list(row) + list(ratios), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[name] for name in sorted(rows))
+    print(len(rows), "models")
 
 
 if __name__ == "__main__":
-    compared(Path(sys.argv[1]))
+    main(sys.argv[1:])

@@ -311,7 +311,11 @@ def flux(torch):
 
 
 def qwen_vl(torch):
-    """Qwen2.5-VL-7B: a vision tower of 32 layers and a decoder of 28."""
+    """Qwen2.5-VL-7B: a vision tower of 32 layers, a decoder of 28; 1024 tokens, an image of 448 x 448.
+
+    The model reads the sizes of images from a tensor. Here they are constants, as an export needs them.
+    """
+    import numpy
     import transformers
 
     config = transformers.Qwen2_5_VLConfig(
@@ -324,7 +328,34 @@ def qwen_vl(torch):
             "out_hidden_size": 3584,
         },
     )  # fmt: skip
-    return transformers.Qwen2_5_VLForConditionalGeneration(config), {}
+    patches, window = 32 * 32, 8 * 8
+    images = {
+        "position_ids": torch.zeros(SAMPLES * patches, 2, dtype=torch.long),
+        "window_index": torch.zeros(SAMPLES * patches // 4, dtype=torch.long),
+        "cu_seqlens": numpy.arange(0, SAMPLES * patches + 1, patches),
+        "cu_window_seqlens": numpy.arange(0, SAMPLES * patches + 1, window),
+        "max_seqlen": patches,
+        "max_window_seqlen": window,
+    }
+
+    class QwenOfImages(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = transformers.Qwen2_5_VLForConditionalGeneration(config)
+
+        def forward(self, pixel_values, input_ids, positions):
+            model, words = self.inner.model, self.inner.get_input_embeddings()(input_ids)
+            seen = model.visual(pixel_values, grid_thw=None, return_dict=True, **images).pooler_output
+            is_image = (input_ids == config.image_token_id)[..., None].expand_as(words)
+            words = words.masked_scatter(is_image, seen)
+            made = model.language_model(inputs_embeds=words, position_ids=positions, use_cache=False)
+            return self.inner.lm_head(made.last_hidden_state)
+
+    return QwenOfImages(), {
+        "pixel_values": torch.zeros(SAMPLES * patches, 3 * 2 * 14 * 14),
+        "input_ids": torch.zeros(SAMPLES, 1024, dtype=torch.long),
+        "positions": torch.zeros(3, SAMPLES, 1024, dtype=torch.long),
+    }
 
 
 TABLES = (

@@ -133,7 +133,8 @@ _ELEMENTWISE: dict[str, tuple[Role, ...]] = {
     **dict.fromkeys(
         ("add", "subtract", "negate", "cast", "identity_copy", "round", "lerp", "comparison", "logical"), ()
     ),
-    **dict.fromkeys(("multiply", "divide", "maximum", "minimum"), ("factors",)),
+    **dict.fromkeys(("multiply", "divide"), ("factors",)),
+    **dict.fromkeys(("maximum", "minimum"), ("inputs",)),
     **dict.fromkeys(("relu", "sigmoid", "tanh", "exp", "sqrt", "rsqrt", "reciprocal"), ("output",)),
     **dict.fromkeys(
         (

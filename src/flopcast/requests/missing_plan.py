@@ -5,9 +5,13 @@ Elsewhere: the choice itself (search/default_plan.py), the job around a plan (jo
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from flopcast.errors import InfeasibleError, Problem
+from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.spec.job import Job
+
+if TYPE_CHECKING:
+    from flopcast.search.default_plan import ChosenPlan
 
 MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
 COMPLETED = ("data_parallel", "tensor_parallel", "pipeline_parallel")  # degrees that may be filled in
@@ -48,7 +52,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     from flopcast.search.usual_training import batch_assumed
 
     try:
-        choice = choose(with_equal_parts(job), fixed, load_book(job.cluster))
+        choice = _without_stages(job, fixed) or choose(with_equal_parts(job), fixed, load_book(job.cluster))
     except NoPlanFitsError as error:
         from flopcast.requests.changes_that_fit import advice
 
@@ -61,6 +65,23 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     if of_parts(job) is not None:
         assumptions.append(CHOSEN)
     return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *assumptions)})
+
+
+def _without_stages(job: Job, fixed: Mapping[str, object]) -> "ChosenPlan | None":
+    """Return the choice for an exported graph among plans without pipeline stages; None if none fits.
+
+    Blocks of a graph differ in time, so that equal stages are rare. To balance them takes seconds.
+    """
+    from flopcast.library.curves import load_book
+    from flopcast.search.default_plan import choose
+    from flopcast.search.equal_parts import with_equal_parts
+
+    if job.batch_unit != "samples" or "pipeline_parallel" in fixed:
+        return None
+    try:
+        return choose(with_equal_parts(job), {**fixed, "pipeline_parallel": 1}, load_book(job.cluster))
+    except (SpecError, InfeasibleError):
+        return None
 
 
 def _of_runs(job: Job) -> Problem:

@@ -190,7 +190,7 @@ def _nodes(
 ) -> Iterator[GraphNode]:
     """Yield the operators of the graph, and the copies that they make of inputs.
 
-    Attention in one kernel writes heads beside each other, so that they are joined without a copy. The
+    Attention in one kernel may write heads beside each other, so that they are joined without a copy. The
     strides of an export on the device "meta" do not show that.
     """
     of_attention = set[str]()
@@ -204,13 +204,25 @@ def _nodes(
             yield GraphNode(name=copied, operator="copy", inputs=(node.inputs[place],), outputs=(copied,))
             inputs = (*node.inputs[:place], copied, *node.inputs[place + 1 :])
             node = replace(node, inputs=inputs)
-        if node.operator in ATTENTION or (
+        if _joins_heads(node, strides) or (
             node.operator == "view"
             and node.inputs[0] in of_attention
             and (_base(call) not in MAY_COPY or tensors[node.inputs[0]].shape == tensors[node.name].shape)
         ):
             of_attention.update(node.outputs)
         yield node
+
+
+def _joins_heads(node: GraphNode, strides: Mapping[str, tuple[int, ...]]) -> bool:
+    """Return whether attention writes the heads of a token beside each other.
+
+    The kernel for masks always does so. The one without masks orders its output as the queries are ordered
+    (PyTorch: empty_like of the queries).
+    """
+    if node.operator not in ATTENTION:
+        return False
+    of_query = strides.get(node.inputs[0], ())
+    return len(node.inputs) > 3 or len(of_query) < 4 or of_query[-2] > of_query[-3]
 
 
 def _base(call: CallData) -> str:
@@ -237,7 +249,8 @@ def _copied(
     names = [name for name in node.inputs[:2] if name]
     shapes, steps = [tensors[name].shape for name in names], [strides[name] for name in names]
     kept = {name for name in names if tensors[name].is_parameter or name in of_attention}
-    found = copied_inputs(node.operator, shapes, steps)
+    equation = str(node.attributes.get("equation", ""))
+    found = copied_inputs(node.operator, shapes, steps, equation)
     return [(place, shape) for place, shape in found if names[place] not in kept]
 
 

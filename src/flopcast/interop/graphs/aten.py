@@ -109,7 +109,7 @@ CALLS: dict[str, tuple[str, ...]] = {  # canonical operator → names in ATen
     ),
     "grid_sample": ("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"),
     "region_pool": ("roi_align", "roi_pool"),
-    "concatenate": ("cat", "concat", "stack", "hstack", "vstack"),
+    "concatenate": ("cat", "concat", "concatenate", "stack", "hstack", "vstack"),
     "copy": (
         *("clone", "copy", "slice_scatter", "select_scatter", "flip", "pixel_shuffle", "channel_shuffle"),
         *("pixel_unshuffle", "rot90"),
