@@ -1,6 +1,6 @@
 """Counts of more than 200 models of timm, transformers and diffusers, beside those of PyTorch.
 
-The table is what oracle.py and graph_counts.py found; one model is compared anew where PyTorch is installed.
+The table is what oracle.py and graph_counts.py found; PyTorch is needed to compare one model anew.
 """
 
 import csv

@@ -30,9 +30,9 @@ from flopcast.files.yaml_text import Document
 def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Path | None) -> None:
     """Print the model of an exported graph as YAML.
 
-    Files are read as data: no code runs, no pickle is loaded, and weights are not read. Only --module runs
-    code: the function that it names, with your own PyTorch, on tensors without data. The function returns
-    a model and its arguments; of models of timm and transformers, the model is enough.
+    Files are read as data: no code runs, no pickle is loaded, and weights are not read. Only --module
+    and names run code. --module runs a function with your own PyTorch, on tensors without data. The
+    function returns a model and its arguments; of models of timm and transformers, the model is enough.
 
     A name such as timm:resnet50, hf:google-t5/t5-11b or diffusers:FOLDER is a model of timm, transformers
     or diffusers. The library makes it without weights; the last two read its configuration from the Hugging
