@@ -3,6 +3,7 @@
 from functools import cache
 
 import numpy as np
+import pytest
 from test_exported_models import graph, model
 
 from flopcast.cost.graph_kernels.kernel_classes import GRAPH_KERNELS
@@ -16,6 +17,7 @@ from flopcast.lab.graph_runs.kernels import Software, graph_kernels
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
+from flopcast.report.explain.graph_kernels import graph_inputs
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -123,3 +125,8 @@ def test_steps_of_a_measured_device_are_near_those_of_timm_and_constants_can_be_
     assert fitted.step_time_s != dropped.step_time_s
     assert {EAGER, TRAINING} <= set(book.graphs)
     assert any(name.startswith("graph_level") for name in fitted.priced.factors)
+    items = [item for item in fitted.priced.prices if is_described(item)]
+    for item in items:
+        formula, inputs = graph_inputs(item, fitted.priced, book, 0, 0)
+        assert inputs[-1].number == pytest.approx(fitted.priced.of(item).one_s(0)), item.name
+        assert "launch" in formula
