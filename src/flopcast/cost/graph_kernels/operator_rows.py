@@ -7,13 +7,14 @@ Elsewhere: the classes (kernel_classes.py), the seconds (efficiency.py), operato
 Coordinates are those of the forward pass: gradients of a product have the coordinates of the product.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from flopcast.cost.graph_kernels.kernel_classes import GRAPH_KERNELS
-from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
+from flopcast.cost.graph_kernels.kernel_classes import COORDINATES, GRAPH_KERNELS, NUMBERS
+from flopcast.cost.graph_kernels.kernel_rows import KernelRows
 from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT
 from flopcast.cost.kernels.unscaled import broadcast_flat
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, Flags, Floats
@@ -74,27 +75,37 @@ class _Described:
 
 def rows_of_items(items: Sequence[Item]) -> tuple[KernelRows, list[tuple[int, ...]]]:
     """Return a row for each plan of each item, and the shape of each item's part of the rows."""
-    parts, shapes = list[KernelRows](), list[tuple[int, ...]]()
+    names, shapes, columns = list[str](), list[tuple[int, ...]](), list[list[Floats]]()
     operators = ((item.work, item.phase) for item in items if isinstance(item.work, AbstractOperator))
     for work, pass_name in operators:
         is_gradient = pass_name not in FORWARD
         found = DESCRIBED[type(work)](work, is_gradient)
         name = f"{found.name}{found.phase or ('.gradients' if is_gradient else '')}"
-        arrays = (found.flop, found.moved_bytes, work.kernels(), *found.sizes.values())
-        shape, (flop, moved_bytes, calls, *sizes) = broadcast_flat(arrays)
-        logs = {
-            key: values if key in FLAGS else np.log2(np.maximum(values, 1.0))
-            for key, values in zip(found.sizes, sizes, strict=True)
-        }
-        graph = np.zeros(len(flop), dtype=np.intp)
-        name = name if name in GRAPH_KERNELS else name.removeprefix("masked_")
-        parts.append(kernel_rows(name, graph, calls, flop / calls, moved_bytes / calls, **logs))
+        names.append(name if name in GRAPH_KERNELS else name.removeprefix("masked_"))
+        sizes = (found.sizes.get(coordinate, NO_SIZE[coordinate]) for coordinate in COORDINATES)
+        shape, flat = broadcast_flat((found.flop, found.moved_bytes, work.kernels(), *sizes))
         shapes.append(shape)
-    return joined(parts), shapes
+        columns.append(flat)
+    flop, moved_bytes, calls, *values = map(np.concatenate, zip(*columns, strict=True))
+    table = np.stack(values, axis=-1)
+    are_sizes = np.array([coordinate not in FLAGS for coordinate in COORDINATES])
+    table[:, are_sizes] = np.log2(np.maximum(table[:, are_sizes], 1.0))
+    counts = [math.prod(shape) for shape in shapes]
+    rows = KernelRows(
+        graph=np.zeros(len(flop), dtype=np.intp),
+        kernel=np.repeat([NUMBERS[name] for name in names], counts),
+        calls=calls,
+        flop=flop / calls,
+        moved_bytes=moved_bytes / calls,
+        coordinates=table,
+        time_ratio=np.ones(len(flop)),
+    )
+    return rows, shapes
 
 
 FORWARD = ("forward", "recompute")
 FLAGS = ("misaligned", "strided")
+NO_SIZE = {coordinate: np.full((1, 1), 0.0 if coordinate in FLAGS else 1.0) for coordinate in COORDINATES}
 
 
 def is_of_graphs_alone(item: Item) -> bool:
