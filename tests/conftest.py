@@ -63,6 +63,18 @@ FIRST = (  # the longest groups, so that workers end together
     "test_screen.py",
     "test_catalogue_entries.py",
     "test_search_command.py",
+    "test_widgets.py",
+    "test_fixes_work.py",
+    "test_every_stack.py",
+    "test_predict_and_search.py",
+    "test_offload_choices.py",
+    "test_measured_offload.py",
+    "test_notebooks.py",
+    "test_kernel_limits.py",
+    "test_space.py",
+    "test_injected_causes.py",
+    "test_slopes_of_factors.py",
+    "test_usual_stack.py",
 )
 
 

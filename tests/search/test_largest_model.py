@@ -1,7 +1,9 @@
 """The largest model that fits: eight more layers do not."""
 
 import json
+from dataclasses import fields
 
+import numpy as np
 import pytest
 from command_line import flopcast
 
@@ -9,7 +11,10 @@ from flopcast.library.curves import load_book
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.search.default_plan import fits
+from flopcast.search.grid import batches_on
 from flopcast.search.largest_model import STEP, largest_model, with_layers
+from flopcast.search.offload_that_fits import with_placements
+from flopcast.search.screen import screen
 
 FIXED = ("tensor_parallel", "pipeline_parallel", "zero", "recompute", "micro_batch", "global_batch")
 
@@ -33,6 +38,20 @@ def test_no_usual_plan_fits_eight_layers_more(question):
     assert found.num_layers % STEP == 0
     assert trains(found.num_layers)
     assert not trains(found.num_layers + STEP)
+
+
+def test_plans_screened_for_memory_alone_have_the_memory_of_a_whole_screening(question):
+    (job,) = question.sized()
+    book = load_book(job.cluster)
+    possible = 0
+    for one, plans in batches_on(job, with_placements(question, job).space):
+        whole, alone = (screen(one, plans, each) for each in (book, None))
+        possible += int(whole.possible.sum())
+        for name in {field.name for field in fields(whole)} - {"step_time_s"}:
+            assert np.array_equal(getattr(whole, name), getattr(alone, name), equal_nan=True), name
+        assert np.isposinf(alone.step_time_s[whole.possible]).all()
+
+    assert possible
 
 
 def test_placements_outside_the_devices_train_larger_models_until_the_host_is_full(question):
