@@ -209,3 +209,28 @@ def test_a_sorted_vocabulary_adds_the_kernels_of_a_radix_sort_for_each_sequence(
     assert none == []
     assert sorts[0].work().moved_bytes.item() == sequences * padded * 4 * (4 + 2 * 12)
     assert sorts[0].in_turn().item() == sequences * 4 * 3
+
+
+def test_a_pass_with_a_prompt_takes_at_least_its_launches_and_a_long_one_hides_them():
+    cluster, plan, launch_s = catalog.cluster("dgx-h100", 1), Deployment(tp=8, weights="fp8"), 1e-4
+    book = load_serving_book(cluster)
+
+    def price(run):
+        layers = lower_passes(catalog.model("llama-3.1-70b"), plan, Engine(), run)
+        return price_passes(layers, len(run.new_tokens), plan, Engine(), cluster, book, Site())
+
+    def times(launch_s):
+        cost = {"host_s": 0.0, "prompt_launch_s": launch_s}
+        (found,) = pass_times(lambda run: (price(run),), Engine(iteration=cost), 16384, 64, 8192)
+        return found
+
+    slow, fast = times(launch_s), times(0.0)
+    launches = float(price(prompt([64])).launches()[0])
+    decode, short, long = (8.0, 8.0, 8e3, 8e3), (64.0, 0.0, 0.0, 2048.0), (16384.0, 0.0, 0.0, 1e8)
+
+    assert launches > 80 * 8  # kernels of each block
+    assert slow(*short) == pytest.approx(launches * launch_s)
+    assert (slow(*decode), slow(*long)) == (fast(*decode), fast(*long))
+    assert fast(*short) < slow(*short) < fast(*long)
+    arrays = [np.array(column) for column in zip(decode, short, long, strict=True)]
+    assert slow(*arrays).tolist() == pytest.approx([slow(*each) for each in (decode, short, long)])

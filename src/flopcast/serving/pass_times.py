@@ -113,6 +113,7 @@ class PassTimes:
     overlap: Overlap | None = None
     expert_network: _Table | None = None  # new tokens: messages that run beside the kernels of experts
     least_s: float = 0.0  # of a pass: its launches
+    least_prompt_s: float = 0.0  # of a pass with prompts
     copies: PassCopies | None = None  # from other memories
     computed_tokens: int = 1  # of each decoding sequence
     stretched_ratio: float = 1.0  # by which all passes are longer
@@ -148,7 +149,8 @@ class PassTimes:
             network_s = ratio * self.network.over(new, new)
             together = together_s(self.overlap, products_s, decode_s, network_s, prompt_s)
         head_s = ratio * self.head.over(sequences, sequences)
-        kernels_s = np.maximum(together + head_s, self.least_s)
+        least_s = np.where(decodes, self.least_s, self.least_prompt_s)
+        kernels_s = np.maximum(together + head_s, least_s)
         if self.copies is not None:
             kernels_s = self.copies.pass_s(kernels_s, kernels_s - head_s, new, cached)
         found_s: Floats = self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
@@ -168,9 +170,11 @@ class PassTimes:
             + self.prompt.at(prompts, queries / max(prompts, 1.0))
         )
         host, experts_s = self.engine.iteration, self.experts.at(new, 1.0)
+        least_s = self.least_prompt_s
         if prompts <= ROUNDING * new:
             others_s, experts_s = host.kernel_ratio * others_s, host.expert_ratio * experts_s
-        kernels_s = max(others_s + experts_s, self.least_s)
+            least_s = self.least_s
+        kernels_s = max(others_s + experts_s, least_s)
         return self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
 
 
@@ -257,11 +261,12 @@ def _of_one_stage(
         for each in (network, beside_experts)
     )
     start = len(rows["linear"][0]) + len(rows["experts"][0]) + len(rows["head"][0])  # passes that decode
-    launches_s = engine.launch_s * float(priced_stage.launches()[start])
-    start = 0
+    launches = priced_stage.launches()
+    prompt_launch_s = max(engine.launch_s, engine.iteration.prompt_launch_s)
+    place = 0
     for part, (first, second) in rows.items():
-        found = seconds[part][start : start + len(first)]
-        start += len(first)
+        found = seconds[part][place : place + len(first)]
+        place += len(first)
         tables[part] = _table(first, second, found)
     return PassTimes(
         linear=tables["linear"],
@@ -273,7 +278,8 @@ def _of_one_stage(
         network=messages,
         overlap=overlap,
         expert_network=expert_messages,
-        least_s=launches_s,
+        least_s=engine.launch_s * float(launches[start]),
+        least_prompt_s=prompt_launch_s * float(launches[-1]),
     )
 
 

@@ -28,7 +28,7 @@ STAGES = "stages"  # time in which a pass waits for a stage that is busy with an
 FETCH = "fetch"  # time in which a pass waits for weights of a peer
 COPIES = "copies"  # copies from the host and from drives, and work of the host
 DRAFT = "draft"  # time in which tokens are drafted
-KERNELS, PROMPTS = "kernels", "prompts"  # keys of the seconds that constants scale, beside EXPERTS
+KERNELS = "kernels"  # key of the seconds that a constant scales, beside EXPERTS
 ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchmarks
 
 
@@ -111,7 +111,7 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     if copies is not None:
         on_device = passes_s / max(sum(seconds.values()), passes_s)  # the host computes the rest
         seconds = {name: on_device * part for name, part in seconds.items()}
-    if job.engine.launch_s or copies is not None:
+    if job.engine.launch_s or host.prompt_launch_s or copies is not None:
         waits = FETCH if job.plan.peer_weight_fraction else COPIES if copies is not None else "host"
         seconds[waits] = seconds.get(waits, 0.0) + max(passes_s - sum(seconds.values()), 0.0)
     if job.plan.drafting or job.plan.pipeline_parallel > 1:
@@ -141,12 +141,11 @@ def _hide(seconds: dict[str, float], hidden_s: float) -> None:
 
 
 def _constant_s(priced: PricedPasses, mean: EnginePass, weights: Counts) -> dict[str, float]:
-    """Return the seconds of a mean iteration that scale with each ratio of the engine, or with none."""
+    """Return the seconds of a mean iteration that scale with each ratio of the engine."""
     decodes = ~has_prompts(mean)
-    found = dict.fromkeys((KERNELS, EXPERTS, PROMPTS), 0.0)
+    found = dict.fromkeys((KERNELS, EXPERTS), 0.0)
     for name, part in priced.by_component().items():
         found[EXPERTS if name == EXPERTS else KERNELS] += float((decodes * part) @ weights)
-        found[PROMPTS] += float((~decodes * part) @ weights)
     return found
 
 

@@ -35,6 +35,9 @@ class IterationCost(StrictModel):
         Time of an iteration in which the device waits for the host: scheduling, inputs, sampled tokens.
     sequence_s : float
         The same for each sequence of the iteration.
+    prompt_launch_s : float
+        Time of the host for launching one kernel of an iteration with prompts, which no CUDA graph holds.
+        Such an iteration takes at least as long as its launches.
     request_s : float
         Time from sending a request until its prompt waits in the engine, beside the passes below.
     request_tpot_ratio : float
@@ -51,6 +54,7 @@ class IterationCost(StrictModel):
     expert_ratio: float = Field(default=1.0, gt=0)
     host_s: float = Field(default=2e-3, ge=0)
     sequence_s: float = Field(default=0.0, ge=0)
+    prompt_launch_s: float = Field(default=0.0, ge=0)
     request_s: float = Field(default=0.0, ge=0)
     request_tpot_ratio: float = Field(default=0.0, ge=0)
     log_sigma_factor: float = Field(default=0.2, ge=0)

@@ -8,7 +8,8 @@ plus `host_s`, plus `sequence_s` for each sequence. The measured time per token 
 times a number that the scheduler gives, which small changes of the constants leave as it is. So constants
 follow from a linear fit of relative errors. Twice and half of what was measured count alike, and absolute
 errors count, not their squares, so that a few odd rows do not decide. None is below its least value. What a
-request waits for beside the passes follows from times to the first token in the same way.
+request waits for beside the passes follows from times to the first token in the same way. The time of
+launches (`prompt_launch_s`) is not fitted here: it decides which passes are as long as their kernels.
 
 All engines are fitted together first, and then each by itself from there: an engine that was measured with
 experts alone says nothing of other kernels.
@@ -23,7 +24,7 @@ from flopcast.dtypes import Counts
 from flopcast.lab.serving_runs.measured import ComparedServing
 from flopcast.lab.serving_runs.quantities import PER_UNIT
 from flopcast.serving.serving_report import ServingReport
-from flopcast.serving.time_shares import KERNELS, PROMPTS
+from flopcast.serving.time_shares import KERNELS
 from flopcast.spec.engine import EXPERTS, IterationCost
 
 ROUNDS = 60  # of reweighting
@@ -35,7 +36,7 @@ OF_REQUESTS = ("request_s", "request_tpot_ratio")
 LEAST = {"kernel_ratio": 0.7, "expert_ratio": 0.5}  # 0 for all others
 PRIOR = IterationCost(host_s=5e-4, sequence_s=5e-6, request_s=0.03, request_tpot_ratio=3.0)
 # how many rows the prior of a constant weighs: engines run most kernels of benchmarks as they are
-PRIOR_ROWS = {"kernel_ratio": 20.0, "expert_ratio": 3.0}
+PRIOR_ROWS = {"kernel_ratio": 20.0, "expert_ratio": 3.0, "request_s": 0.05, "request_tpot_ratio": 0.05}
 FEW_PRIOR_ROWS = 0.5  # of the others
 LEAST_RATIO = 0.05  # of predicted over measured: smaller ones count as this
 SPREADS = {OF_ITERATIONS: "log_sigma_factor", OF_REQUESTS: "request_log_sigma_factor"}
@@ -60,13 +61,12 @@ def observed(row: ComparedServing, report: ServingReport) -> Observed:
     """
     measured_s = row.measured.value / PER_UNIT[row.measured.unit]
     tpot_s = report.latencies["tpot"]["mean"].value
+    cost = report.job.engine.iteration
     if row.measured.teaches == "iterations":
         part, ratio = report.constant_s, tpot_s / report.iteration_s
         parts = ratio * np.array([part[KERNELS], part[EXPERTS], 1.0, report.decoding])
-        return Observed(
-            names=OF_ITERATIONS, parts=parts, known_s=ratio * part[PROMPTS], measured_s=measured_s
-        )
-    cost = report.job.engine.iteration
+        known_s = tpot_s - float(parts @ np.array([getattr(cost, name) for name in OF_ITERATIONS]))
+        return Observed(names=OF_ITERATIONS, parts=parts, known_s=known_s, measured_s=measured_s)
     engine_s = report.latencies["ttft"]["mean"].value - cost.request_s - cost.request_tpot_ratio * tpot_s
     parts = np.array([1.0, tpot_s])
     return Observed(names=OF_REQUESTS, parts=parts, known_s=engine_s, measured_s=measured_s)
@@ -119,10 +119,13 @@ def _least_absolute(matrix: Counts, wanted: Counts, least: Counts, prior_rows: C
 def by_engine(pairs: Iterable[tuple[ComparedServing, ServingReport]]) -> dict[str, IterationCost]:
     """Return the constants of each engine that has rows enough."""
     groups: dict[str, list[Observed]] = {}
+    kept: dict[str, dict[str, float]] = {}
     for row, report in pairs:
-        groups.setdefault(row.run.groups["engine"], []).append(observed(row, report))
+        engine = row.run.groups["engine"]
+        groups.setdefault(engine, []).append(observed(row, report))
+        kept[engine] = {"prompt_launch_s": report.job.engine.iteration.prompt_launch_s}
     together = fit(row for rows in groups.values() for row in rows)
     if together is None:
         return {}
     fitted = {name: fit(rows, together) for name, rows in groups.items()}
-    return {name: cost or together for name, cost in fitted.items()}
+    return {name: (cost or together).model_copy(update=kept[name]) for name, cost in fitted.items()}
