@@ -72,8 +72,8 @@ ZeRO-Inference are fitted on their rows of A6000. `python tests/serving_accuracy
   wait up to 20 passes for others (`batch_wait_timeout_iters`). We found this cause after seeing the errors,
   too.
 - Before we predicted launches and waits and widened the priors of the constants of requests, the median
-  error of TTFT was 27.2 % fitted, 30.6 % with models left out and 30.2 % with devices left out; that of
-  TPOT was 11.0 %, 13.0 % and 12.3 %.
+  error of TTFT was 27.2 % fitted, and that of TPOT 11.0 %. Lines that say so are of that time: they have
+  not been computed again since.
 - Only since the end of January 2026 has InferenceX sent requests before a measurement (its pull request
   480). In earlier rows, and in rows of SGLang on B300, the first requests may wait until kernels are
   compiled: some rows of SGLang have a mean TTFT of 7 to 9 s, while other rows of the same model have half a
@@ -98,6 +98,13 @@ ZeRO-Inference are fitted on their rows of A6000. `python tests/serving_accuracy
   is no difference up to 96 sequences. The predictions sort the vocabulary for each sequence
   (`engine.sampling=sorted`). Above about 10,000 tokens/s, all models in ML.ENERGY take longer than
   their kernel times explain.
+- Equal jobs (the paragraphs below the first table) differ in what rows do not state: releases, drafted
+  tokens, kernels that were compiled before or during the measurement.
+- A ratio of the kernels of passes with prompts, fitted like the other two, is 0.94 to 1.04 for the three
+  engines, so that these kernels run as in benchmarks.
+- In ML.ENERGY, times on B200 are irregular: the p90 of the times between tokens is 1.34 times their median
+  (the median of all rows of lm-arena-chat; 1.08 on H100). With Llama-3.1-8B, 128 sequences get fewer tokens
+  per second than 64, and each of them waits three times as long.
 - Qwen3-235B in 8 bits on vLLM takes 1.5 to 2 times what its kernels take alone, in ML.ENERGY and in
   aiconfigurator. The cause is not known.
 - The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions
