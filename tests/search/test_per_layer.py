@@ -15,6 +15,7 @@ from flopcast.prediction import predict
 from flopcast.render.layouts import per_layer_json, per_layer_text
 from flopcast.search import per_layer
 from flopcast.search.per_layer import _Search, best_per_layer
+from flopcast.search.stage_strategies import best_of_stage
 from flopcast.spec.plan import Plan
 from flopcast.workload.layouts import layout_of
 
@@ -93,7 +94,7 @@ def test_the_dynamic_program_finds_the_least_time_inside_the_room(seed):
         )
 
     fit = [c for c in product(range(3), repeat=4) if sum(need[o, b] for b, o in enumerate(c)) <= room]
-    found = per_layer._of_stage(seconds, need, change, room)
+    found = best_of_stage(seconds, need, change, room)
 
     assert (found is None) == (not fit)
     if found is not None:

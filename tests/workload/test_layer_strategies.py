@@ -128,6 +128,13 @@ def test_steps_of_more_blocks_with_the_slower_strategy_are_longer_by_as_much_eac
     assert step_s[8] > step_s[4] > predicted("", plan).step_time_s
 
 
+def test_the_first_blocks_recomputed_need_as_much_as_with_the_plans_own_words():
+    own, words = predicted("layers=0-7:recompute=full"), predicted("", f"{PLAN} recompute=full:block:8")
+
+    assert own.memory.high_bytes == pytest.approx(words.memory.high_bytes, rel=1e-3)
+    assert own.step_time_s == pytest.approx(words.step_time_s, rel=0.005)
+
+
 def test_recomputed_flop_are_those_of_the_blocks_that_run_again():
     some, every = (
         recomputed_flop(job_with(f"layers=0-{last}:recompute=full"), causal=False) for last in (7, 31)

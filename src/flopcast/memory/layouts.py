@@ -3,7 +3,8 @@
 Answers: how large is a category where blocks differ in tensor parallelism, ZeRO or recompute?
 Elsewhere: each category (categories.py), the layouts (workload/layer_strategies.py).
 
-States of a layout are those of its blocks, and add up. Of units of parameters that are whole for a moment,
+States of a layout are those of its blocks, and add up; so do the buffers of communicators, which layouts of
+the same degrees share. Of units of parameters that are whole for a moment,
 and of buckets, the largest counts. What layers keep and need is added up layer by layer in any case.
 """
 
@@ -23,16 +24,22 @@ SUMMED = frozenset(
         "optimizer_states",
         "main_gradients",
         "update",
-        "communicators",
         "built_whole",
     )
 )
 LARGEST = frozenset(("gathered_parameters", "unreduced_gradients", "gradient_buckets"))
+OF_GROUPS = "communicators"  # layouts of equal degrees have the same groups of ranks
 
 
 def size_of(name: str, size: Callable[[Programs], Floats], programs: Programs) -> Floats:
     """Return the bytes of a category by its name: of the programs, or of those of each layout together."""
-    if not programs.legs or name not in SUMMED | LARGEST:
+    if not programs.legs or name not in SUMMED | LARGEST | {OF_GROUPS}:
         return size(programs)
     each = [size(leg) for leg in programs.legs]
-    return sum(each, ZERO) if name in SUMMED else reduce(np.maximum, each)
+    if name == OF_GROUPS:
+        by_degree: dict[float, Floats] = {}
+        for leg, leg_bytes in zip(programs.legs, each, strict=True):
+            degree = leg.plans.tensor_parallel.item()
+            by_degree[degree] = np.maximum(by_degree.get(degree, ZERO), leg_bytes)
+        each = list(by_degree.values())
+    return reduce(np.maximum, each) if name in LARGEST else sum(each, ZERO)

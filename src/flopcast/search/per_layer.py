@@ -9,14 +9,14 @@ As in Galvatron (arXiv:2211.13878), stages are independent: each has the strateg
 fit into its memory, found block by block, where the state is the strategy of the last block and the memory
 so far. Times and bytes of a block with a strategy are differences of exact predictions in which all blocks
 of its kind have it, and changes of layout cost their messages. The memory of a stage is the maximum over
-moments of sums over blocks: a mixture never needs more than the differences say, and some that seem too
-large fit. So several budgets are tried, and moves of single blocks follow. Every result is predicted
-exactly.
+moments of sums over blocks, so that it is convex: differences by all blocks say too much for a mixture,
+those by one block too little. Both are tried with several budgets, and moves of single blocks follow. Every
+result is predicted exactly.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, product
+from itertools import groupby, pairwise, product
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from flopcast.kept_results import KeptResults
 from flopcast.memory.peak import peak_memory
 from flopcast.prediction import predict, programs_of
 from flopcast.search.reshard_costs import reshard_seconds
+from flopcast.search.stage_strategies import best_of_stage
 from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
 from flopcast.spec.layer_strategies import LayerStrategy
@@ -35,8 +36,7 @@ from flopcast.units import Number
 from flopcast.workload.checks import check
 from flopcast.workload.layouts import layout_of
 
-BUCKETS = 256  # of the memory of a stage
-BUDGETS = (1.0, 1.02, 1.05, 1.1)  # of the memory that the differences may say, before the exact check
+BUDGETS = ((1.0, 1.02, 1.05, 1.1), (1.0, 0.99, 0.97, 0.93))  # by all blocks, and by one
 MOST_MOVES = 12  # of single blocks, each the best of all
 MOST_KEPT = 4096
 CHANGE_RATIO = 1e-5  # of the step that a change of strategy has to save
@@ -130,10 +130,9 @@ def best_per_layer(job: Job, book: CurveBook) -> PerLayer:
     uniform = min(
         (search.try_plan(layout_of(plan, option)) for option in options), key=lambda one: one.step_time_s
     )
-    bases = dict.fromkeys((plan, *([uniform.plan] if np.isfinite(uniform.step_time_s) else [])))
     found = [uniform]
-    for base in bases:
-        choices = [each for each in _by_programs(search, base) if each is not None]
+    for base in _bases(plan, options, uniform):
+        choices = dict.fromkeys(_by_programs(search, base))
         tried = [(search.try_plan(search.mixed(base, choice)), choice) for choice in choices]
         fit = [one for one in tried if np.isfinite(one[0].step_time_s)]
         if fit:
@@ -147,6 +146,19 @@ def best_per_layer(job: Job, book: CurveBook) -> PerLayer:
     return PerLayer(
         job=search.with_plan(best.plan), best=best, uniform=uniform, predictions=len(search.tried)
     )
+
+
+def _bases(plan: Plan, options: Sequence[dict[str, object]], uniform: Tried) -> tuple[Plan, ...]:
+    """Return the layouts of the ends to try: the plan's, one with all states sharded, the best of alike."""
+    most = max(int(str(option["zero"])) for option in options)
+    sharded: dict[str, object] = {
+        "tensor_parallel": plan.tensor_parallel,
+        "zero": most,
+        "recompute": plan.recompute,
+    }
+    bases = [plan, *([layout_of(plan, sharded)] if sharded in options else [])]
+    bases += [uniform.plan] if np.isfinite(uniform.step_time_s) else []
+    return tuple(dict.fromkeys(bases))
 
 
 def _options(job: Job, plan: Plan) -> Iterator[dict[str, object]]:
@@ -187,32 +199,56 @@ def _options(job: Job, plan: Plan) -> Iterator[dict[str, object]]:
 class _Prices:
     """What blocks take and need with every option, in addition to the plan's own.
 
-    `block_s` and `block_bytes` have shape (options, blocks), `reshard_s` (options, options): seconds of a
-    whole step. `room_bytes` of every stage is its memory without its blocks' differences.
+    `block_s` has shape (options, blocks), `reshard_s` (options, options): seconds of a whole step.
+    `block_bytes` has two arrays of shape (options, blocks): by predictions in which all blocks of a kind
+    have the option, and in which one has it. `room_bytes` is the memory of every stage that is left.
     """
 
+    own: int  # the option of the ends, and of blocks that no strategy names
     block_s: Floats
-    block_bytes: Floats
+    block_bytes: tuple[Floats, Floats]
     reshard_s: Floats
     room_bytes: Floats  # (stages,)
     bounds: Integers  # (stages + 1,): the blocks of every stage
 
 
-def _by_programs(search: _Search, base: Plan) -> Iterator[Choice | None]:
-    """Yield the choice of the dynamic program for every budget; None where no choice keeps it."""
+def _by_programs(search: _Search, base: Plan) -> Iterator[Choice]:
+    """Yield the choices of the dynamic program: for every budget, with all options and with fewer of them.
+
+    What blocks take together is not quite the sum of what they take alone, least of all where their degrees
+    differ: so options with the degree of the plan are tried by themselves, and those that only recompute
+    otherwise.
+    """
     prices = _prices(search, base)
-    for budget in BUDGETS:
-        choice: list[int] = []
-        capacity = search.job.cluster.node.device.memory_bytes
-        for stage, (low, high) in enumerate(zip(prices.bounds[:-1], prices.bounds[1:], strict=True)):
-            room = prices.room_bytes[stage] + (budget - 1.0) * capacity
-            found = _of_stage(
-                prices.block_s[:, low:high], prices.block_bytes[:, low:high], prices.reshard_s, room
-            )
-            if found is None:
-                break
-            choice += found
-        yield tuple(choice) if len(choice) == prices.bounds[-1] else None
+    for names in ((), ("tensor_parallel",), ("tensor_parallel", "zero")):
+        own = search.options[prices.own]
+        some = [
+            place
+            for place, option in enumerate(search.options)
+            if all(option[name] == own[name] for name in names)
+        ]
+        for block_bytes, budgets in zip(prices.block_bytes, BUDGETS, strict=True):
+            for budget in budgets:
+                extra = (budget - 1.0) * search.job.cluster.node.device.memory_bytes
+                choice = _of_stages(prices, np.array(some), block_bytes, extra)
+                if choice is not None:
+                    yield tuple(some[place] for place in choice)
+
+
+def _of_stages(
+    prices: _Prices, some: Integers, block_bytes: Floats, extra_bytes: Number
+) -> list[int] | None:
+    """Return the places in `some` options of the best choice for all stages; None if one has too little."""
+    choice: list[int] = []
+    own = int(np.flatnonzero(some == prices.own)[0])
+    block_s, reshard_s = prices.block_s[some], prices.reshard_s[np.ix_(some, some)]
+    for stage, (low, high) in enumerate(pairwise(prices.bounds.tolist())):
+        room = prices.room_bytes[stage] + extra_bytes
+        found = best_of_stage(block_s[:, low:high], block_bytes[some, low:high], reshard_s, room, own)
+        if found is None:
+            return None
+        choice += found
+    return choice
 
 
 def _prices(search: _Search, base: Plan) -> _Prices:
@@ -225,26 +261,30 @@ def _prices(search: _Search, base: Plan) -> _Prices:
     held = division.stage_counts[division.stage_class][:, 1 : 1 + len(counts)]
     of_block = np.repeat(np.arange(len(held)), held.sum(axis=1).astype(int))
     own_s, own_bytes = _exact(search, base)
-    block_s, block_bytes = (np.zeros((len(search.options), blocks)) for _ in range(2))
-    for number in range(len(search.options)):
-        for kind, count in enumerate(counts):
-            own = [0] * len(counts)
-            own[kind] = number
-            choice = tuple(np.repeat(own, counts).tolist())
-            plan = search.mixed(base, choice)
-            if not plan.layers:
-                continue
-            step_s, stage_bytes = _exact(search, plan)
-            part = slice(edges[kind], edges[kind + 1])
-            block_s[number, part] = (step_s - own_s) / count
-            here = held[:, kind] > 0
-            each = np.where(here, (stage_bytes - own_bytes) / np.maximum(held[:, kind], 1.0), 0.0)
-            block_bytes[number, part] = each[of_block[part]]
+    own_option = next(
+        place for place in range(len(search.options)) if not search.mixed(base, (place,)).layers
+    )
+    block_s, by_all, by_one = (np.zeros((len(search.options), blocks)) for _ in range(3))
+    for number, kind in product(range(len(search.options)), range(len(counts))):
+        part = slice(edges[kind], edges[kind + 1])
+        choice = np.full(blocks, own_option)
+        choice[part] = number
+        if number == own_option:
+            continue
+        step_s, stage_bytes = _exact(search, search.mixed(base, tuple(choice.tolist())))
+        block_s[number, part] = (step_s - own_s) / counts[kind]
+        each = (stage_bytes - own_bytes) / np.maximum(held[:, kind], 1.0)
+        by_all[number, part] = each[of_block[part]]
+        choice[part.start + 1 : part.stop] = own_option
+        _, stage_bytes = _exact(search, search.mixed(base, tuple(choice.tolist())))
+        stage = of_block[part.start]
+        by_one[number, part] = stage_bytes[stage] - own_bytes[stage]
     tensors = [int(str(option["tensor_parallel"])) for option in search.options]
     change_s = CHANGE_RATIO * own_s * (1.0 - np.eye(len(tensors)))  # of equal choices, that with fewer runs
     return _Prices(
+        own=own_option,
         block_s=block_s,
-        block_bytes=block_bytes,
+        block_bytes=(by_all, by_one),
         reshard_s=reshard_seconds(job, search.book, tensors, search.kept) + change_s,
         room_bytes=job.cluster.node.device.memory_bytes - own_bytes,
         bounds=np.concatenate([[0], np.cumsum(held.sum(axis=1))]).astype(np.intp),
@@ -257,65 +297,6 @@ def _exact(search: _Search, plan: Plan) -> tuple[Number, Floats]:
     programs = programs_of(job, search.kept)
     high_bytes = peak_memory(programs).high_bytes[0][programs.stages.of(0).stage_class]
     return predict(job, search.book, search.kept).clean_step_time_s, high_bytes
-
-
-def _of_stage(
-    block_s: Floats, block_bytes: Floats, reshard_s: Floats, room_bytes: Number
-) -> list[int] | None:
-    """Return the options of the blocks of one stage with the least time inside the room, or None.
-
-    Parameters
-    ----------
-    block_s, block_bytes : arrays of shape (options, blocks)
-    reshard_s : array of shape (options, options)
-        Of a change of layout; a stage begins and ends in the layout of the first option.
-    room_bytes : number
-        What the blocks may need together.
-
-    Examples
-    --------
-    Two blocks, of which one has to take the slower option that needs less:
-
-    >>> seconds, need = np.array([[0.0, 0.0], [1.0, 3.0]]), np.array([[4.0, 4.0], [0.0, 0.0]])
-    >>> _of_stage(seconds, need, np.zeros((2, 2)), 4.0)
-    [1, 0]
-    """
-    least = block_bytes.min(axis=0)
-    room = room_bytes - least.sum()
-    if room < 0:
-        return None
-    width = max(room, 1.0) / BUCKETS
-    need = np.ceil((block_bytes - least) / width - 1e-9).astype(np.intp)
-    options, blocks = block_s.shape
-    level = np.full(
-        (options, BUCKETS + 1), np.inf
-    )  # least seconds by last option and buckets that are used
-    before: list[Integers] = []
-    for block in range(blocks):
-        if block == 0:
-            start = np.full((options, BUCKETS + 1), np.inf)
-            start[:, 0] = reshard_s[0]
-            came = np.zeros((options, BUCKETS + 1), dtype=np.intp)
-        else:
-            through = level[:, None] + reshard_s[:, :, None]
-            came = through.argmin(axis=0)
-            start = through.min(axis=0)
-        level = np.full((options, BUCKETS + 1), np.inf)
-        for option in range(options):
-            shift = need[option, block]
-            if shift <= BUCKETS:
-                level[option, shift:] = start[option, : BUCKETS + 1 - shift] + block_s[option, block]
-        before.append(came)
-    last_s = level + reshard_s[:, :1]
-    if not np.isfinite(last_s).any():
-        return None
-    option, bucket = (int(at) for at in np.unravel_index(last_s.argmin(), last_s.shape))
-    choice = []
-    for block in range(blocks - 1, -1, -1):
-        choice.append(option)
-        bucket -= int(need[option, block])
-        option = int(before[block][option, bucket])
-    return choice[::-1]
 
 
 def _moved(search: _Search, base: Plan, best: Tried, choice: Choice) -> Tried:
