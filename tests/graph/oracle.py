@@ -29,17 +29,15 @@ def counts(torch, model, arguments):
     Models are told that they are exported, because some of them choose another path then.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils._pytree import tree_map_only
     from torch.utils.flop_counter import FlopCounterMode
 
     parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = model.to_empty(device="cuda").train()
-        given = {
-            key: torch.zeros(each.shape, dtype=each.dtype, device="cuda")
-            if isinstance(each, torch.Tensor)
-            else each
-            for key, each in arguments.items()
-        }
+        given = tree_map_only(
+            torch.Tensor, lambda each: torch.zeros(each.shape, dtype=each.dtype, device="cuda"), arguments
+        )
         saved, counter = SavedBytes(model), FlopCounterMode(display=False, custom_mapping=of_experts(torch))
         kept = torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda tensor: tensor)
         torch.compiler._is_exporting_flag = torch.compiler._is_compiling_flag = True

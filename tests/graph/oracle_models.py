@@ -343,7 +343,7 @@ def qwen_vl(torch):
             super().__init__()
             self.inner = transformers.Qwen2_5_VLForConditionalGeneration(config)
 
-        def forward(self, pixel_values, input_ids, positions):
+        def forward(self, input_ids, pixel_values, positions):
             model, words = self.inner.model, self.inner.get_input_embeddings()(input_ids)
             seen = model.visual(pixel_values, grid_thw=None, return_dict=True, **images).pooler_output
             is_image = (input_ids == config.image_token_id)[..., None].expand_as(words)
@@ -352,8 +352,8 @@ def qwen_vl(torch):
             return self.inner.lm_head(made.last_hidden_state)
 
     return QwenOfImages(), {
+        "input_ids": torch.zeros(SAMPLES, 1024, dtype=torch.long),  # its first axis counts the samples
         "pixel_values": torch.zeros(SAMPLES * patches, 3 * 2 * 14 * 14),
-        "input_ids": torch.zeros(SAMPLES, 1024, dtype=torch.long),
         "positions": torch.zeros(3, SAMPLES, 1024, dtype=torch.long),
     }
 
@@ -398,7 +398,7 @@ def dlrm(torch):
             self.up = nn.ModuleList(nn.Linear(512, width) for _ in range(3))
             self.top = nn.Sequential(mlp(width, 1024, 1024, 512, 256), nn.Linear(256, 1))
 
-        def forward(self, dense, *indices):
+        def forward(self, dense, indices):
             rows = [table(index) for table, index in zip(self.tables, indices, strict=True)]
             first = crossed = torch.cat([self.bottom(dense), *rows], dim=1)
             for down, up in zip(self.down, self.up, strict=True):
@@ -406,4 +406,4 @@ def dlrm(torch):
             return self.top(crossed)
 
     indices = [torch.zeros(SAMPLES, times, dtype=torch.long) for times in LOOK_UPS]
-    return Dlrm(), (torch.zeros(SAMPLES, 13), *indices)
+    return Dlrm(), {"dense": torch.zeros(SAMPLES, 13), "indices": indices}
