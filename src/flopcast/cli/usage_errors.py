@@ -165,11 +165,7 @@ def _unknown_command(word: str, context: click.Context, group: click.Group) -> P
     near = difflib.get_close_matches(word, known, n=1)
     is_file = "." in word or "/" in word
     command = near[0] if near else known[0]
-    fix = (
-        f"write {where} {command}{f' {word}' if is_file else ''}"
-        if near or is_file
-        else "choose one of them"
-    )
+    fix = f"{where} {command}{f' {word}' if is_file else ''}" if near or is_file else "choose one of them"
     because = f"{where} is followed by a command" + (", then the file" if is_file else "")
     return Problem(word, None, ", ".join(known), because, fix, fault="is not a command")
 
