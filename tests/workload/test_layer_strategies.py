@@ -5,6 +5,7 @@ import pytest
 from all_cases import all_cases
 
 from flopcast.errors import SpecError
+from flopcast.interop.exports.traces import export_chakra
 from flopcast.jobs import job
 from flopcast.library.curves import load_book
 from flopcast.memory.categories import IN_FLIGHT, STANDING, sizes
@@ -174,3 +175,8 @@ def test_strategies_that_do_not_fit_the_plan_are_one_fault(layers, part):
 def test_words_of_another_form_are_refused_with_one_that_is_right(word):
     with pytest.raises(ValueError, match="fix: set layers to "):
         Plan(layers=word)
+
+
+def test_traces_that_name_groups_of_ranks_are_refused():
+    with pytest.raises(SpecError, match="not supported yet"):
+        export_chakra(job_with("layers=8-15:tp=4"))

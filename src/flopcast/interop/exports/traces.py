@@ -16,6 +16,7 @@ from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
+from flopcast.spec.layer_strategies import layers_word
 
 MOST_NODES = 1_000_000  # over all ranks: about 100 MB
 SHORT = "if there are many micro-batches, the trace shows operators only in the first and the last ones"
@@ -42,11 +43,15 @@ def export_chakra(job: Job) -> Exported:
     Raises
     ------
     SpecError
-        Data-parallel ranks differ, or there are too many nodes.
+        Data-parallel ranks differ, blocks have strategies of their own, or there are too many nodes.
     """
     if job.batch.ranks:
         because = "the trace has one graph for all ranks of a stage"
         raise SpecError([_fault("batch.ranks", len(job.batch.ranks), "no list of ranks", because)])
+    if job.plan.layers:
+        because = "traces with different groups of ranks for different blocks are not supported yet"
+        word = layers_word(job.plan.layers)
+        raise SpecError([_fault("plan.layers", word, "no strategies of single blocks", because)])
     report, plan = predicted(job), job.plan
     if (total := most_nodes(report)) > MOST_NODES:
         most = f"a step of about {MOST_NODES} nodes over all ranks at most"
