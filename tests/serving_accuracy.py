@@ -72,8 +72,11 @@ ZeRO-Inference are fitted on their rows of A6000. `python tests/serving_accuracy
   wait up to 20 passes for others (`batch_wait_timeout_iters`). We found this cause after seeing the errors,
   too.
 - Before we predicted launches and waits and widened the priors of the constants of requests, the median
-  error of TTFT was 27.2 % fitted, and that of TPOT 11.0 %. Lines that say so are of that time: they have
-  not been computed again since.
+  error of TTFT was 27.2 % fitted, 30.6 % with models left out and 30.2 % with devices left out; that of
+  TPOT was 11.0 %, 13.0 % and 12.3 %.
+- The time of a launch does not carry over to MLPerf, whose prompts are short and whose passes with prompts
+  are many: the median error of TPOT was 26.8 % without launches. Servers of that table may launch kernels
+  from C++, which the table does not state.
 - Only since the end of January 2026 has InferenceX sent requests before a measurement (its pull request
   480). In earlier rows, and in rows of SGLang on B300, the first requests may wait until kernels are
   compiled: some rows of SGLang have a mean TTFT of 7 to 9 s, while other rows of the same model have half a
