@@ -82,8 +82,8 @@ def sharding_rules(shapes: Mapping[str, Shape], ranks: int) -> tuple[ShardingRul
 
     Examples
     --------
-    >>> shapes = {"embed.weight": (100, 16), "layers.0.up.weight": (64, 16), "layers.0.down.weight": (16,
-    64)}
+    >>> shapes = {"embed.weight": (100, 16), "layers.0.up.weight": (64, 16)}
+    >>> shapes |= {"layers.0.down.weight": (16, 64)}
     >>> [(rule.pattern, rule.dimension) for rule in sharding_rules(shapes, ranks=4)]
     [('embed.weight', 0), ('layers.*.up.weight', 0), ('layers.*.down.weight', 1)]
     """
