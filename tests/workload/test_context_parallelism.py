@@ -277,3 +277,13 @@ def test_a_ring_is_run_again_where_its_core_is_and_its_hops_with_it():
     again = [item for item in layer.backward if item.phase == "recompute"]
     assert core_flop(again) == pytest.approx(core_flop(layer.forward))
     assert over_context(again) == pytest.approx(over_context(layer.forward))
+
+
+def test_plans_with_and_without_a_ring_need_as_much_memory_together_as_alone():
+    """The items of the ring run in the second plan alone."""
+    together = shared(1, 4)
+    for row, alone in enumerate((shared(1), shared(4))):
+        for batched, one in zip(together.layers, alone.layers, strict=True):
+            for size in ("kept_bytes", "working_bytes"):
+                of_plan = np.broadcast_to(getattr(batched, size), (2, 1))[row].item()
+                assert of_plan == at(getattr(one, size)), (batched.kind, size)

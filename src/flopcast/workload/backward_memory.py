@@ -12,6 +12,7 @@ A tensor that no item names as its output (keys and values, which a split of hea
 shares the fate of the first input of the item that reads it. Kernels' own workspaces are not counted.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -63,6 +64,34 @@ def backward_peak(
     >>> [backward_peak((linear,), frozenset(), writes).item() / 2 for writes in (True, False)]
     [76.0, 70.0]
     """
+    peak: Floats | None = None
+    for rows, running in _alike(forward):
+        found = _peak_of_rows(running, recomputed, writes_weight_gradients)
+        peak = found if peak is None else np.where(rows, found, peak)
+    return ZERO if peak is None else peak
+
+
+def _alike(forward: tuple[Item, ...]) -> Iterator[tuple[np.ndarray, tuple[Item, ...]]]:
+    """Yield the items that run in some plans of a batch, with the rows of these plans, (plans, 1).
+
+    Plans with and without context parallelism are in one batch, whose items of a ring do not run in those
+    without.
+    """
+    counted = [item for item in forward if len(item.count) > 1 and (item.count == 0.0).any()]
+    if not counted:
+        yield np.ones((1, 1), dtype=bool), forward
+        return
+    absent = np.concatenate([item.count == 0.0 for item in counted], axis=1)
+    for pattern in np.unique(absent, axis=0):
+        gone = {id(item) for item, is_gone in zip(counted, pattern, strict=True) if is_gone}
+        rows = (absent == pattern).all(axis=1, keepdims=True)
+        yield rows, tuple(item for item in forward if id(item) not in gone)
+
+
+def _peak_of_rows(
+    forward: tuple[Item, ...], recomputed: frozenset[str], writes_weight_gradients: bool
+) -> Floats:
+    """Return the peak of plans in which all of these items run."""
     items = tuple(item for item in forward if not _is_loss(item))
     if not items:
         return ZERO
