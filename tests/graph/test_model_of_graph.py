@@ -1,5 +1,6 @@
 """A graph becomes blocks: equal ones are counted once, and weights, FLOP and kept tensors stay the same."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -7,7 +8,7 @@ from graph_cases import graph_of, node, tensor
 
 from flopcast.graph.model_of_graph import model_of_graph
 from flopcast.graph.segments import repeated_runs
-from flopcast.spec.model import Model
+from flopcast.spec.model import WHOLE, Model
 
 WIDTH, ROWS = 64, 4
 
@@ -52,6 +53,25 @@ def test_weights_that_layers_share_count_once_and_their_flop_every_time():
 
     assert model.parameters() == 2 * 4 * WIDTH * WIDTH
     assert model.forward_flop(1) == 12 * 2 * 2 * 4 * WIDTH * WIDTH
+
+
+def test_frozen_weights_take_memory_and_are_no_parameters():
+    graph = residual_blocks(3)
+    tensors = {
+        name: replace(each, is_trained=each.is_trained and not name.startswith("u"))
+        for name, each in graph.tensors.items()
+    }
+    model = Model.model_validate(model_of_graph(replace(graph, tensors=tensors))[0])
+
+    weights = [
+        (count, weight)
+        for layer, count in model.sequence()
+        for weight in layer.weights(model.hidden, WHOLE)
+    ]
+    one = 4 * WIDTH * WIDTH
+    assert sum(count * weight.elements.item() for count, weight in weights) == 3 * 2 * one
+    assert sum(count * weight.elements.item() for count, weight in weights if weight.trained) == 3 * one
+    assert model.parameters() == 3 * one
 
 
 def test_runs_are_found_at_every_phase_and_do_not_overlap():

@@ -184,7 +184,8 @@ def _named(
         operators=tuple(_operator(place, step, names) for place, step in enumerate(steps)),
         weights=tuple(
             {"name": f"w{place}", "elements": tensor.elements}
-            for place, tensor in enumerate(tensor for tensor in sizes if tensor.is_trained)
+            | ({} if tensor.is_trained else {"trained": False})
+            for place, tensor in enumerate(tensor for tensor in sizes if tensor.is_float)
             if tensor.elements
         ),
     )

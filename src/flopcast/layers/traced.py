@@ -43,12 +43,15 @@ class TracedWeight(StrictModel):
         Elements that one token uses, if the weight holds several experts; by default all.
     divided : bool
         Whether tensor-parallel ranks divide the weight.
+    trained : bool
+        Whether the weight has a gradient. If not, it takes memory but does not count as a parameter.
     """
 
     name: str
     elements: int = Field(ge=1)
     active: int | None = Field(default=None, ge=1)
     divided: bool = False
+    trained: bool = True
 
 
 class WholeProduct(StrictModel):
@@ -131,8 +134,9 @@ class Traced(AbstractMixer):
             Weight(
                 name=weight.name,
                 elements=constant(weight.elements) / (split.tensor if weight.divided else ONE),
-                total=weight.elements,
+                total=weight.elements if weight.trained else 0,
                 active=weight.active,
+                trained=weight.trained,
             )
             for weight in self.weights_of_block
         )
