@@ -64,11 +64,11 @@ def backward_peak(
     >>> [backward_peak((linear,), frozenset(), writes).item() / 2 for writes in (True, False)]
     [76.0, 70.0]
     """
-    peak: Floats | None = None
+    peak_bytes: Floats = ZERO
     for rows, running in _alike(forward):
         found = _peak_of_rows(running, recomputed, writes_weight_gradients)
-        peak = found if peak is None else np.where(rows, found, peak)
-    return ZERO if peak is None else peak
+        peak_bytes = np.where(rows, found, peak_bytes)
+    return peak_bytes
 
 
 def _alike(forward: tuple[Item, ...]) -> Iterator[tuple[np.ndarray, tuple[Item, ...]]]:
