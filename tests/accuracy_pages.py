@@ -240,8 +240,8 @@ def development_table(measured):
 def decisions_table(measured):
     """Sweeps of plans alone, by source: regret of all sweeps, and how often intervals of ratios hold."""
     lines = [
-        "| source | sweeps | plans | regret, mean | worst | FLOP × bubble, mean | worst | ratios inside"
-        " 90 % |",
+        "| source | sweeps | plans | regret of flopcast, mean | worst | regret of ranking by FLOP × bubble,"
+        " mean | worst | measured ratios inside the 90 % interval |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     of_plans = [sweep for sweep in measured.sweeps["others"] if sweep.free == "plan"]

@@ -29,10 +29,10 @@ WAYS = (  # kind of score, option of the command, choice of constants
 HEADINGS = ("quantity", "score", "rows", "mean", "median", "p90", "bias", "inside 90 %")
 TEXT = """# Accuracy of offload
 
-Each line compares one measured quantity with predictions. Errors are absolute, relative to the
-measurement; the bias is the median of predicted / measured, minus 1. "Inside" is the share of
-measurements in the 90 % interval. `python tests/offload_accuracy.py` writes this page; `flopcast
-validate --runs FILE` prints the same numbers by machine, model and method.
+Each line compares one measured quantity with predictions. An error is |predicted − measured| /
+measured; the bias is the median of predicted / measured, minus 1. "Inside" is the share of measurements
+in the 90 % interval. `python tests/offload_accuracy.py` writes this page; `flopcast validate --runs
+FILE` prints the same numbers by machine, model and method.
 
 {tables}
 ## What is known of the errors
@@ -46,7 +46,8 @@ validate --runs FILE` prints the same numbers by machine, model and method.
   to drives use pinned buffers. One rank updates as fast as four. Reductions do not overlap with
   kernels. Each layer waits 1.1 ms (forward) and 4 ms (backward) for DeepSpeed. "Left out" fits the rate
   of updates on the host, that of pageable memory, and that of drives again, for each machine, and the
-  constants of interleaved updates. The times of the host for layers and steps are those of all runs.
+  constants of interleaved updates. The host times of a layer and of a step are not fitted again: they
+  are those that were chosen with all runs in view.
 - Tables do not say which machines they were measured on. Hosts, networks and drives are assumed
   (lab/offload_runs/machines.py).
 - With a generation of devices left out, machines have the rates of data sheets, and the constants that

@@ -21,7 +21,7 @@ POINTS = "peers/aiconfigurator/serving_measured_ttft_tpot.csv.gz"
 OFFLOADED = "offload/offload_inference_throughput.yaml"
 EVERY = 10  # of the points of aiconfigurator one is predicted: constants are fitted on those
 FITTED = "fitted"
-LEFT_OUT = "left out: constants of aiconfigurator's points"
+LEFT_OUT = "left out: constants fitted on aiconfigurator's points only"
 LINES = (  # file of shared/data, kind of score, option of the command, choice of constants
     (POINTS, FITTED, "", "catalogue"),
     (POINTS, "left out: constants of the other models", "--leave-one-model-out", "model"),
@@ -43,12 +43,12 @@ SHOWN = {  # quantities of tables that have more
 HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %", "left out")
 TEXT = """# Accuracy of serving
 
-Each line compares one measured quantity with predictions. Errors are absolute, relative to the
-measurement; the bias is the median of predicted / measured, minus 1. "Inside" is the share of
-measurements in the 90 % interval. The last column counts rows that cannot be predicted; `flopcast
-validate --runs FILE` prints why. The constants of engines are fitted on every tenth point of
-aiconfigurator, and no other table was used in the fit. The rates of copies of FlexGen and
-ZeRO-Inference are fitted on their rows of A6000. `python tests/serving_accuracy.py` writes this page.
+Each line compares one measured quantity with predictions. An error is |predicted − measured| /
+measured; the bias is the median of predicted / measured, minus 1. "Inside" is the share of measurements
+in the 90 % interval. The last column counts rows that cannot be predicted; `flopcast validate --runs
+FILE` prints why. The constants of engines are fitted on every tenth point of aiconfigurator, and no
+other table was used in the fit. The rates of copies of FlexGen and ZeRO-Inference are fitted on their
+rows of A6000. `python tests/serving_accuracy.py` writes this page.
 
 {tables}
 ## What is known of the errors
@@ -57,8 +57,8 @@ ZeRO-Inference are fitted on their rows of A6000. `python tests/serving_accuracy
   drafted tokens, how often a server looks for new requests, tokens of a pass, format of the cache)
   follows from the published launches of InferenceX. We looked for these launch commands after seeing
   the errors, so scores that depend on them are development scores. Some rows agree with published
-  launches both with and without a draft. They are predicted without one, which is up to twice too slow,
-  and are not used in the fit.
+  launches both with and without drafted tokens. flopcast predicts these rows without drafted tokens,
+  which gives up to twice the measured times, and the fit does not use them.
 - Blind scores: the 37 points of Qwen3.5-397B-A17B, before any of its points had been seen, had a median
   error of TPOT of 19.6 % and a bias of -18.8 %, all inside the interval. The 28 points whose published
   launch drafts tokens had 12.3 % and +10.1 %.
@@ -68,9 +68,9 @@ ZeRO-Inference are fitted on their rows of A6000. `python tests/serving_accuracy
   delays decoding by about 115 ms, and its kernels take 37 ms. The time of a launch is the best of five
   values on every tenth point. It is not fitted again when models or devices are left out, so these scores
   are development scores as far as it matters.
-- Published launches of Llama-3.1-70B on TensorRT-LLM, with prompts and outputs of 1,024 tokens, let prompts
-  wait up to 20 passes for others (`batch_wait_timeout_iters`). We found this cause after seeing the errors,
-  too.
+- For Llama-3.1-70B on TensorRT-LLM, with prompts and outputs of 1,024 tokens, the published launch
+  settings hold a prompt back for up to 20 passes, so that it can be batched with others
+  (`batch_wait_timeout_iters`). We found this cause after seeing the errors, too.
 - Before we predicted launches and waits and widened the priors of the constants of requests, the median
   error of TTFT was 27.2 % fitted, 30.6 % with models left out and 30.2 % with devices left out; that of
   TPOT was 11.0 %, 13.0 % and 12.3 %.
@@ -84,14 +84,14 @@ ZeRO-Inference are fitted on their rows of A6000. `python tests/serving_accuracy
 - For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4), no
   kernel was measured with more than 127 tokens. With prompts of 8,192 tokens, the measured TTFT is 1.4 to
   1.9 times that of the extrapolated curve.
-- Rows of Llama-3.1-8B on H200 contradict themselves: with 64 open requests of 2,000 and 100 tokens, their
-  TTFT and TPOT mean 118,000 prompt tokens per second on one device, for which the linear layers alone need
-  95 % of its peak in 8 bits. Requests cannot have been open all the time. The predictions are up to 2.8
-  times as slow.
+- Rows of Llama-3.1-8B on H200 contradict themselves: with 64 requests in flight, with prompts of 2,000
+  and outputs of 100 tokens, their TTFT and TPOT mean 118,000 prompt tokens per second on one device,
+  for which the linear layers alone need 95 % of its peak in 8 bits. So there cannot have been 64
+  requests in flight all the time. The predicted times are up to 2.8 times the measured ones.
 - Decoding instances of pools hold no more sequences than the recipes of InferenceX state, and further
-  requests wait: a row with 135 open requests for 120 places waits 10.1 s for its first token, as
-  predicted. Tokens are sent to experts in 4 or 8 bits if the engine quantises them first. We found both
-  causes after seeing the errors, so these are development scores.
+  requests wait: in a row with 135 requests in flight and 120 places, requests wait 10.1 s for their
+  first token, as predicted. Tokens are sent to experts in 4 or 8 bits if the engine quantises them
+  first. We found both causes after seeing the errors, so these are development scores.
 - `flopcast calibrate constants --runs TABLE --every 10` fits the constants of engines, on rows without a
   possible draft.
 - Some pools still wait longer than predicted: three requests for three decoding instances with one place
@@ -101,10 +101,12 @@ ZeRO-Inference are fitted on their rows of A6000. `python tests/serving_accuracy
   is no difference up to 96 sequences. The predictions sort the vocabulary for each sequence
   (`engine.sampling=sorted`). Above about 10,000 tokens/s, all models in ML.ENERGY take longer than
   their kernel times explain.
-- Equal jobs (the paragraphs below the first table) differ in what rows do not state: releases, drafted
-  tokens, kernels that were compiled before or during the measurement.
-- A ratio of the kernels of passes with prompts, fitted like the other two, is 0.94 to 1.04 for the three
-  engines, so that these kernels run as in benchmarks.
+- Jobs with identical rows have different measurements (see the paragraphs below the first table),
+  because rows do not record the release, the drafted tokens, or whether kernels were compiled before or
+  during the measurement.
+- As a test, we also fitted the time of the kernels in passes with prompts as a multiple of their time
+  in benchmarks. The multiple is 0.94 to 1.04 for the three engines, so these kernels run as in
+  benchmarks, and flopcast needs no such constant.
 - In ML.ENERGY, times on B200 are irregular: the p90 of the times between tokens is 1.34 times their median
   (the median of all rows of lm-arena-chat; 1.08 on H100). With Llama-3.1-8B, 128 sequences get fewer tokens
   per second than 64, and each of them waits three times as long.

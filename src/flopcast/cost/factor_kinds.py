@@ -62,7 +62,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "borrowed": FactorKind(
         label="unmeasured kernel, estimated from a similar one",
-        meaning="time of a kernel or collective without a curve, relative to the curve that it borrows",
+        meaning="time of an unmeasured kernel or collective, relative to the curve of another that it uses",
         rests_on="the curve of another kernel class or collective",
         is_lever=False,
     ),
@@ -115,11 +115,11 @@ KINDS: Mapping[str, FactorKind] = {
     "jitter": FactorKind(label="variation from step to step", is_lever=False),
     "between_plans": FactorKind(
         label="unexplained differences between plans",
-        meaning="deviation of the ratio of two plans on one machine that no factor explains",
+        meaning="deviation of the ratio of two plans' step times on one machine that no factor explains",
     ),
     "carried": FactorKind(
         label="constants used for another kind of job",
-        meaning="deviation of constants between kinds of jobs; added for a job of another kind",
+        meaning="how much constants differ between kinds of jobs; widens intervals of another kind of job",
     ),
     "unexplained": FactorKind(
         label="unexplained differences between runs",
@@ -160,7 +160,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "checkpoint_files": FactorKind(
         label="time to open a file of a checkpoint",
-        meaning="time in which all ranks agree on one more file of a checkpoint, relative to 2 ms",
+        meaning="time that coordinating the ranks adds for each further file, as a multiple of 2 ms",
         rests_on="prior: the time to create a file on a parallel file system",
     ),
     "checkpoint_interference": FactorKind(

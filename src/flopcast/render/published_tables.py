@@ -129,7 +129,7 @@ def _worst(published: Published) -> PrintedTable:
         )
         for row in worst(published.rows)
     )
-    headings = ("model", "measured", "predicted", "error", "likely", "plan")
+    headings = ("model", "measured", "predicted", "error", "likely cause", "plan")
     return PrintedTable(title="Worst rows", first="run", headings=headings, lines=lines)
 
 
@@ -150,7 +150,7 @@ def _not_fitting(published: Published) -> PrintedTable:
     )
     title = f"Predicted not to fit, although they ran: {len(wrong)} of {len(published.rows)}"
     return PrintedTable(
-        title=title, first="run", headings=("of the device", "filled by", "plan"), lines=lines
+        title=title, first="run", headings=("share of device memory", "largest parts", "plan"), lines=lines
     )
 
 
