@@ -55,7 +55,8 @@ REMARKS = """\
   (NeuSight), 56 % (diffusion transformers) and 60 % (MLPerf).
 - Earlier versions had priors that were chosen with timm's tables in view: 40 FLOP for each element of a
   pass, and a clock that rose with the cube root of a board's watts per FLOP. Kernels that were measured
-  alone contradict both (`cost/graph_kernels/rates.py`, `priors.py`). With the values of these kernels, and
+  alone contradict both (`cost/graph_kernels/rates.py` and
+  `cost/graph_kernels/priors.py`). With the values of these kernels, and
   nothing fitted, the median error of Flux fell from 35 % to 4 %, and that of RetinaNet from 39 % to 4 %. In
   exchange, timm's tables have larger errors if nothing is fitted, and the RTX Pro 6000 Max-Q if it is left
   out.

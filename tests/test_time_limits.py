@@ -50,6 +50,7 @@ STARTERS = {
 }
 STARTS_OWN = {  # files that may start processes → who ends those
     "children.py": "the helper itself",
+    "oracle.py": "a script for developers: it waits for each child, which an alarm ends",
     "small_search.py": "a script that runs as a child: its session is killed",
 }
 

@@ -5,11 +5,11 @@ The table is what oracle.py and graph_counts.py found; PyTorch is needed to comp
 
 import csv
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from children import ran
 from graph_counts import agrees, compared
 
 HERE = Path(__file__).parent
@@ -37,7 +37,7 @@ def test_a_model_that_is_exported_now_agrees_with_pytorch(tmp_path):
     paths = os.pathsep.join(("src", os.environ.get("PYTHONPATH", "")))
     command = [sys.executable, str(HERE / "oracle.py"), str(tmp_path), "timm:resnet18"]
 
-    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": paths}, cwd=HERE.parents[1])
+    ran(command, check=True, env=os.environ | {"PYTHONPATH": paths}, cwd=HERE.parents[1])
 
     with (tmp_path / "counts.csv").open() as table:
         (row,) = csv.DictReader(table)

@@ -230,7 +230,7 @@ def test_composed_steps_of_vtrain_are_runs_that_may_not_be_judged_by(tmp_path):
     path = tmp_path / "single.csv"
     path.write_text(f"{VTRAIN.removeprefix('params_b,')}\n2,16,8,1024,16,24,1024,1,1,2,372.16\n")
 
-    assert "composed" in only(read_table(path)).refused
+    assert "computed, not measured" in only(read_table(path)).refused
 
 
 def test_micro_batches_of_simumax_become_a_global_batch(tmp_path):

@@ -280,9 +280,8 @@ def job(model, stack, stages):
     plan += " sp" if sparse and tp > 1 else ""
     plan += " zero=1" if catalog.stack(stack).gradients.collective == "reduce_scatter" else ""
     parts = LINES | {"model": model, "stack": stack, "cluster": f"selene:{stages}", "plan": plan}
-    batch = {"sequence_length": min(2048, made.learned_positions or 2048)}
-    batch |= {"source_length": batch["sequence_length"]} if made.has_encoder else {}
-    return job_of(Document("test", parts | {"batch": batch}, {}))
+    length = made.learned_positions or 2048
+    return job_of(Document("test", parts | {"batch": {"sequence_length": min(2048, length)}}, {}))
 
 
 def tensor_parallel(model):

@@ -93,7 +93,7 @@ def job(name, stack="megatron-2022"):
         "model": name,
         "cluster": "dgx-a100:1",
         "stack": stack,
-        "batch": {"sequence_length": length} | ({"source_length": length} if model.has_encoder else {}),
+        "batch": {"sequence_length": length},
         "plan": f"dp={8 // tp} tp={tp}{sp} mbs=1 gbs=16 recompute=full precision=bf16",
     }
     return job_of(Document("test", parts, {}))

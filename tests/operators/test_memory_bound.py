@@ -74,6 +74,7 @@ TRAFFIC = {
     "split_heads": ("->", "dqkv -> joined"),
     "epilogue_bias": ("->", "dy ->"),
     "epilogue_gate": ("->", ""),
+    "keep": ("->", ""),
     "bias_dropout_add": ("x residual -> y", "dy -> dx ; dx -> ; dy1 dy2 -> dresidual"),
     "softmax_dropout": ("scores -> softmax dropped", "softmax dy -> dscores"),
     "fused_cross_entropy": ("logits -> probabilities", "probabilities -> dlogits"),

@@ -16,6 +16,7 @@ from flopcast.spec.cluster import Cluster, Device, Host, Jitter, Node, NodeGroup
 from flopcast.spec.data_parallel import SingleTensors
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.spec.job import Job
+from flopcast.spec.layer_strategies import LayerStrategy
 from flopcast.spec.length_distribution import LengthDistribution
 from flopcast.spec.lengths import Lengths
 from flopcast.spec.link_matrix import LinkMatrix
@@ -49,6 +50,7 @@ JOB = make_job()
 CLUSTER = catalog.cluster("selene", 2)
 TIER, GROUP = CLUSTER.tiers[0], CLUSTER.groups[0]
 EXAMPLES = {
+    LayerStrategy: LayerStrategy(first=8, last=15, tensor_parallel=4),
     OwnSchedule: OwnSchedule(name="mine.csv", tasks=("F0 B0 W0",)),
     Batch: JOB.batch,
     Checkpoint: Checkpoint(method="lazy", every_steps=100),

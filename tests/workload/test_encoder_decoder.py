@@ -156,6 +156,13 @@ def test_tokens_of_a_step_are_those_of_both_sequences():
     )
 
 
+def test_sources_are_as_long_as_the_decoder_s_sequences_unless_a_batch_says_otherwise():
+    stated, open_ = job(source=TARGET), job(source=None)
+
+    assert open_.step_tokens == stated.step_tokens
+    assert step_s(open_) == step_s(stated)
+
+
 def test_stages_hand_on_the_activation_and_the_result_of_the_encoder():
     sent = programs_of(job(PLANS[3])).hop_across.forward[0].work.message_bytes
 

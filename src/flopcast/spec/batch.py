@@ -85,8 +85,8 @@ class Batch(StrictModel):
     offloads : bool
         Whether the plan's `offload` of activations applies.
     source_length : int or None
-        Tokens of each sequence that the encoder of an encoder-decoder model reads. `sequence_length` is
-        then the length of the decoder's sequences.
+        Tokens of each sequence that the encoder of an encoder-decoder model reads; by default as many as
+        the decoder's sequences have (`sequence_length`).
     distribution : LengthDistribution or None
         Lengths with their frequencies, from which flopcast makes `ranks` (spec/length_distribution.py).
     forward_only : bool
@@ -172,8 +172,9 @@ class Batch(StrictModel):
 
     @property
     def source_by_kind(self) -> Counts:
-        """Return tokens of a sequence of the encoder, 1 without an encoder; (kinds, 1)."""
-        return np.array([[kind.source_length or 1] for kind in self.kinds], dtype=np.float64)
+        """Return tokens of a sequence of an encoder, if the model has one; (kinds, 1)."""
+        lengths = [[kind.source_length or kind.sequence_length] for kind in self.kinds]
+        return np.array(lengths, dtype=np.float64)
 
     @property
     def shared_by_kind(self) -> Counts:

@@ -71,7 +71,9 @@ class Job(StrictModel):
     @property
     def step_tokens(self) -> float:
         """Return tokens of one step, including padding: of all sequences of the global batch."""
-        return self.plan.global_batch * self.batch.mean_trained_tokens
+        unstated = self.model.has_encoder and self.batch.source_length is None
+        of_encoder = self.batch.sequence_length if unstated else 0
+        return self.plan.global_batch * (self.batch.mean_trained_tokens + of_encoder)
 
     @property
     def run_tokens(self) -> Number | None:

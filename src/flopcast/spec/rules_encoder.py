@@ -33,14 +33,6 @@ def _encoder_beside_teacher(case: Case) -> bool:
 RULES: tuple[Rule, ...] = (
     Rule(
         field="batch.source_length",
-        holds=lambda c: not c.model.has_encoder or c.batch.source_length is not None,
-        value=lambda _: None,
-        allowed="1 or more for an encoder-decoder model",
-        because="the encoder reads sequences of its own length",
-        fix=lambda c: f"set batch.source_length to {c.batch.sequence_length}",
-    ),
-    Rule(
-        field="batch.source_length",
         holds=lambda c: c.model.has_encoder or c.batch.source_length is None,
         value=lambda c: c.batch.source_length,
         allowed="none for a model without an encoder",
@@ -74,7 +66,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.sequence_parallel",
         holds=lambda c: (
-            not c.structure.sequence_parallel or (c.batch.source_length or 0) % c.plans.tensor_parallel == 0
+            not (c.structure.sequence_parallel and c.model.has_encoder)
+            or (c.batch.source_length or c.batch.sequence_length) % c.plans.tensor_parallel == 0
         ),
         allowed="only where tensor_parallel divides source_length",
         because="sequence parallelism divides the tokens of the encoder evenly too",
