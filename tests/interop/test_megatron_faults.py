@@ -153,7 +153,11 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
 @all_cases(
     ("flags", "field", "said"),
     [
-        ("--overlap-param-gather", "--overlap-param-gather", "only with --use-distributed-optimizer"),
+        (
+            "--overlap-param-gather",
+            "--overlap-param-gather",
+            "no such flag, unless --use-distributed-optimizer is given",
+        ),
         ("--seq-length 4096", "--max-position-embeddings", "4096 or more"),
         ("--sequence-parallel True", "--sequence-parallel", "no value"),
         ("--tensor-model-parallel-size 2 4", "--tensor-model-parallel-size", "one value"),
@@ -170,7 +174,7 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
         (
             "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split",
             "--account-for-loss-in-pipeline-split",
-            "only if 24 layers plus the counted embedding and loss are divisible by 4",
+            "no such flag, unless 24 layers plus the counted embedding and loss are divisible by 4",
         ),
         (
             "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*20|x|L'",

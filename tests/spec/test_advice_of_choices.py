@@ -163,4 +163,6 @@ def test_more_chunks_than_blocks_get_no_list_that_could_not_work():
     told = faults(whole_of(degrees | {"stage_layers": "1,0,7"}, "megatron-core", model(), "dgx-b200:1"))
 
     advised = {problem.fix for problem in told if problem.field == "plan.stage_layers"}
-    assert advised == {"choose at most 8 chunks (pipeline_parallel · virtual_stages), a number each"}
+    assert advised == {
+        "choose at most 8 chunks (pipeline_parallel · virtual_stages), and give a number of blocks for each"
+    }

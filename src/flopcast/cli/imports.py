@@ -26,7 +26,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import SCRIPT
 
-HELP = "Convert to a job file: {description}.\n\n{more}"
+HELP = "Make a job file from {description}.\n\n{more}"
 MORE = """Assumptions and unknown keys are listed on stderr. flopcast executes nothing and reads no other
 file. Without --cluster, the job file contains no cluster; then use --cluster when you predict it.
 

@@ -154,10 +154,10 @@ def command(
     axis of the Pareto front is memory. Exit code 2: no plan is feasible; the output shows the plan that
     comes closest.
 
-    With --engine, --traffic or --slo, all deployments (degrees, replicas, limits of a pass) are estimated,
-    and the most promising are simulated. --gpus is then the largest number of devices to use. By default
-    the best deployment is the cheapest that keeps up with the traffic and meets --slo. Objectives: cost,
-    tokens_per_s_per_device, goodput_per_device, ttft, tpot, end_to_end.
+    With --engine, --traffic or --slo, all deployments (degrees, replicas, largest number of tokens in a
+    pass) are estimated, and the most promising are simulated. --gpus is then the largest number of devices
+    to use. By default the best deployment is the cheapest that keeps up with the traffic and meets --slo.
+    Objectives: cost, tokens_per_s_per_device, goodput_per_device, ttft, tpot, end_to_end.
     """
     from flopcast.requests.search_request import SearchRequest
 

@@ -167,7 +167,7 @@ def _check(
             "--runs",
             others[0],
             f"tables of {kind} only",
-            f"{kind} has scores of its own",
+            f"{kind} has its own scores",
             "validate this table in a separate command",
         )
     judging.check()

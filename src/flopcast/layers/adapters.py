@@ -47,13 +47,14 @@ class Adapters(StrictModel):
     Attributes
     ----------
     rank : int
-        Rank of the adapters: the elements between the two matrices of an adapter.
+        Rank of the adapters: the width between the two matrices of an adapter.
     targets : tuple of str
         Linears with an adapter. `q`, `k`, `v`, `gate` and `up` have one each, as separate matrices do
         (Hugging Face PEFT, torchtune); `qkv` and `gate_up` have one for the fused matrix (Megatron-LM's
         `linear_qkv` and `linear_fc1`).
     dropout : float
-        Probability of dropout on the input of an adapter. Above 0, the adapter keeps an input of its own.
+        Probability of dropout on the input of an adapter. Above 0, the adapter keeps its own copy of the
+        input.
     base_dtype : str
         How frozen linears of blocks are stored: as the model's other weights, or in 4 bits with quantised
         scales ("nf4"), which are expanded to 16 bits before each use. Embedding, norms and head stay in 16

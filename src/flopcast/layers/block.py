@@ -101,8 +101,8 @@ class Block(AbstractLayer):
         Place of the norms relative to mixer and feed-forward layer: "before" both, "after" (OLMo 2,
         arXiv:2501.00656) or "around". If mixer and feed-forward layer run in parallel, it is "before".
     residual : str
-        Whether the feed-forward layer follows the mixer ("sequential") or has the same input ("parallel"),
-        after a norm of its own or after the mixer's ("parallel_shared_norm").
+        Whether the feed-forward layer follows the mixer ("sequential") or has the same input as the mixer
+        ("parallel"), after its own norm or after the norm of the mixer ("parallel_shared_norm").
     dropout : float
         Probability of dropout on the results of mixer and feed-forward layer, before the residual sum.
     reads : str
@@ -154,7 +154,7 @@ class Block(AbstractLayer):
         if self.ends_encoder and (self.reads != "source" or self.count > 1):
             raise ValueError("ends_encoder only in an entry of one block that reads the source")
         if self.cross and (self.reads == "source" or self.residual != "sequential"):
-            raise ValueError("cross only if reads is sequence and residual is sequential")
+            raise ValueError("no cross, unless reads is sequence and residual is sequential")
         return self
 
     @model_validator(mode="after")
@@ -169,7 +169,7 @@ class Block(AbstractLayer):
         rest = isinstance(self.feed_forward, NoFeedForward)
         if self.mixer.is_whole_block != rest:
             raise ValueError(
-                f"feed_forward of kind none only with a mixer of kind traced, not {self.mixer.kind}"
+                f"feed_forward of kind none exactly if the mixer is of kind traced, not {self.mixer.kind}"
             )
         if rest and (self.residual, self.norm_placement, self.dropout) != ("sequential", "before", 0.0):
             raise ValueError(

@@ -32,7 +32,7 @@ class CrossAttention(AbstractLayer):
     Attributes
     ----------
     heads : int
-        Number of heads; queries, keys and values have as many.
+        Number of heads, the same for queries, keys and values.
     head_size : int, optional
         Elements of one head; by default hidden / heads.
     qkv_bias : bool

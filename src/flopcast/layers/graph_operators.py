@@ -52,7 +52,7 @@ class KeptTensor(StrictModel):
     name : str
         Name of the tensor in the block, or of memory that only this operator uses.
     elements : Size
-        Its size in elements of the activation dtype.
+        Size of the tensor, in elements of the activation dtype.
     """
 
     name: str
@@ -73,23 +73,25 @@ class GraphConvolution(AbstractTracedOperator):
     read : Size
         Elements of the input; of a transposed convolution, of its output.
     groups : int
-        Groups of channels.
+        Number of groups of channels.
     transposed : bool
-        Whether it is the input gradient of a convolution, run forward.
+        Whether the convolution is transposed: the forward pass then computes the input gradient of a
+        convolution.
     trained : bool
-        Whether its filters have a gradient.
+        Whether the filters have a gradient.
     input_gradient : bool
-        Whether its input has a gradient.
+        Whether the input has a gradient.
     keeps_input : bool
-        Whether it is the first operator of the graph that keeps its input.
+        Whether this operator is the first in the graph that keeps its input tensor. Later ones keep no
+        second copy.
     window : int
-        Places of the filter.
+        Kernel size of the convolution: number of positions that the filter covers.
     places : int
-        Places of one image that are rows.
+        Number of rows that one image has, one for each position of the filter on it.
     stride : int
-        Pixels of the input from one place to the next.
+        Number of pixels of the input between two adjacent positions of the filter.
     channels_last : bool
-        Whether all channels of a pixel lie beside each other in memory.
+        Whether all channels of a pixel are adjacent in memory.
     """
 
     kind: Literal["convolution"] = "convolution"
@@ -143,13 +145,13 @@ class GraphAttention(AbstractTracedOperator):
     kv_heads : Size
         Key/value heads over all samples.
     queries : int
-        Number of query rows of each head.
+        Number of queries of each head.
     keys : int
-        Number of key rows of each head.
+        Number of keys of each head; cross-attention may have another number of keys than of queries.
     head_size : int
-        Elements of one row of queries and keys.
+        Number of elements of one query and of one key.
     value_head_size : int, optional
-        Elements of one row of values; by default `head_size`.
+        Number of elements of one value; by default `head_size`.
     causal : bool
         Whether a query attends only to keys up to its own position.
     """
@@ -188,21 +190,21 @@ class GraphPass(AbstractTracedOperator):
     Attributes
     ----------
     family : str
-        Its kind, on which its memory bandwidth depends.
+        Kind of the kernel, which determines the memory bandwidth that it reaches.
     operator : str
         Name of the operator in reports.
     moved : Size
-        Elements that it moves forward.
+        Number of elements that the kernel reads and writes in the forward pass.
     moved_backward : Size
-        Elements that its gradient moves.
+        Number of elements that the kernel of its gradient reads and writes.
     read : tuple of Size
-        Elements of each of its inputs.
+        Number of elements of each input.
     written : Size
-        Elements of its output.
+        Number of elements of the output.
     row : int
-        Elements over which it sums, or normalises.
+        Number of elements that are summed or normalised together.
     strided : bool
-        Whether it reads elements in another order than they lie in memory.
+        Whether the kernel reads elements in another order than that of memory.
     keeps : tuple of KeptTensor
         Memory that is kept for the backward pass.
     fusible : bool

@@ -22,22 +22,25 @@ from flopcast.units import Number
 
 
 class Size(StrictModel):
-    """A polynomial in the sequences b and the tokens s of each sequence; a plain number is a constant.
+    """A size that depends on the micro-batch; a plain number is a constant.
+
+    The size is a polynomial in b, the number of sequences of the micro-batch, and s, the tokens of each of
+    these sequences: constant + sequences · b + length · s + tokens · b · s + square · s² + pairs · b · s².
 
     Attributes
     ----------
     constant : int or float
-        The constant term.
+        Part of the size that depends on neither b nor s.
     sequences : int or float
-        Coefficient of b.
+        Number that is multiplied by b: the elements that each sequence adds.
     length : int or float
-        Coefficient of s.
+        Number that is multiplied by s: it does not depend on the number of sequences.
     tokens : int or float
-        Coefficient of b · s.
+        Number that is multiplied by b · s: the elements that each token of the micro-batch adds.
     square : int or float
-        Coefficient of s².
+        Number that is multiplied by s²: it does not depend on the number of sequences.
     pairs : int or float
-        Coefficient of b · s².
+        Number that is multiplied by b · s²: the elements that each pair of tokens of a sequence adds.
 
     Examples
     --------

@@ -216,7 +216,7 @@ def _difference_of_costs(compared: ReportComparison) -> list[str]:
     what, other = (
         ("the run of B", "the run of A")
         if compared.of_runs
-        else ("training B on 1e12 tokens", "training A on as many")
+        else ("training B on 1e12 tokens", "training A on 1e12 tokens")
     )
     if max(map(abs, change.difference_bounds)) < SMALLEST_FRACTION:
         return [f"{what} costs as much as {other}"]

@@ -27,7 +27,7 @@ LEGEND = {  # heading → what it holds
     "trivial": "the same for a baseline that ranks plans by FLOP and bubble (–: all plans are equal)",
     "pairs": "number of pairs of plans",
     "right": f"share in the right order, of the pairs that differ by more than {TIED_RATIO - 1.0:.0%}",
-    "equal": "number of pairs that are predicted as tied, of all other pairs",
+    "equal": f"number of pairs predicted as tied, of those that differ by at most {TIED_RATIO - 1.0:.0%}",
     "settled wrong": "number of pairs in the wrong order among those whose predicted interval excludes 1",
     "in 90 %": "share of pairs whose measured ratio is inside the predicted 90 % interval",
 }

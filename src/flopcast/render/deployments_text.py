@@ -121,7 +121,9 @@ def _table(result: DeploymentResult, groups: Sequence[DeploymentGroup]) -> list[
     for group, row in zip(groups, upper_lines[-len(rows) :], strict=True):
         lines.append(row)
         if equal := sum(each.tied == group.first.tied for each in group.others):
-            lines.append(f"{INDENT}{equal} other limits of a pass are equally good")
+            lines.append(
+                f"{INDENT}other choices of max_sequences and max_tokens that are equally good: {equal}"
+            )
     return lines
 
 

@@ -35,7 +35,7 @@ def with_num_layers(
     own, count = changes.get("blocks", {}), changes["num_layers"]
     if not isinstance(blocks, list) or len(blocks) != 1 or not isinstance(own, dict):
         allowed, because = (
-            "only if all blocks of the base model are equal",
+            "no value, unless all blocks of the base model are equal",
             "otherwise it is unclear which block to repeat",
         )
         fix = "set the count of a block instead, such as model.blocks.0.count"

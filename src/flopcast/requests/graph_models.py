@@ -67,9 +67,10 @@ def refuse_graph_options(sizes: Sequence[str], autocast: bool) -> None:
     SpecError
         Sizes or autocast are given, which would have no effect.
     """
+    allowed = "no such option, unless the model is an exported graph"
     if autocast:
-        allowed, because = "only with an exported graph", "other models have a precision in their plan"
+        because = "other models have a precision in their plan"
         raise spec_error("--autocast", True, allowed, because, "remove --autocast")
     if sizes:
-        allowed, because = "only with an exported graph", "nothing else has open sizes"
+        because = "nothing else has open sizes"
         raise spec_error("--size", sizes[0], allowed, because, f"remove --size {sizes[0]}")

@@ -213,7 +213,7 @@ def _refuse_step(document: Document) -> None:
     """Raise SpecError if the document describes a step of reinforcement learning, which has two jobs."""
     if is_step(document.data):
         because = "the file describes a step of reinforcement learning, which only flopcast predict reads"
-        fix = f"run flopcast predict {document.name}, or write one of its jobs into a file of its own"
+        fix = f"run flopcast predict {document.name}, or write one of its jobs into a separate file"
         allowed, fault = "the keys of one job: model, cluster, plan", "is not a key of a job"
         raise SpecError([Problem("rollout", None, allowed, because, fix, document.name, fault)])
 

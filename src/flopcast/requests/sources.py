@@ -54,7 +54,7 @@ def read_source(request: JobRequest) -> JobSource:
         refuse_values(request)
         if request.kind:
             because, fix = "no file is read", f"remove --kind {request.kind}, or name a file"
-            raise spec_error("--kind", request.kind, "only with a file", because, fix)
+            raise spec_error("--kind", request.kind, "no --kind, unless a file is given", because, fix)
         return JobSource(document=Document(COMMAND_LINE, {}, {}))
     commands = [word for word in request.files if is_command(word)]
     if commands and len(request.files) > 1:
@@ -112,7 +112,10 @@ def refuse_values(request: JobRequest) -> None:
         Values are given, which would have no effect.
     """
     given = [("--arg", word) for word in request.arg] + [("--env", word) for word in request.env]
-    allowed, because = "only with a launch script", "nothing else takes arguments or an environment"
+    allowed, because = (
+        "no such option, unless a launch script is given",
+        "nothing else takes arguments or an environment",
+    )
     if given:
         raise SpecError(
             Problem(name, word, allowed, because, f"remove {name} {word}") for name, word in given

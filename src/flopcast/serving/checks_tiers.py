@@ -39,7 +39,7 @@ def of_peers(job: ServingJob) -> Iterator[Problem]:
     elif spare < 1 or job.devices >= job.cluster.scale_up_devices:
         because = "no spare device is left in the scale-up domain of the serving devices"
     elif needed_bytes > room_bytes:
-        because = f"{show_memory(needed_bytes)} are more than {spare} spare devices hold"
+        because = f"{show_memory(needed_bytes)} of weights do not fit on the spare devices ({spare})"
     if because:
         fix = "set plan.peer_weight_fraction to 0"
         yield Problem("plan.peer_weight_fraction", plan.peer_weight_fraction, "0", because, fix)

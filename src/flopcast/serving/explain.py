@@ -231,7 +231,8 @@ class _Means:
             name=name,
             amount=sum(self._mean_s(item, seconds) for item, seconds in rows),
             unit="s",
-            formula="ratio of the engine × time of one execution × layers, mean over passes",
+            formula="correction factor of the engine × time of one execution × number of layers,"
+            " averaged over passes",
             inputs=tuple(inputs),
         )
 

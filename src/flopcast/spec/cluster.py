@@ -211,8 +211,8 @@ class NodeGroup(StrictModel):
         Network tiers between the nodes of this group, from the fastest to the widest, if they are not those
         of the cluster. The last tier of the cluster joins the groups.
     micro_batches : int or None
-        Micro-batches of a step that each replica on this group runs, if slower replicas run fewer. None for
-        as many as every other replica.
+        Micro-batches of a step that each replica on this group runs, if slower replicas run fewer. None if
+        all replicas run the same number.
     """
 
     node: Node

@@ -97,7 +97,7 @@ class Gradients(StrictModel):
 
 
 class SingleTensors(StrictModel):
-    """The costs of ZeRO-3 that sends tensor by tensor, as in 2021; the device waits for all of them.
+    """The costs of ZeRO-3 that sends each tensor in its own message, as in 2021; the device waits for all.
 
     Attributes
     ----------
@@ -106,10 +106,11 @@ class SingleTensors(StrictModel):
     message_s : float
         Time in which the device is idle at each message, because the host waits for it before and after.
     elements_per_s : float
-        Rate at which the software passes over a unit that it gathers, beyond the messages.
+        Rate at which the software processes the elements of a unit that it gathers, in addition to the
+        messages.
     reuse_elements : int
-        A tensor is released after its recompute, and gathered again for its backward pass, if at least so
-        many elements are used in between. 0 keeps all.
+        A tensor is released after its recompute, and gathered again for its backward pass, if at least this
+        number of elements is used in between. With 0, all tensors are kept.
     """
 
     piece_s: float = Field(default=1e-5, ge=0)
@@ -121,7 +122,8 @@ class SingleTensors(StrictModel):
 class Sharding(StrictModel):
     """The sharding of gradients and parameters by ZeRO-2, ZeRO-3 and FSDP, and its communication.
 
-    A *unit* is gathered at once: a block, or embedding and head as `ends` says.
+    A *unit* is the part of a model whose parameters are gathered in one message: a block, or embedding and
+    head as `ends` says.
 
     Attributes
     ----------
@@ -147,8 +149,8 @@ class Sharding(StrictModel):
     keeps_last_unit : bool
         Whether the last unit of a forward pass is not freed, because the backward pass begins with it.
     keeps_low_precision : bool
-        Whether a 16-bit copy of the shard is kept in addition to the fp32 one, which
-        `optimizer.state_bytes` counts.
+        Whether a 16-bit copy of the shard is kept in addition to the fp32 copy. (`optimizer.state_bytes`
+        counts the fp32 copy.)
     gradient_dtype : str
         Dtype of the shard of gradients that is kept.
     unit_copies : tuple of str
@@ -157,7 +159,8 @@ class Sharding(StrictModel):
         Kinds of state that the software can shard over their own groups, as words of `plan.shards`:
         "secondary"; with a format of messages, "parameters:int8".
     single_tensors : SingleTensors or None
-        What it costs if each large tensor is a message of its own under ZeRO-3; None if units are messages.
+        Extra cost if ZeRO-3 gathers each large tensor in its own message; None if a whole unit, such as a
+        block, is gathered in one message.
     built_whole : bool
         Whether each rank builds the whole model in 16 bits on its device before parameters are sharded. No
         step needs as much memory, but the run fails if the model does not fit. Meta devices avoid this.

@@ -29,14 +29,14 @@ class Pool(StrictModel):
     tensor_parallel : int
         Number of ranks that share each weight matrix (tp).
     data_parallel : int
-        Number of groups of tensor-parallel ranks in one instance (dp), each with requests and a KV cache of
-        its own. They share the experts, whose ranks are those of all groups.
+        Number of groups of tensor-parallel ranks in one instance (dp), each with its own requests and KV
+        cache. They share the experts, whose ranks are those of all groups.
     expert_parallel : int
         Number of ranks over which experts are spread (ep), taken from the tp x dp ranks of a stage. The
         remaining ranks of a stage cut each expert.
     pipeline_parallel : int
-        Number of pipeline stages (pp) of an instance, each with a part of the layers on tp x dp ranks. As
-        many passes are in flight, each with sequences of its own.
+        Number of pipeline stages (pp) of an instance, each with a part of the layers on tp x dp ranks. One
+        pass for each stage is in flight, and each pass has its own sequences.
     replicas : int
         Number of instances that share the traffic; by default as many as fit on the cluster (0), and one in
         a pool for prompts or for decoding.
@@ -70,7 +70,7 @@ class Pool(StrictModel):
 class Deployment(Pool):
     """How an engine runs a model: its instances and formats; most fields also have a short name.
 
-    Prompts and decoding may run on pools of their own (`prefill` and `decode`, "disaggregation"). An
+    Prompts and decoding may run on separate pools (`prefill` and `decode`, "disaggregation"). An
     instance for prompts computes a prompt and its first token, and sends the keys and values to an instance
     that decodes. The instances are then those of the pools alone.
 

@@ -29,12 +29,12 @@ class IterationCost(StrictModel):
         gaps between them, kernels that a pass has beside those of the model, and libraries other than the
         benchmark's. Iterations with prompts run larger kernels outside of graphs, at a ratio of 1.
     expert_ratio : float
-        The same for the kernels of experts, of which engines have libraries of their own; tokens of real
-        requests also choose fewer experts than tokens by chance.
+        The same ratio for the kernels of experts, for which engines use other libraries; tokens of real
+        requests also choose fewer experts than random tokens.
     host_s : float
         Time of an iteration in which the device waits for the host: scheduling, inputs, sampled tokens.
     sequence_s : float
-        The same for each sequence of the iteration.
+        Additional time of this kind for each sequence of the iteration.
     prompt_launch_s : float
         Time of the host for launching one kernel of an iteration with prompts, which no CUDA graph holds.
         Such an iteration takes at least as long as its launches.

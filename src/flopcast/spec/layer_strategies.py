@@ -20,7 +20,7 @@ EXAMPLE = "0-7:tp=2:zero=3,8-31:tp=4:recompute=full"
 
 
 class LayerStrategy(StrictModel):
-    """Blocks in a row with a strategy of their own; what it leaves out is as the plan says.
+    """Consecutive blocks whose strategy differs from the plan; fields that are not given are the plan's.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ def _of_word(word: str) -> dict[str, object]:
     for each in found[3].split(":")[1:]:
         short, _, value = each.partition("=")
         if short not in NAMES:
-            raise ValueError(_fault(f"a block has no {short} of its own", EXAMPLE))
+            raise ValueError(_fault(f"a block cannot have its own {short}", EXAMPLE))
         own[NAMES[short]] = int(value) if value.isdecimal() else value
     return own
 

@@ -84,8 +84,8 @@ class LinkMatrix(StrictModel):
     unit : str
         Unit of the numbers.
     devices : int
-        Number of devices that share the measured link: 8 if the devices of a node share one card, 1 if each
-        device has its own card.
+        Number of devices that share the measured link: 8 if the 8 devices of a node share one network card
+        (NIC), 1 if each device has its own.
     order : tuple of int
         Rows in the order in which ranks fill nodes: the first ranks of a job run on the node of the first
         number. By default (empty), ranks fill nodes in the order of the rows.

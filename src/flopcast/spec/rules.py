@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
             not c.structure.sequence_parallel
             or c.batch.sequence_length % (c.plans.tensor_parallel * c.plans.context_parallel) == 0
         ),
-        allowed="only if tensor_parallel divides sequence_length / context_parallel",
+        allowed="false, unless tensor_parallel divides sequence_length / context_parallel",
         because="sequence parallelism divides the tokens of a sequence evenly",
         fix="set sequence_parallel to false",
     ),
@@ -186,7 +186,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.partition_activations",
         holds=lambda c: not c.structure.partition_activations or c.structure.recompute == "full",
-        allowed="only with recompute: full",
+        allowed="false, unless recompute is full",
         because="it shards the inputs that full recompute keeps",
         fix="set recompute to full",
     ),

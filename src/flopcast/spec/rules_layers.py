@@ -112,7 +112,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _named(c) or not any(_in_the_way(c)),
         value=_word,
         allowed=lambda c: f"none with {', '.join(_in_the_way(c))}",
-        because="strategies of single blocks together with these are not supported yet",
+        because="different strategies for different blocks together with these are not supported yet",
         fix="set layers to none",
     ),
 )

@@ -129,7 +129,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.shards",
         holds=_copy_is_smaller,
         value=_word,
-        allowed="fewer ranks for secondary than for parameters",
+        allowed="secondary shards that span fewer ranks than the shards of parameters",
         because="a second copy is worth its memory only if fewer ranks gather from it",
         fix=lambda c: _without(c, lambda one: one.kind == "secondary"),
     ),
@@ -148,7 +148,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _named(c) or not c.model.has_experts,
         value=_word,
         allowed="none for models with experts",
-        because="groups of experts for single kinds of state are not supported yet",
+        because="separate shard groups for some kinds of state of experts are not supported yet",
         fix="set shards to none",
     ),
     Rule(
@@ -156,7 +156,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _named(c) or not _placed(c),
         value=_word,
         allowed="none if states are placed outside the devices",
-        because="states outside the devices with groups of their own are not supported yet",
+        because="states outside the devices that have their own shard groups are not supported yet",
         fix="set shards to none, or offload to none",
     ),
 )

@@ -132,7 +132,7 @@ RULES: tuple[Rule, ...] = (
         allowed="at most bytes_per_s of the tier for each device that the measurement used",
         because="no link is faster than its hardware",
         fix=lambda c: (
-            "change links.devices to the devices whose cards the measurement used, links.unit, or"
+            "change links.devices to the number of devices whose network cards were used, links.unit, or"
             f" bytes_per_s of cluster.tiers[{_too_fast(c)[0]}]"
         ),
     ),

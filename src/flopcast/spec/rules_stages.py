@@ -46,7 +46,8 @@ def _fix(case: Case) -> str:
     """Return the nearest valid list; if there are more chunks than blocks, there is none."""
     blocks = case.model.num_blocks
     if blocks < first(_chunks(case)):
-        return f"choose at most {blocks} chunks (pipeline_parallel · virtual_stages), a number each"
+        most = f"choose at most {blocks} chunks (pipeline_parallel · virtual_stages)"
+        return f"{most}, and give a number of blocks for each"
     return f"set stage_layers to {_mended(case)}"
 
 

@@ -74,7 +74,7 @@ class RunLength(StrictModel):
         known = {"tokens", "samples"} - info.data.keys() or any(info.data.values())
         if value is not None and not known:
             because = "because an epoch is a pass over these"
-            raise ValueError(f"only with {ONE_OF}; {because}; fix: add samples or tokens")
+            raise ValueError(f"a run with {ONE_OF}; {because}; fix: add samples or tokens")
         return value
 
     @model_validator(mode="after")

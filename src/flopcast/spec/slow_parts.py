@@ -30,7 +30,7 @@ class SlowPart(StrictModel):
     index : int
         Number of the device or, for a host, of the node. Devices are numbered as ranks are, from 0.
     speed_fraction : float
-        Its speed over the speed of the others.
+        Speed of the part over the speed of the others of its kind.
     """
 
     kind: str = Field(min_length=1)
@@ -75,7 +75,9 @@ def _of_word(word: str) -> dict[str, object]:
     index, colon, speed = rest.partition(":")
     fraction = _number(speed)
     if not (kind.strip() and equals and colon and index.strip().isdecimal() and fraction is not None):
-        allowed = f"a kind of part, its number and its fraction of the usual speed, such as {EXAMPLE}"
+        allowed = (
+            f"the kind and the index of a part, and its fraction of the usual speed, such as {EXAMPLE}"
+        )
         because = "a slow part is one device, host or link of the job"
         raise ValueError(f"{allowed}; because {because}; fix: set slow to {EXAMPLE}")
     return {"kind": kind.strip(), "index": int(index), "speed_fraction": fraction}

@@ -155,7 +155,8 @@ class Memory(StrictModel):
     logit_bytes : float
         Bytes per logit from the head to the end of the loss: a 16-bit copy and an fp32 copy are 6.
     stage_outputs : int
-        Copies of its output that a pipeline stage keeps for each micro-batch in flight, until its backward.
+        Number of copies of the output that a pipeline stage keeps for each micro-batch in flight, until the
+        backward pass of the micro-batch.
     weight_gradients : str
         What the backward of a linear allocates for the weight's gradient. "written": a tensor of the
         weight's shape, until the gradient is added to the buffer. "placeholder": the GEMM adds to the
@@ -210,8 +211,8 @@ class Derate(StrictModel):
     ratio : float
         Time in training over time in a benchmark.
     own : bool
-        Whether the kernels were measured inside the software itself, so that the mean of the fitted
-        constants of other stacks does not apply.
+        True if the kernels were measured inside this software itself. The mean of the constants that were
+        fitted for other stacks then does not apply.
     log_sigma_factor : float
         Standard deviation of the logarithm of `ratio` before fitting. Two sources that timed GEMMs on one
         device differ by 0.1 (docs/accuracy/kernels.md).

@@ -44,7 +44,7 @@ def fractions_of(text: str) -> dict[str, float]:
             raise ValueError(f"a fraction above 0, at most 1; because {because}; fix: write {name}:0.5")
         if name in found:
             fix = f"write one fraction for {name}"
-            raise ValueError(f"each memory once; because its fraction is one number; fix: {fix}")
+            raise ValueError(f"each memory once; because each has a single fraction; fix: {fix}")
         found[name] = fraction
     if sum(found.values()) > 1 + 1e-9:
         because = f"the fractions are {sum(found.values()):g} together"

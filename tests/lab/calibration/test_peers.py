@@ -343,7 +343,9 @@ def test_a_source_a_third_slower_is_told_and_kept_aside():
     joined, lines = peer_fit.agreed({"first": made_up([3.0, 3.0, 3.0]), "second": made_up([4.0, 4.0, 4.0])})
 
     assert joined.measured_s.tolist() == [3.0, 3.0, 3.0]
-    assert lines == ["second kept aside: 3 shapes shared, 1.33 of the first's time, 33.3% apart"]
+    assert lines == [
+        "second does not join the curve: 3 shapes shared, 1.33 of the first's time, 33.3% apart"
+    ]
 
 
 def test_a_source_that_agrees_joins_the_fit():

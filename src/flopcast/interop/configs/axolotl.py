@@ -77,7 +77,7 @@ def _adapter(reader: ConfigReader) -> None:
     if kind == "":
         if four:
             because = "4-bit weights are frozen, so a run without an adapter would train nothing"
-            reader.fault("load_in_4bit", "only with an adapter", because, "add adapter: qlora")
+            reader.fault("load_in_4bit", "false, unless there is an adapter", because, "add adapter: qlora")
         return
     if kind == "qlora" and not four and reader.has("load_in_4bit"):
         reader.fault(
@@ -106,7 +106,7 @@ def _recompute(reader: ConfigReader) -> None:
     moved = reader.choice(OFFLOADING, PLACES, "")
     if moved and not mode and not reader.faulty(key):
         because = "Axolotl moves what it checkpoints, and does not start otherwise"
-        reader.fault(OFFLOADING, f"only with {key}: true", because, f"add {key}: true")
+        reader.fault(OFFLOADING, f"false, unless {key} is true", because, f"add {key}: true")
     if "disk" in (mode, moved):
         reader.refuse(OFFLOADING if moved == "disk" else key, "checkpoints on a disk", "write true")
     if mode or reader.flag(inner):

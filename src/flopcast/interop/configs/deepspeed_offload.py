@@ -63,7 +63,8 @@ def _tier(reader: ConfigReader, part: str, stage: int) -> str:
     if tier and stage < least and not reader.faulty(STAGE):
         allowed = "3" if least == 3 else "1, 2 or 3"
         because = "DeepSpeed has this offload in no other stage"
-        reader.fault(key, f"only with {STAGE} {allowed}", because, f"write {STAGE} {least}, or remove it")
+        allowed = f"no value, unless {STAGE} is {allowed}"
+        reader.fault(key, allowed, because, f"write {STAGE} {least}, or remove it")
     return tier
 
 

@@ -34,7 +34,7 @@ def read_groups(reader: ConfigReader, stage: int, sequence: int = 1) -> None:
         because = "ZeRO++ changes the messages of sharded parameters"
         if not reader.faulty(key):
             fix = f"remove it, or write {SECTION}.stage 3"
-            reader.fault(key, f"only with {SECTION}.stage 3", because, fix)
+            reader.fault(key, f"no value, unless {SECTION}.stage is 3", because, fix)
     ranks = int(str(reader.part("plan").get("data_shard", 0)))
     usual = ShardGroup(kind="secondary", ranks=copy, messages="int8" if narrow else "")
     groups = [ShardGroup(kind="parameters", ranks=ranks, messages="int8")] if narrow else []

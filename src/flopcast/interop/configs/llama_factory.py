@@ -116,7 +116,8 @@ def _method(reader: ConfigReader) -> None:
     if kind == "full":
         if bits:
             because = "4-bit weights are frozen, so a run without an adapter would train nothing"
-            reader.fault("quantization_bit", "only with finetuning_type: lora", because, "remove it")
+            allowed = "no value, unless finetuning_type is lora"
+            reader.fault("quantization_bit", allowed, because, "remove it")
         return
     every = reader.raw("lora_target") in (None, "all")
     read_adapters(reader, "lora_rank", "lora_target", every, "quantization_bit" if bits else "")

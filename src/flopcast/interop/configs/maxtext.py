@@ -179,7 +179,7 @@ def _batch(reader: ConfigReader, ranks: int) -> None:
 
 def _modes(reader: ConfigReader) -> None:
     if reader.raw("remat_policy") in UNREAD_POLICIES:
-        reader.refuse("remat_policy", "offload of single tensors of a layer", "write minimal_offloaded")
+        reader.refuse("remat_policy", "offload of only some tensors of a layer", "write minimal_offloaded")
     known = {name: name for name in (*POLICIES, *UNREAD_POLICIES)}
     policy = reader.choice("remat_policy", known, "full")
     mode, modules = POLICIES.get(policy, ("full", ()))
@@ -233,7 +233,8 @@ def _override(reader: ConfigReader) -> None:
         if key == LAYERS and not model.pattern:
             number -= sum(block.count for block in model.blocks[:-1])
         elif not dense:
-            reader.refuse(key, f"other sizes of {base}, which has several kinds of layers", f"remove {key}")
+            what = f"changed sizes of {base}, whose layers are of several kinds,"
+            reader.refuse(key, what, f"remove {key}")
             continue
         if number < 1:
             least = sum(block.count for block in model.blocks[:-1]) + 1

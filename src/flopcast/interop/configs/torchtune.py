@@ -167,7 +167,7 @@ def _recompute(reader: ConfigReader) -> None:
         if not reader.flag(CHECKPOINTING):
             because = "torchtune moves what it checkpoints, and does not start otherwise"
             reader.fault(
-                OFFLOADING, f"only with {CHECKPOINTING}: true", because, f"add {CHECKPOINTING}: true"
+                OFFLOADING, f"false, unless {CHECKPOINTING} is true", because, f"add {CHECKPOINTING}: true"
             )
 
 

@@ -262,7 +262,7 @@ def _adapters(reader: ConfigReader) -> None:
     if not reader.flag("use_peft"):
         if four:
             because = "4-bit weights are frozen, so a run without an adapter would train nothing"
-            reader.fault("load_in_4bit", "only with use_peft: true", because, "add use_peft: true")
+            reader.fault("load_in_4bit", "false, unless use_peft is true", because, "add use_peft: true")
         return
     key = "lora_target_modules"
     every = reader.raw(key) in ("all-linear", ["all-linear"])

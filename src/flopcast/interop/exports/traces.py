@@ -51,7 +51,7 @@ def export_chakra(job: Job) -> Exported:
     if job.plan.layers:
         because = "traces with different groups of ranks for different blocks are not supported yet"
         word = layers_word(job.plan.layers)
-        raise SpecError([_fault("plan.layers", word, "no strategies of single blocks", because)])
+        raise SpecError([_fault("plan.layers", word, "one strategy for all blocks", because)])
     report, plan = predicted(job), job.plan
     if (total := most_nodes(report)) > MOST_NODES:
         most = f"a step of about {MOST_NODES} nodes over all ranks at most"

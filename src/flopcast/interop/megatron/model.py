@@ -47,7 +47,7 @@ def read_model(builder: JobBuilder) -> None:
     hidden = args.required(HIDDEN)
     builder.layers = args.required(*LAYERS)
     if builder.layers > MOST_LAYERS:
-        because, flag = "no known model has nearly as many layers", args.first(*LAYERS)
+        because, flag = "no known model has nearly this number of layers", args.first(*LAYERS)
         args.fault(flag, builder.layers, f"at most {MOST_LAYERS}", because, f"set {flag} to {MOST_LAYERS}")
         builder.layers = 1
     builder.put(("model", "hidden"), hidden, HIDDEN)

@@ -93,4 +93,5 @@ def check_script(arguments: Arguments) -> None:
     """Report offload with which Megatron-LM's training programs do not start."""
     if arguments.has(OPTIMIZER) and not arguments.has(PRECISION_AWARE):
         because = "Megatron-LM's hybrid device optimizer needs it"
-        arguments.fault(OPTIMIZER, True, f"only with {PRECISION_AWARE}", because, f"add {PRECISION_AWARE}")
+        allowed = f"no such flag, unless {PRECISION_AWARE} is given"
+        arguments.fault(OPTIMIZER, True, allowed, because, f"add {PRECISION_AWARE}")

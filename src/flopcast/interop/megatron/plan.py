@@ -149,7 +149,8 @@ def _zero(builder: JobBuilder) -> None:
     if args.has("--overlap-param-gather") and not args.has(distributed, *sharded):
         because = "without sharding there is nothing to gather"
         fix = f"add {distributed}"
-        args.fault("--overlap-param-gather", True, f"only with {distributed}", because, fix)
+        allowed = f"no such flag, unless {distributed} is given"
+        args.fault("--overlap-param-gather", True, allowed, because, fix)
     strategy = int(args.choice(STRATEGY, SHARDING, "0"))
     if args.has("--use-torch-fsdp2"):
         zero = 3

@@ -130,7 +130,7 @@ def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
         return
     if rest:
         counted = f"{builder.layers} layers plus the counted embedding and loss"
-        allowed = f"only if {counted} are divisible by {stages * chunks}"
+        allowed = f"no such flag, unless {counted} are divisible by {stages * chunks}"
         args.fault(flag, True, allowed, "all chunks have the same number of layers", f"remove {flag}")
         return
     held = [each] * (stages * chunks)

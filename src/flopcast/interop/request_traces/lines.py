@@ -69,5 +69,5 @@ def _decoded(data: bytes, path: Path, field: str, first: int) -> str:
 
 def _long_line(path: Path, field: str, line: int) -> SpecError:
     allowed = f"lines of at most {MOST_LINE_BYTES} bytes"
-    because, fix = "each line is one request", "write each request on a line of its own"
+    because, fix = "each line is one request", "write each request on a separate line"
     return spec_error(field, str(path), allowed, because, fix, where=f"{path}:{line}")

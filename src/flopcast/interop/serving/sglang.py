@@ -74,7 +74,8 @@ def read(reader: LaunchReader) -> None:
     if copies > 1 and not shared:
         reader.replicas = copies
         reader.assume(
-            f"data-parallel-size {copies}: as many instances, which share nothing", "data-parallel-size"
+            f"data-parallel-size {copies}: the deployment has {copies} instances, which share nothing",
+            "data-parallel-size",
         )
     if reader.has("pipeline-parallel-size"):
         reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))

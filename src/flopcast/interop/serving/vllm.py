@@ -71,7 +71,7 @@ def read(reader: LaunchReader) -> None:
         reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))
     if experts is False and spread:
         because = f"{entry} has no experts, so vLLM would not start with this flag"
-        reader.remove("enable-expert-parallel", "only for a model with experts", because)
+        reader.remove("enable-expert-parallel", "no such flag, unless the model has experts", because)
     if experts or spread:
         reader.put(("plan", "data_parallel"), groups, "data-parallel-size")
         if spread:
@@ -79,7 +79,8 @@ def read(reader: LaunchReader) -> None:
     elif groups > 1:
         reader.replicas = groups
         reader.assume(
-            f"data-parallel-size {groups}: as many replicas, which share nothing", "data-parallel-size"
+            f"data-parallel-size {groups}: the deployment has {groups} replicas, which share nothing",
+            "data-parallel-size",
         )
     read_weights(reader, "quantization", FORMATS, entry, "the format that the model was published in")
     read_cache(reader, "kv-cache-dtype")

@@ -165,7 +165,8 @@ def agreed(by_source: Mapping[str, Samples]) -> tuple[Samples, list[str]]:
         apart = disagreement(first, samples)
         if apart.agrees:
             joined.append(samples)
-        lines.append(f"{source} {'joined' if apart.agrees else 'kept aside'}: {apart.text()}")
+        use = "joins the curve" if apart.agrees else "does not join the curve"
+        lines.append(f"{source} {use}: {apart.text()}")
     named = " and ".join(dict.fromkeys(samples.source for samples in joined))
     return replace(join(joined), source=named), lines
 
@@ -332,7 +333,7 @@ def compared_with_own(
 ) -> list[str]:
     """Return lines that compare the tables with a device's own measurements, class by class."""
     return [
-        f"{device.name} {name}: {source} kept aside: {disagreement(own[name], samples).text()}"
+        f"{device.name} {name}: {source} does not join the curve: {disagreement(own[name], samples).text()}"
         for name, by_source in device_samples(device, tables).items()
         if name in own
         for source, samples in by_source.items()

@@ -45,8 +45,8 @@ NO_TIME = (
     "The log contains no step time, and none can be computed from it, so flopcast does not compare times"
 )
 TOO_LONG = (
-    "flopcast does not compare timers of the log with the prediction, because these are longer than a step:"
-    " {}; check that they are milliseconds of one step and not of all steps of a log interval"
+    "These timers of the log are longer than a step, so flopcast does not compare them with the prediction:"
+    " {}. Check that they are in milliseconds and of one step, not summed over a log interval"
 )
 UNEXPLAINED = (
     "More of the step is unexplained than a slow network or low clocks would explain: check that the job"
@@ -231,7 +231,8 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
     against = "no measurement distinguishes it from other causes"
     if often and (hides or ratios["network"] <= MOST_NETWORK):
         spent = show_seconds(exposed_s)
-        slower = f"communication of {spent} would have to take {ratios['network']:.2f} times as long"
+        times = f"{ratios['network']:.2f} times as long"
+        slower = f"if only the network is slow, the communication of {spent} takes {times}"
         if hides:
             slower = f"{spent} of exposed communication are predicted; a slow network exposes more"
         yield Suspect(
@@ -251,7 +252,8 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
             cost_s=left_s,
             basis="possible",
             evidence=(
-                f"{text}; compute of {spent} would have to take {ratios['clocks']:.2f} times as long",
+                f"{text}; if only the clocks are low, the compute of {spent} takes"
+                f" {ratios['clocks']:.2f} times as long",
             ),
             against=(against,),
             change=CLOCKS,

@@ -132,7 +132,7 @@ def other_recompute(
         return None
     contradiction = Contradiction(
         of_log=f"a backward pass of {ratio.measured_ratio:.2f} times the forward pass (by its timers)",
-        of_job=f"one of {ratio.predicted_ratio:.2f} times, because it has recompute {mode}",
+        of_job=f"a predicted ratio of {ratio.predicted_ratio:.2f}, because its plan has recompute={mode}",
         change=f"set plan.recompute={nearest}",
     )
     if not ratio.timed_data and _as_predicted(report, ratio):
@@ -195,7 +195,10 @@ BEARS_ON: Mapping[str, Mapping[bool, tuple[bool, str]]] = {
         ),
     },
     "clocks": {
-        True: (True, "the ratio of the passes is as predicted, and clocks do not change it"),
+        True: (
+            True,
+            "backward over forward is as predicted, as with low clocks, which slow down both equally",
+        ),
         False: (False, "low clocks would slow down both equally"),
     },
 }

@@ -35,7 +35,7 @@ OF_TIMERS: Mapping[str, Excess] = {
         name="gradient_reduction",
         part="the reduction of gradients",
         title="The reduction of gradients takes longer than predicted",
-        change=f"{NETWORK}; look for a slow link or network card, and for a card that nothing uses",
+        change=f"{NETWORK}; look for a slow link or network card, and for a network card that nothing uses",
         against=("a rank that computes longer than others makes all others wait in this reduction",),
     ),
     "parameters": Excess(

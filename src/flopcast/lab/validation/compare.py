@@ -162,7 +162,10 @@ def _compared(
         first = programs.stages.of(0).stage_class[0]
         assumptions = (*row.job.assumptions, *row.assumptions)
         if row.update_skipped and reference == "best":
-            skipped = "the best step made no update (log: OVERFLOW, skipping step), so none is predicted"
+            skipped = (
+                "the fastest step skipped its optimizer update (log: OVERFLOW, skipping step), so the"
+                " prediction leaves out the update too"
+            )
             assumptions += (skipped,)
         yield ComparedRow(
             id=row.id,

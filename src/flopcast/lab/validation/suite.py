@@ -68,7 +68,8 @@ class SuiteRow(StrictModel):
     job: Job
     measured: MeasuredRun
     update_skipped: bool = Field(
-        default=False, description="the best step made no update: its gradients overflowed"
+        default=False,
+        description="the fastest step skipped its optimizer update, because gradients overflowed",
     )
     components: tuple[MeasuredComponent, ...] = ()
     assumptions: tuple[str, ...] = ()
