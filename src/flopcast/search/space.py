@@ -132,7 +132,7 @@ class Space(StrictModel):
         "global_batch", "gbs", "default: about four million tokens, or 128 sequences of a fine-tune"
     )
     data_parallel: Numbers = _degrees("data_parallel", "dp", "default: any")
-    data_shard: Shards = _degrees("data_shard", "dp_shard", "default: all; of ZeRO-3 a domain's too")
+    data_shard: Shards = _degrees("data_shard", "dp_shard", "default: all; with ZeRO-3 also a domain")
     tensor_parallel: Numbers = _degrees("tensor_parallel", "tp", "default: every divisor")
     context_parallel: Numbers = _degrees("context_parallel", "cp", "default: every divisor")
     expert_parallel: Numbers = _degrees("expert_parallel", "ep", "default: every divisor")

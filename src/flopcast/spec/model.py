@@ -121,11 +121,13 @@ class Model(StrictModel):
     @model_validator(mode="after")
     def _parts_agree(self) -> "Model":
         if self.position_offset and not self.learned_positions:
-            raise ValueError(f"learned_positions if position_offset is {self.position_offset}")
+            raise ValueError(f"learned_positions above 0 if position_offset is {self.position_offset}")
         if not self.vocabulary and not is_graph(self.blocks):
             raise ValueError("vocabulary of 1 or more, unless all blocks are parts of an exported graph")
         if not encoder_comes_first(self.blocks, self.pattern):
-            raise ValueError("an encoder whose last block ends it, then blocks with cross-attention")
+            raise ValueError(
+                "an encoder whose last block has ends_encoder: true, then blocks with cross-attention"
+            )
         if self.adapters and self.mtp:
             raise ValueError(f"mtp 0 if the model has adapters, not {self.mtp}")
         return self

@@ -35,7 +35,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _to(c) in _described(c.cluster),
         value=lambda _: "missing",
         fault=lambda _: "is missing, and checkpoints are written there",
-        allowed="its capacity_bytes and rates",
+        allowed="a storage with capacity_bytes and rates",
         because="the time of a checkpoint follows from the rates of the storage",
         fix=lambda c: f"set checkpoint.to to {_described(c.cluster)[0]}, or describe {FIELDS[_to(c)]}",
     ),

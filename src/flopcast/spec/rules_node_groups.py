@@ -120,7 +120,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.virtual_stages",
         holds=lambda c: not _divided(c) or c.plans.virtual_stages == 1,
         allowed="1 with micro_batches of groups",
-        because="interleaved stages with other micro-batches on each group are not supported yet",
+        because="interleaved stages with different micro-batches on each group are not supported yet",
         fix="set virtual_stages to 1",
     ),
     Rule(

@@ -76,8 +76,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _undescribed(c),
         value=lambda _: "missing",
         fault=lambda c: f"is missing, and the plan places states there ({offload_word(_placed(c))})",
-        allowed="its capacity_bytes and rates",
-        because="states that leave the devices are copied to a memory of known size and rates",
+        allowed="a memory with capacity_bytes and rates",
+        because="flopcast needs the size and the rates of the memory that states are copied to",
         fix=lambda c: f"describe {FIELDS[_undescribed(c)[0]]}, or choose another cluster",
     ),
     Rule(

@@ -124,7 +124,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=lambda c: not (_rule(c).mirrors_half and _places_ranks(c)),
         value=lambda c: c.structure.pipeline_schedule,
-        allowed="dualpipe_v, on half of the stages, with slow parts, measured links or groups of states",
+        allowed="dualpipe_v with half as many stages, given slow parts, measured links or shard groups",
         because="mirrored stages on devices or in groups that differ are not supported yet",
         fix="set schedule to auto",
     ),

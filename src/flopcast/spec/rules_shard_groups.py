@@ -120,7 +120,7 @@ RULES: tuple[Rule, ...] = (
         value=_word,
         allowed=lambda c: (
             f"divisors of data_parallel = {first(c.plans.data_parallel)}:"
-            f" {listed(divisors(first(c.plans.data_parallel)))}; each a divisor of the optimizer's"
+            f" {listed(divisors(first(c.plans.data_parallel)))}; each must divide the optimizer's"
         ),
         because="the group of optimizer states consists of whole groups of every other kind",
         fix=_divided,

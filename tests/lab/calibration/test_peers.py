@@ -352,7 +352,7 @@ def test_a_source_that_agrees_joins_the_fit():
     joined, lines = peer_fit.agreed({"first": made_up([3.0, 3.0, 3.0]), "second": made_up([3.1, 3.1, 3.1])})
 
     assert joined.measured_s.size == 6
-    assert lines[0].startswith("second joined")
+    assert lines[0].startswith("second joins")
 
 
 def test_sources_without_a_common_shape_are_not_compared():

@@ -81,9 +81,9 @@ def _program(source: Path | bytes, name: str) -> Data:
     try:
         program = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _damaged(name, f"its graph is no JSON: {error}") from None
+        raise _damaged(name, f"the graph in the file is not JSON: {error}") from None
     if not isinstance(program, dict):
-        raise _damaged(name, "its graph is no JSON object")
+        raise _damaged(name, "the graph in the file is not a JSON object")
     return program
 
 

@@ -34,7 +34,7 @@ FORMATS: dict[str, tuple[str, Mapping[str, str]]] = {  # the table's word → ou
     "w4a16_mxfp4": ("mxfp4", NEWER),
     "w4a8_mxfp4_mxfp8": ("mxfp4_mxfp8", DATA_CENTRE),
 }
-MANY_EXPERTS = "896 experts: four times as long as others with as many bytes, so another kernel ran"
+MANY_EXPERTS = "896 experts: four times as slow as other rows of the same bytes, so another kernel ran"
 FAULTS: dict[str, peer_tables.Mask] = {
     UNGATED: LAYER_FAULTS[UNGATED],
     MANY_EXPERTS: lambda r: (

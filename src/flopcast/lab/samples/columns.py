@@ -221,7 +221,7 @@ def _why(row: dict[str, str], words: dict[str, list[str]]) -> str:
 
 def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> Problem:
     """Return the fault of one row, with its file and line."""
-    because = "the row was left out, the others are kept"
+    because = "flopcast leaves out this row and keeps the others"
     fix = "correct or remove the row, or measure it again: skipped rows do not count as measured"
     return Problem(
         "row", ",".join(str(value) for value in row.values()), allowed, because, fix, where=f"{path}:{line}"
