@@ -125,9 +125,7 @@ class Model(StrictModel):
         if not self.vocabulary and not is_graph(self.blocks):
             raise ValueError("vocabulary of 1 or more, unless all blocks are parts of an exported graph")
         if not encoder_comes_first(self.blocks, self.pattern):
-            raise ValueError(
-                "an encoder whose last block has ends_encoder: true, then blocks with cross-attention"
-            )
+            raise ValueError("an encoder that stops at ends_encoder, then blocks with cross-attention")
         if self.adapters and self.mtp:
             raise ValueError(f"mtp 0 if the model has adapters, not {self.mtp}")
         return self

@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
             not c.structure.sequence_parallel
             or c.batch.sequence_length % (c.plans.tensor_parallel * c.plans.context_parallel) == 0
         ),
-        allowed="false, unless tensor_parallel divides sequence_length / context_parallel",
+        allowed="a tensor_parallel that divides sequence_length / context_parallel, or false",
         because="sequence parallelism divides the tokens of a sequence evenly",
         fix="set sequence_parallel to false",
     ),
@@ -186,7 +186,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.partition_activations",
         holds=lambda c: not c.structure.partition_activations or c.structure.recompute == "full",
-        allowed="false, unless recompute is full",
+        allowed="true with recompute: full, or false",
         because="it shards the inputs that full recompute keeps",
         fix="set recompute to full",
     ),

@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: not c.batch.packed or bool(c.batch.documents) or c.batch.listed,
         value=lambda _: True,
-        allowed="false, unless documents lists the tokens of each document of a sequence",
+        allowed="true with documents, the tokens of each document of a sequence, or false",
         because="the cost of attention depends on the lengths of the packed documents",
         fix="set packed to false, or add documents",
     ),

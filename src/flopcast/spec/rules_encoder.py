@@ -69,7 +69,7 @@ RULES: tuple[Rule, ...] = (
             not (c.structure.sequence_parallel and c.model.has_encoder)
             or (c.batch.source_length or c.batch.sequence_length) % c.plans.tensor_parallel == 0
         ),
-        allowed="false, unless tensor_parallel divides source_length",
+        allowed="a tensor_parallel that divides source_length, or false",
         because="sequence parallelism divides the tokens of the encoder evenly too",
         fix="set sequence_parallel to false",
     ),
