@@ -40,15 +40,15 @@ SAME_FRACTION = 0.005  # values that are closer are copies of one measurement
 SHOWN = {  # quantities of tables that have more
     "serving/mlperf_inference_v5.1_llm.csv": ("result", "ttft_mean_ms", "tpot_mean_ms")
 }
-HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %", "left out")
+HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %", "not predicted")
 TEXT = """# Accuracy of serving
 
 Each line compares one measured quantity with predictions. An error is |predicted − measured| /
 measured; the bias is the median of predicted / measured, minus 1. "Inside" is the share of measurements
-in the 90 % interval. The last column counts rows that cannot be predicted; `flopcast validate --runs
-FILE` prints why. The constants of engines are fitted on every tenth point of aiconfigurator, and no
-other table was used in the fit. The rates of copies of FlexGen and ZeRO-Inference are fitted on their
-rows of A6000. `python tests/serving_accuracy.py` writes this page.
+in the 90 % interval. The last column counts the rows that flopcast cannot predict; `flopcast validate
+--runs FILE` prints why. The constants of engines are fitted on every tenth measured point of
+aiconfigurator; the fit used no other table. The rates of copies of FlexGen and ZeRO-Inference are
+fitted on their rows of A6000. `python tests/serving_accuracy.py` writes this page.
 
 {tables}
 ## What is known of the errors

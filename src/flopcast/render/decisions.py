@@ -125,7 +125,7 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
     return PrintedTable(
         caption="Recommended plans that are slower than the fastest by more than noise, and the cause.",
         first="recommended",
-        headings=("free", "regret", "predicted", "of which", "called equal"),
+        headings=("varied", "regret", "predicted difference", "largest parts of it", "called equal"),
         lines=tuple(lines),
     )
 

@@ -184,7 +184,7 @@ MODULES: dict[str, str] = {
     mark: name for mark, name in SYSTEMS.items() if mark not in (OLD_SYSTEM, "system=b60")
 }
 FAULTS_OF_A100: dict[str, Mask] = {
-    "the time is that of the host": lambda r: (
+    "the row shows the time of the host, not of the kernel": lambda r: (
         (r["latency_ms"] < HOST_MS) | (r["batch_size"] * r["step"] < HOST_TOKENS)
     ),
     "a single head, which no deployment has, runs another kernel": lambda r: r["num_heads"] == 1.0,

@@ -37,7 +37,7 @@ Fit = Callable[[Samples], Curve]
 GRADIENTS = "gemm.gradients"
 SIZES = ("hidden", "heads", "seq_len")  # the first that a file varies is left out for the unseen split
 IMPOSSIBLE = "faster than the device's peaks, or no time at all"
-TOO_SHORT = "the time is that of the host, or the kernel is faster than the peak rates"
+TOO_SHORT = "the row shows the time of the host, or a rate above the peak of the device"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
