@@ -115,7 +115,7 @@ KINDS: Mapping[str, FactorKind] = {
     "jitter": FactorKind(label="variation from step to step", is_lever=False),
     "between_plans": FactorKind(
         label="unexplained differences between plans",
-        meaning="deviation of the ratio of two plans' step times on one machine that no factor explains",
+        meaning="unexplained deviation from the predicted ratio of two plans' step times, on one machine",
     ),
     "carried": FactorKind(
         label="constants used for another kind of job",

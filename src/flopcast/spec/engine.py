@@ -41,9 +41,9 @@ class IterationCost(StrictModel):
     request_s : float
         Time from sending a request until its prompt waits in the engine, beside the passes below.
     request_tpot_ratio : float
-        Mean times between tokens that pass before a prompt is scheduled and its first token is delivered,
-        in addition to the pass that computes it: passes that are queued, and streams that the front end
-        serves in between.
+        Delay before a prompt is scheduled and its first token is delivered, as a multiple of the mean time
+        between tokens, in addition to the pass that computes the prompt: passes that are queued, and
+        streams that the front end serves in between.
     log_sigma_factor : float
         Uncertainty of an iteration beyond that of its kernels: the sigma of the logarithm of its time.
     request_log_sigma_factor : float
@@ -123,8 +123,8 @@ class Engine(StrictModel):
         decode, "whole" mixes whole prompts into them, and "apart" computes prompts in passes of their own.
     batching : str
         When requests join: with "continuous" batching between any two passes, with "static" batching only
-        once all requests of the batch before have ended. A static batch computes those that have ended
-        along, keeps their blocks, and returns all requests at its end.
+        once all requests of the batch before have ended. A static batch goes on computing requests that
+        have ended, keeps their blocks, and returns all requests at its end.
     padding : bool
         Whether the prompts of a static batch are padded to the longest of them: they are then computed and
         cached as if all were as long.

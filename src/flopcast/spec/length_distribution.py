@@ -26,7 +26,7 @@ class LengthDistribution(StrictModel):
     step_tokens : int
         Tokens of a step.
     rank_tokens : int
-        Largest number of tokens that a rank holds of a micro-batch. Short sequences are packed up to this
+        Largest number of tokens of a micro-batch that one rank holds. Short sequences are packed up to this
         number.
     shared_rank_tokens : int, optional
         The same for sequences that "by_length" divides over ranks; by default the same number.

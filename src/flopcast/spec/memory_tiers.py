@@ -47,11 +47,11 @@ class Storage(StrictModel):
     name : str
         Name of the storage in reports, such as "4 x 3.84 TB NVMe".
     capacity_bytes : float
-        Bytes that it holds.
+        Number of bytes that fit into the storage.
     read_bytes_per_s : float
-        Rate at which all its readers together read.
+        Total rate at which all readers read.
     write_bytes_per_s : float
-        Rate at which all its writers together write.
+        Total rate at which all writers write.
     node_bytes_per_s : float or None
         Largest rate of one node, in each direction; None if only the totals limit it. Drives of a node need
         none.

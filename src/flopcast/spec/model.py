@@ -39,7 +39,7 @@ class Model(StrictModel):
     hidden : int
         Width of the residual stream. A head has hidden / heads elements unless its layer states a size.
     vocabulary : int
-        Number of tokens in the vocabulary, without padding; 0 for an exported graph, whose blocks are all.
+        Number of tokens in the vocabulary, without padding; 0 for an exported graph, which has only blocks.
     vocabulary_multiple : int
         The vocabulary is padded to a multiple of this number times the tensor-parallel degree, as by
         Megatron-LM's `make-vocab-size-divisible-by`. Padding costs time and memory, but is no parameter.

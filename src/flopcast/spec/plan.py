@@ -75,7 +75,7 @@ class Plan(StrictModel):
         Number of neighbouring data-parallel ranks that shard what `zero` says (dp_shard); 0 is all of them.
         Fewer than all is HSDP: sharded inside a group, replicated across groups.
     shards : tuple of ShardGroup
-        Groups of ranks by kind of state, formats of messages: "parameters:2:int8,gradients:8" (shards.py).
+        Ranks that share a kind of state, format of messages: "parameters:2:int8,gradients:8" (shards.py).
     micro_batch : int
         Sequences of one forward pass of one pipeline (mbs).
     global_batch : int
@@ -84,7 +84,7 @@ class Plan(StrictModel):
         Blocks of every chunk, in the order of the model (chunk c of stage s is number c · pp + s):
         "9,10,10,7", or "6x11,5" for eleven chunks of 6 and one of 5. By default, the stack's rule.
     layers : tuple of LayerStrategy
-        Blocks with a strategy of their own: "0-7:tp=2:zero=3,8-31:tp=4" (spec/layer_strategies.py).
+        Blocks whose strategy differs from the plan: "0-7:tp=2:zero=3,8-31:tp=4" (spec/layer_strategies.py).
     schedule : str
         Order of the tasks of a stage (schedules/), or the name of a CSV file that lists them.
     recompute : str
@@ -94,7 +94,7 @@ class Plan(StrictModel):
         Blocks that full recompute applies to: groups that keep one input each ("uniform"), the first ones
         of every chunk ("block"), or one in `recompute_layers` ("every").
     recompute_layers : int
-        Blocks of a group or of a chunk, or from one recomputed block to the next (`recompute_method`).
+        Blocks in a group ("uniform") or recomputed in a chunk ("block"), or one in this many ("every").
     recompute_modules : tuple of str
         Modules that selective recompute applies to; by default `selective_groups` of the stack.
     recompute_blocks : tuple of int
@@ -102,7 +102,7 @@ class Plan(StrictModel):
     partition_activations : bool
         Whether tensor-parallel ranks divide the inputs that recompute keeps.
     precision : str
-        Format of GEMMs: 16 bits, 8 scaled by earlier steps, the tensor or blocks, or 4 (precision.py).
+        Format of GEMMs: 16 bits, 4 bits, or 8 bits with one of several ways to scale (precision.py).
     optimizer : str
         Optimizer: AdamW, also with moments of 8 or 4 bits, Adafactor, Muon, or SGD (spec/optimizers.py).
     offload : tuple of Placement

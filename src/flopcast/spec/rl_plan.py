@@ -13,12 +13,12 @@ class RlPlan(StrictModel):
     Attributes
     ----------
     prompts : int
-        Prompts of a step.
+        Number of prompts of a step.
     samples : int
-        Answers that are generated to each prompt.
+        Number of answers that are generated to each prompt.
     scorers : int
-        Models of the size of the generating one that compute every answer once, such as a reference model
-        or a reward model.
+        Number of models, as large as the one that generates, that compute every answer once, such as a
+        reference model or a reward model.
     handoff : str
         Which weights the generating devices receive after each step: all ("full"), or those of the trained
         adapters ("adapter").

@@ -32,10 +32,10 @@ class ShardGroup(StrictModel):
         second copy of them, from which a backward pass gathers instead (hpZ of ZeRO++). "gradients": sums
         over micro-batches. "optimizer": main weights and moments.
     ranks : int
-        Number of neighbouring data-parallel ranks that share it; 0 is all of them.
+        Number of neighbouring data-parallel ranks that share the state; 0 is all of them.
     messages : str
-        Number format of the messages with it: "int8" or "int4", quantised in blocks before they are sent
-        and dequantised afterwards. Without one, they have the format of the stack.
+        Number format of messages with this state: "int8" or "int4", quantised in blocks before they are
+        sent and dequantised afterwards. If it is not given, they have the format of the stack.
     """
 
     kind: Kind

@@ -75,8 +75,8 @@ class Traffic(StrictModel):
         Number of low-rank adapters that requests use, each request (or conversation) one of them; 0 if they
         use the model alone.
     adapter_skew : float
-        How uneven they are used: the share of adapter number i is proportional to i to the power of minus
-        this (Zipf's law). 0 makes all equal.
+        How unevenly adapters are used: the share of adapter number i is proportional to i to the power of
+        minus this number (Zipf's law). With 0, all are used equally.
     requests : int or None
         Number of requests that are simulated. By default all of a trace, and else 10,000, so that the 99th
         percentile of a latency has a hundred requests above it.

@@ -57,7 +57,7 @@ def _activations(builder: JobBuilder) -> float:
         args.assume(f"{SWITCH} has no effect without {LAYERS}", SWITCH)
     if number:
         if number >= builder.layers:
-            because = "Megatron-Core keeps the activations of one layer on the device at least"
+            because = "Megatron-Core keeps the activations of at least one layer on the device"
             most = builder.layers - 1
             args.fault(LAYERS, number, f"a whole number from 0 to {most}", because, f"write {most}")
             return 0.0

@@ -320,7 +320,7 @@ FORMATS = {
     "deepspeed-profiler": LogFormat(
         cues=("iter latency:", "samples/second:"),
         read=_deepspeed_profiler,
-        example="iter latency: … s, then in a line of its own samples/second: …",
+        example="iter latency: … s, then on a separate line samples/second: …",
         software=ENGINE,
     ),
 }
