@@ -55,11 +55,10 @@ REMARKS = """\
   (NeuSight), 56 % (diffusion transformers) and 60 % (MLPerf).
 - Earlier versions had priors that were chosen with timm's tables in view: 40 FLOP for each element of a
   pass, and a clock that rose with the cube root of a board's watts per FLOP. Kernels that were measured
-  alone contradict both (`cost/graph_kernels/rates.py` and
-  `cost/graph_kernels/priors.py`). With the values of these kernels, and
-  nothing fitted, the median error of Flux fell from 35 % to 4 %, and that of RetinaNet from 39 % to 4 %. In
-  exchange, timm's tables have larger errors if nothing is fitted, and the RTX Pro 6000 Max-Q if it is left
-  out.
+  alone contradict both (`cost/graph_kernels/rates.py` and `cost/graph_kernels/priors.py`). With the
+  values of these kernels, and nothing fitted, the median error of Flux fell from 35 % to 4 %, and that
+  of RetinaNet from 39 % to 4 %. In exchange, the errors of timm's tables are larger if nothing is
+  fitted, and the errors of the RTX Pro 6000 Max-Q are larger if it is left out.
 - There are four mechanisms. The rate that a board sustains rises with the 5th root of its watts per FLOP. A
   memory-bound kernel takes the time of its bytes plus the time of its instructions. In 16 bits,
   convolutions in NCHW layout transpose their images before and after the product. PyTorch before 2.0 runs
@@ -68,10 +67,10 @@ REMARKS = """\
 - If its device is left out, the predicted times are 18 % above the measured ones for the RTX 4090, and
   15 % below them for the RTX Pro 6000 Max-Q. Fits on all rows give the 4090 a memory rate of 1.1 times
   the rate that its data sheet suggests. We do not know the cause.
-- Training: the same RTX 3090 moves bytes at three quarters of the rate that inference has on it, in all
-  classes of kernels alike. We do not know the cause. The tables have training on one device only, compiled
-  models on one device only, and one processor. For these, "device left out" predicts with kernels measured
-  alone; training also uses the forward passes of the other tables.
+- Training: on the RTX 3090, kernels move bytes at three quarters of the rate that they reach in
+  inference, in all classes of kernels alike. We do not know the cause. Only one device has a table of
+  training, only one has a table of compiled models, and there is only one CPU. For these, "device left
+  out" predicts with kernels measured alone; training also uses the forward passes of the other tables.
 - CPUs: if nothing is fitted, the predicted times are 57 to 60 % below the measured ones in the median.
   No kernel was measured alone on a CPU.
 - Diffusion transformers: we chose 40 us of host time for each described kernel, and 0.1 ms for each hop
@@ -80,17 +79,17 @@ REMARKS = """\
   FlashAttention-2, which uses the instructions of Ampere; this explains why B200 is only 1.2 to 1.4
   times as fast as H100. Parts in fp32 (rotary embeddings, norms, SANA's linear attention) are described
   one by one.
-- DLRM: the throughput of a submission is that of its whole run, with an evaluation of 89 million
+- DLRM: a submission states the throughput of its whole run, which includes an evaluation of 89 million
   samples in every 20th of an epoch. On two nodes, the predicted times are 15 % below the measured ones.
-- RetinaNet: five rows are slower than any device of theirs needs to be. 8 H200 take 0.104 s in one
-  submission and 0.832 s in another with the same batch; 16 B200 take 0.037 s and 0.070 s; the University of
+- RetinaNet: five rows are slower than their devices can explain. 8 H200 take 0.104 s in one submission
+  and 0.832 s in another with the same batch; 16 B200 take 0.037 s and 0.070 s; the University of
   Florida's 16, 32 and 64 B200 take as long as 8. We do not know what they wait for.
 - R-GAT is not predicted. A step takes 0.077 s with 1,024 seeds per device and 0.105 s with 4,096, so about
   0.07 s does not depend on the batch. The submissions do not say where neighbours are sampled and where
   features are stored.
 - NeuSight: the graphs of BERT have logits only in training, as their numbers of nodes show (82 instead of
   79).
-- The facts of models are those of timm 1.0.31. For {changed} rows, timm no longer has the model, or the
+- The facts of models come from timm 1.0.31. For {changed} rows, timm no longer has the model, or the
   number of its parameters has changed by more than 3 % since. flopcast then uses the published
   multiply-adds and activations where a table prints them, with a separate uncertainty.
 """

@@ -60,30 +60,30 @@ fitted on their rows of A6000. `python tests/serving_accuracy.py` writes this pa
   launches both with and without drafted tokens. flopcast predicts these rows without drafted tokens,
   which gives up to twice the measured times, and the fit does not use them.
 - Blind scores: the 37 points of Qwen3.5-397B-A17B, before any of its points had been seen, had a median
-  error of TPOT of 19.6 % and a bias of -18.8 %, all inside the interval. The 28 points whose published
-  launch drafts tokens had 12.3 % and +10.1 %.
-- Passes with prompts run outside of CUDA graphs in SGLang and TensorRT-LLM, so that a pass takes at least
-  as long as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`). Rows of Qwen3.5 that
-  differ only in their outputs (1,024 or 8,192 tokens) show it: each pass with a prompt of 1,000 tokens
-  delays decoding by about 115 ms, and its kernels take 37 ms. The time of a launch is the best of five
-  values on every tenth point. It is not fitted again when models or devices are left out, so these scores
-  are development scores as far as it matters.
+  error of TPOT of 19.6 % and a bias of -18.8 %, all inside the interval. For the 28 points whose
+  published launch drafts tokens, the error was 12.3 % and the bias +10.1 %.
+- Passes with prompts run outside of CUDA graphs in SGLang and TensorRT-LLM, so that a pass takes at
+  least as long as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`). Rows of
+  Qwen3.5 that differ only in their outputs (1,024 or 8,192 tokens) show it: each pass with a prompt of
+  1,000 tokens delays decoding by about 115 ms, and its kernels take 37 ms. The time of a launch is the
+  best of five values on every tenth point. It is not fitted again when models or devices are left out,
+  so these scores are development scores where this time matters.
 - For Llama-3.1-70B on TensorRT-LLM, with prompts and outputs of 1,024 tokens, the published launch
   settings hold a prompt back for up to 20 passes, so that it can be batched with others
   (`batch_wait_timeout_iters`). We found this cause after seeing the errors, too.
 - Before we predicted launches and waits and widened the priors of the constants of requests, the median
-  error of TTFT was 27.2 % fitted, 30.6 % with models left out and 30.2 % with devices left out; that of
-  TPOT was 11.0 %, 13.0 % and 12.3 %.
-- The time of a launch does not carry over to MLPerf, whose prompts are short and whose passes with prompts
-  are many: the median error of TPOT was 26.8 % without launches. Servers of that table may launch kernels
-  from C++, which the table does not state.
+  error of TTFT was 27.2 % fitted, 30.6 % with models left out and 30.2 % with devices left out; the
+  median error of TPOT was 11.0 %, 13.0 % and 12.3 %.
+- The time of a launch does not carry over to MLPerf, where prompts are short, so that many passes
+  contain prompts: the median error of TPOT was 26.8 % without launches. Servers of that table may
+  launch kernels from C++, which the table does not state.
 - Only since the end of January 2026 has InferenceX sent requests before a measurement (its pull request
   480). In earlier rows, and in rows of SGLang on B300, the first requests may wait until kernels are
   compiled: some rows of SGLang have a mean TTFT of 7 to 9 s, while other rows of the same model have half a
   second. On B300, TPOT is then twice as long as predicted, because sequences that decode wait as well.
-- For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4), no
-  kernel was measured with more than 127 tokens. With prompts of 8,192 tokens, the measured TTFT is 1.4 to
-  1.9 times that of the extrapolated curve.
+- For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4),
+  no kernel was measured with more than 127 tokens. With prompts of 8,192 tokens, the measured TTFT is
+  1.4 to 1.9 times the TTFT that follows from the extrapolated curve.
 - Rows of Llama-3.1-8B on H200 contradict themselves: with 64 requests in flight, with prompts of 2,000
   and outputs of 100 tokens, their TTFT and TPOT mean 118,000 prompt tokens per second on one device,
   for which the linear layers alone need 95 % of its peak in 8 bits. So there cannot have been 64
