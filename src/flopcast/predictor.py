@@ -29,8 +29,9 @@ class Predictor:
     Parameters
     ----------
     most_results : int
-        Up to twice as many are held: the newest, and older ones that were used since. The default takes
-        about 50 MB. Threads may share a predictor; if two need the same result at once, both compute it.
+        The predictor holds at most twice this number of results: the newest, and older ones that were used
+        since. The default takes about 50 MB. Threads may share a predictor; if two need the same result at
+        once, both compute it.
 
     Examples
     --------

@@ -19,7 +19,7 @@ DAY_S = 86400.0
 class Training:
     """A run, and the report of each phase's step.
 
-    Phases follow one another, each with a job of its own, such as a longer sequence or a larger cluster at
+    Phases follow one another, each with its own job, such as a longer sequence or a larger cluster at
     the end.
     """
 

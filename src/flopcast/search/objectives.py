@@ -65,7 +65,7 @@ class Objective:
     Attributes
     ----------
     key : str
-        Its name in JSON and tables, with the unit.
+        Name of the objective in JSON and tables, with the unit.
     comparative, gain : str
         What more of the loss is, and less of it, in a sentence: "slower", "faster".
     inverse : bool

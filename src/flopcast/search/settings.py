@@ -58,7 +58,7 @@ class Setting:
         Numbers of plans: of the space; that keep every rule; that also keep every limit, by their
         estimates.
     best : Ranked or None
-        Its plan that is recommended by the first objective (rank.py); its ratio is to the best of all
+        The plan that the first objective recommends (rank.py); its ratio is to the best plan of all
         settings.
     run : Phase or None
         The whole run with the best plan, if the question has the tokens of the run.

@@ -89,29 +89,30 @@ class Space(StrictModel):
     Attributes
     ----------
     num_devices : tuple of int
-        Sizes of the cluster (gpus); its own if there are none.
+        Numbers of devices (gpus); by default, the size of the cluster.
     global_batch : tuple of int
         Sequences of a step (gbs). If there are none, about four million tokens or, where the job
         fine-tunes, about 128 sequences.
     data_parallel : tuple of int
         Which replicas are allowed (dp). They follow from the devices and the other degrees.
     data_shard : tuple of int
-        Replicas that share what `zero` says (dp_shard); 0 is all of them. Left out, it is that, and under
-        ZeRO-3 those inside a scale-up domain too: fewer ranks gather parameters faster, and keep more.
+        Replicas that share what `zero` says (dp_shard); 0 is all of them. The default is 0 and, with
+        ZeRO-3, also the replicas inside a scale-up domain: fewer ranks gather parameters faster, and each
+        keeps more.
     expert_parallel, expert_tensor_parallel : tuple of int
-        Without effect on a model without experts, whose plans say 1 and the tensor-parallel degree.
+        They have no effect on a model without experts, whose plans have 1 and the tensor-parallel degree.
     micro_batch : tuple of int
-        Left out: every divisor up to 65,536 tokens on a rank, and up to 8 sequences in any case.
+        By default, every divisor up to 65,536 tokens on a rank, and up to 8 sequences in any case.
     sequence_parallel, zero, recompute, precision, schedule, context_exchange, context_order : tuples
         As in a plan; "auto" as a schedule is 1F1B, interleaved where there are chunks. Where an option
         makes no difference (sequence parallelism of one rank) a plan is offered once, without it.
     offload : tuple
         Placements outside the devices, each as in a plan; several are separated by blanks in a text. "auto"
-        stands for those that the stack has and the cluster describes (offload_choices.py). Left out, it is
+        stands for those that the stack has and the cluster describes (offload_choices.py). The default is
         the placement of the job's plan.
     shards : tuple
-        Groups of single kinds of state, each value as in a plan; "auto" stands for those that the stack has
-        (shard_choices.py). Left out, it is that of the job's plan.
+        Shard groups for some kinds of state, each value as in a plan; "auto" stands for those that the
+        stack has (shard_choices.py). The default is that of the job's plan.
     tensor_in_domain : bool
         Whether tensor-parallel ranks stay inside a scale-up domain.
     refine : bool

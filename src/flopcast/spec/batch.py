@@ -85,8 +85,8 @@ class Batch(StrictModel):
     offloads : bool
         Whether the plan's `offload` of activations applies.
     source_length : int or None
-        Tokens of each sequence that the encoder of an encoder-decoder model reads; by default as many as
-        the decoder's sequences have (`sequence_length`).
+        Tokens of each sequence that the encoder of an encoder-decoder model reads; by default
+        `sequence_length`, the length of the sequences of the decoder.
     distribution : LengthDistribution or None
         Lengths with their frequencies, from which flopcast makes `ranks` (spec/length_distribution.py).
     forward_only : bool
