@@ -26,7 +26,7 @@ def marked_text(report: RlReport) -> str:
     low, high = (
         show_seconds(bound, like=report.step_s.value) for bound in (report.step_s.low, report.step_s.high)
     )
-    where = "on devices of their own" if plan.apart else "on the same devices, one after another"
+    where = "on separate devices" if plan.apart else "on the same devices, one after another"
     lines = [
         f"{rollout.job.model.name}: {plan.prompts} prompts with {plan.samples} answers each, generation and"
         f" training {where}",
