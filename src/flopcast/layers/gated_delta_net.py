@@ -79,7 +79,7 @@ class GatedDeltaNet(AbstractMixer):
         return self.heads * self.key_size * self.value_size
 
     def has_whole_heads(self, hidden: int) -> bool:
-        """Return True: sizes of heads are fields of their own."""
+        """Return True: sizes of heads are separate fields."""
         return hidden > 0
 
     def linear_elements(self, hidden: int) -> int:

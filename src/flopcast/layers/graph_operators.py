@@ -114,7 +114,7 @@ class GraphConvolution(AbstractTracedOperator):
 
         `rows` counts output positions and grows with the samples; `terms` is the length of the sum for one
         output element, input channels of a group times the kernel's size. A convolution with one input
-        channel for each group is depthwise and has a kernel class of its own.
+        channel for each group is depthwise and has its own kernel class.
         """
         return Convolution(
             rows=self.rows.of(split),

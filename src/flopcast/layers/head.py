@@ -54,7 +54,7 @@ class Head(AbstractLayer):
     With `score`, one number for each token instead of logits, as the head of a reward model has it: a
     vector that every rank holds, without a bias.
 
-    A tied table counts no parameters of its own (`total` is 0), yet the last pipeline stage stores a
+    A tied table counts no further parameters (`total` is 0), yet the last pipeline stage stores a
     copy of it, and the gradients of both copies are summed every step. `bias` adds one number a token of
     the vocabulary (GPT-J, Phi). `softcap` bends logits by c · tanh(logits / c), a pass of its own that
     keeps them once more (Gemma 2: arXiv:2408.00118, section 2). `predictions` counts the tokens that are
@@ -74,7 +74,7 @@ class Head(AbstractLayer):
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return the table, which is padded and divided like that of the embedding, and the bias.
 
-        A tied table counts no parameters of its own, since the embedding has counted them, but it is held
+        A tied table counts no further parameters, since the embedding has counted them, but it is held
         again on a stage without the embedding. A head that scores (`score`) has one column and is whole on
         every rank.
         """

@@ -134,7 +134,7 @@ class LatentAttention(AbstractMixer):
         return self.latent_elements + self.qk_rope_head_size
 
     def has_whole_heads(self, hidden: int) -> bool:
-        """Return True: sizes of heads are fields of their own."""
+        """Return True: sizes of heads are separate fields."""
         return hidden > 0
 
     def linear_elements(self, hidden: int) -> int:

@@ -127,7 +127,7 @@ def thrown_away(item: Item, chosen: Iterable[str]) -> tuple[str, ...]:
 def run_of(item: Item, chosen: Iterable[str]) -> str:
     """Return the run that is recomputed with this item: a module, or one item of it; "" for none.
 
-    Each module of multi-token prediction has runs of its own.
+    Each module of multi-token prediction has its own runs.
     """
     name = module_of(item, chosen)
     if not name:

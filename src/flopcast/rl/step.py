@@ -130,7 +130,7 @@ def _handoff(rollout: ServingJob, training: Report, plan: RlPlan) -> tuple[float
     """Return the bytes that each generating device receives, and their time.
 
     Each device gets its part of the weights in the format in which it serves them, over the link between
-    training and generation: the fastest on shared devices, the network on devices of their own.
+    training and generation: the fastest on shared devices, the network on separate devices.
     """
     tiers = rollout.cluster.tiers
     tier = tiers[-1] if plan.apart else tiers[rollout.cluster.inner_tiers]

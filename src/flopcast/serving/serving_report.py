@@ -80,7 +80,7 @@ class ServingReport:
     factors: Mapping[str, Factor]
     factor_shares: Mapping[str, float]  # of the time of iterations
     used: tuple[Used, ...]
-    pools: Pools | None = None  # where prompts and decoding have instances of their own
+    pools: Pools | None = None  # if prompts and decoding have separate instances
     mixture: OutputMixture | None = None  # where outputs are a histogram of several lengths
 
     @property

@@ -120,7 +120,7 @@ class Engine(StrictModel):
         Month of the release that the defaults are of.
     prefill : str
         How prompts and decoding sequences share passes: "chunked" mixes parts of prompts into passes that
-        decode, "whole" mixes whole prompts into them, and "apart" computes prompts in passes of their own.
+        decode, "whole" mixes whole prompts into them, and "apart" computes prompts in separate passes.
     batching : str
         When requests join: with "continuous" batching between any two passes, with "static" batching only
         once all requests of the batch before have ended. A static batch goes on computing requests that

@@ -162,7 +162,7 @@ class Model(StrictModel):
 
     @property
     def has_encoder(self) -> bool:
-        """Return whether an encoder reads sequences of its own, whose result the other blocks read."""
+        """Return whether an encoder reads separate sequences, whose result the other blocks read."""
         return any(block.reads == "source" for block in self.blocks)
 
     @property

@@ -139,7 +139,7 @@ Offload = Annotated[tuple[Placement, ...], BeforeValidator(_placements), Field(j
 def fraction_in(placements: tuple[Placement, ...], kind: str, tier: str = "") -> float:
     """Return the fraction of a kind of state that is in a tier, or in any tier outside the device.
 
-    Gradients without a place of their own are where the optimizer is.
+    Gradients without their own placement are where the optimizer is.
 
     >>> placed = (Placement(kind="optimizer", tier="nvme", fraction=0.5),)
     >>> fraction_in(placed, "optimizer"), fraction_in(placed, "gradients", "host")

@@ -18,7 +18,7 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
     Raises
     ------
     ValueError
-        The word says what a field of its own says too.
+        The word says what a separate field says too.
 
     Examples
     --------

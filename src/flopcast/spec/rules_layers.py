@@ -1,4 +1,4 @@
-"""The rules about blocks with strategies of their own.
+"""The rules about blocks that have their own strategies.
 
 Answers: which strategies go with a model, a stage and the rest of a plan; why, and which edit mends it?
 Elsewhere: how strategies are written (layer_strategies.py), the rules of each layout, which are those of a

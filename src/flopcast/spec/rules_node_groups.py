@@ -23,7 +23,7 @@ def _devices_per_node(case: Case) -> list[int]:
 
 
 def _own_tiers(case: Case) -> bool:
-    """Return whether a group has tiers of its own."""
+    """Return whether a group has its own tiers."""
     return any(group.tiers for group in case.cluster.groups)
 
 

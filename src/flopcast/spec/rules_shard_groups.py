@@ -1,4 +1,4 @@
-"""The rules about kinds of state with groups of ranks of their own.
+"""The rules about kinds of state that have their own shard groups.
 
 Answers: which groups and formats of messages go with a plan and a stack; why, and which edit fixes it?
 Elsewhere: how groups are written (shards.py), the rules about ZeRO and its one group (rules_sharding.py),

@@ -86,7 +86,7 @@ class ServingJob(StrictModel):
 
     @property
     def engines(self) -> int:
-        """Return how many groups of sequences run passes of their own.
+        """Return how many groups of sequences run separate passes.
 
         They are those of all instances, of their data-parallel groups, and of the passes in flight. Of two
         pools they are the equal parts into which both can be divided.

@@ -5,7 +5,7 @@ how does it divide layers and keep memory, what does its host cost; what does a 
 Elsewhere: the rewrites themselves (workload/rewrites), the hardware (spec/cluster.py).
 
 Real runs differ by their stack more than by anything else. A run is reproduced by naming stack and
-era and by the switches that its log prints, never by a factor of its own.
+era and by the switches that its log prints, never by its own factor.
 """
 
 from typing import Literal
