@@ -158,10 +158,10 @@ def equal_jobs(runs):
             errors += [abs(np.median(values) / value - 1) for value in values] if len(values) > 1 else []
         median, ninth = (f"{each:.1%}".replace("%", " %") for each in np.quantile(errors, (0.5, 0.9)))
         text = (
-            f"`{quantity}`: of all rows, {len(errors)} different values are of jobs that were measured"
-            f" more than once, as far as rows and published launches say. They are {median} (median) and"
-            f" {ninth} (p90) from the middle of the values of their job, which no prediction of that job"
-            " can avoid."
+            f"`{quantity}`: some jobs were measured more than once, as far as rows and published launches"
+            f" say; they have {len(errors)} different values. These values differ from the middle value of"
+            f" their job by {median} (median) and {ninth} (p90). No prediction of the job can avoid"
+            " these differences."
         )
         texts.append("\n" + textwrap.fill(text, 108))
     return texts
