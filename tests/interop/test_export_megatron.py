@@ -174,7 +174,7 @@ def test_states_on_the_host_come_back(plan, stack):
 @all_cases(
     "plan",
     [
-        "dp=16 offload=activations:host",  # one layer stays on the device at least
+        "dp=16 offload=activations:host",  # at least one layer stays on the device
         "dp=16 offload=activations:host:0.3",  # a part of a layer
         "dp=16 recompute=full offload=activations:host:0.5",
         "dp=8 pp=2 offload=activations:host:0.5",

@@ -1,4 +1,4 @@
-"""Groups of single kinds of state as an axis of a search: what is tried, and which plan is the best."""
+"""Shard groups of kinds of state as an axis of a search: what is tried, and which plan is the best."""
 
 from conftest import make_job
 

@@ -1,4 +1,4 @@
-"""Groups of single kinds of state: what travels and what stays, against closed forms; ranks of groups."""
+"""Shard groups of kinds of state: what travels and what stays, against closed forms; ranks of groups."""
 
 import numpy as np
 import pytest
