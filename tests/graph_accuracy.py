@@ -41,8 +41,8 @@ data/graphs.
 All efficiencies of the kernels of graphs were fitted on these step times, so all of them are constants
 (`catalog/graphs/efficiencies.json`). `--no-constants` replaces them by those of kernels that were measured
 alone, and of data sheets (`cost/graph_kernels/priors.py`, with the source of each number). No step time of
-a graph is behind these. MLPerf's rows have no fitted numbers. The level of a device is a factor on its
-compute rate, and another on its memory rate.
+a graph is behind these. MLPerf's rows have no fitted numbers. The level of a device consists of two
+factors, one on its compute rate and one on its memory rate.
 
 {constants}
 ## What is known of the errors

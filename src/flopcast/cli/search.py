@@ -104,7 +104,7 @@ if TYPE_CHECKING:
 @click.option(
     "--group-division",
     is_flag=True,
-    help="Divide the given plan over groups of unequal nodes: the blocks of stages, or micro-batches.",
+    help="Choose how many blocks of a stage, or how many micro-batches, each group of unequal nodes gets.",
 )
 @click.option(
     "--per-layer",

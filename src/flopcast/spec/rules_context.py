@@ -104,7 +104,7 @@ RULES: tuple[Rule, ...] = (
             _alone(c) | (c.stack.fuses_attention or (c.stack.ring_scores and _exchanges(c, "ring")))
         ),
         allowed=lambda c: f"flash with context_exchange {c.structure.context_exchange}",
-        because="attention that stores its scores needs a stack with ring_scores, and a ring",
+        because="attention that stores its scores needs a ring and a stack with ring_scores",
         fix="set context_parallel to 1, or stack.attention_kernel to flash",
     ),
     Rule(

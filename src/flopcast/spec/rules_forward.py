@@ -28,7 +28,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.batch.forward_only and c.structure.offload),
         value=lambda c: offload_word(c.structure.offload),
         allowed="none in a forward pass alone",
-        because="parameters outside the devices in a forward pass alone are not supported yet",
+        because="offloaded parameters are not supported yet if the job is a forward pass alone",
         fix="remove offload from the plan",
     ),
 )

@@ -42,7 +42,7 @@ def _degrees(case: Case) -> str:
             return "1, as no product of a block can be divided" + (
                 f" ({'; '.join(whole)})" if whole else ""
             )
-    return "1, as the blocks have no common divisor of heads and columns"
+    return "1, because the numbers of heads and columns of the blocks have no common divisor"
 
 
 def _mend(case: Case) -> str:

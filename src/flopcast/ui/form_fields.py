@@ -176,7 +176,7 @@ WRITTEN = {
     "settings": Field(
         "Other settings",
         "such as draft=eagle drafted=3",
-        about="Other settings of the deployment, written as for --plan with --engine on the command line.",
+        about="Other settings of the deployment, written as in --plan of a command with --engine.",
         wide=True,
     ),
     "changes": Field(
