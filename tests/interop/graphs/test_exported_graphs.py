@@ -159,7 +159,7 @@ def test_damaged_and_hostile_files_are_one_clear_error():
     cases = {
         "truncated archive": (read_archive, whole[: len(whole) // 2], "not a complete zip"),
         "no graph": (read_archive, archive(b"{}", "m/other.json"), "no entry"),
-        "not JSON": (read_archive, archive(b"nonsense"), "no JSON"),
+        "not JSON": (read_archive, archive(b"nonsense"), "not JSON"),
         "other JSON": (read_archive, archive({"graph_module": {}}), "lacks a part"),
         "zip bomb": (read_archive, bomb, "too large"),
         "cycle": (read_archive, archive(cyclic), "wait for each other"),
