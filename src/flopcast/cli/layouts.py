@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flopcast.cli.options import print_json
-from flopcast.cli.terminal import print_text
+from flopcast.cli.options import print_found
 from flopcast.errors import Problem, SpecError
 
 if TYPE_CHECKING:
@@ -25,10 +24,7 @@ def print_node_order(asked: "SearchRequest", wants_json: bool) -> None:
 
     job = _one_job(asked)
     found = best_node_order(job)
-    if wants_json:
-        print_json(node_order_json(found))
-    else:
-        print_text(node_order_text(job, found))
+    print_found(found, wants_json, node_order_json, lambda each: node_order_text(job, each))
 
 
 def print_group_division(asked: "SearchRequest", wants_json: bool) -> None:
@@ -43,10 +39,7 @@ def print_group_division(asked: "SearchRequest", wants_json: bool) -> None:
     from flopcast.render.layouts import group_division_json, group_division_text
 
     found = best_group_division(_one_job(asked))
-    if wants_json:
-        print_json(group_division_json(found))
-    else:
-        print_text(group_division_text(found))
+    print_found(found, wants_json, group_division_json, group_division_text)
 
 
 def print_per_layer(asked: "SearchRequest", wants_json: bool) -> None:
@@ -62,10 +55,7 @@ def print_per_layer(asked: "SearchRequest", wants_json: bool) -> None:
 
     job = _one_job(asked)
     found = best_strategies(job)
-    if wants_json:
-        print_json(per_layer_json(found))
-    else:
-        print_text(per_layer_text(job, found))
+    print_found(found, wants_json, per_layer_json, lambda each: per_layer_text(job, each))
 
 
 def _one_job(asked: "SearchRequest") -> "Job":

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.options import FILE, print_json
-from flopcast.cli.terminal import print_text
+from flopcast.cli.options import FILE, print_found
 
 
 @click.command("shard")
@@ -27,9 +26,5 @@ def command(file: Path, ranks: int, wants_json: bool) -> None:
     from flopcast.interop.sharding.rules import sharding_rules
     from flopcast.render.sharding_text import as_json, as_text
 
-    shapes = read_parameters(file)
-    rules = sharding_rules(shapes, ranks)
-    if wants_json:
-        print_json(as_json(rules, ranks))
-    else:
-        print_text(as_text(rules, ranks))
+    rules = sharding_rules(read_parameters(file), ranks)
+    print_found(rules, wants_json, lambda found: as_json(found, ranks), lambda found: as_text(found, ranks))

@@ -1,4 +1,4 @@
-"""Parts of a graph that repeat: the places at which a sequence of operators is cut into equal layers.
+"""Where a sequence of operators repeats, and at which operators it is cut into equal layers.
 
 Answers: which stretches of a sequence consist of equal parts in a row, and where does each part begin?
 Elsewhere: whether parts are really equal, tensors included (model_of_graph.py compares them).

@@ -127,7 +127,7 @@ def thrown_away(item: Item, chosen: Iterable[str]) -> tuple[str, ...]:
 def run_of(item: Item, chosen: Iterable[str]) -> str:
     """Return the run that is recomputed with this item: a module, or one item of it; "" for none.
 
-    Each module of multi-token prediction has its own runs.
+    Modules of multi-token prediction are recomputed one by one, so each has a run of its own.
     """
     name = module_of(item, chosen)
     if not name:

@@ -131,7 +131,7 @@ def _children(rows: Integers, genes: Genes, random: np.random.Generator, number:
 
 
 def _unseen(rows: Integers, seen: set[bytes], most: int) -> Integers:
-    """Return rows that were not seen before, each once and at most so many, and take note of them."""
+    """Return at most `most` rows that are not in `seen`, without repeats, and add them to it."""
     new = list[int]()
     for place, row in enumerate(rows):
         key = row.tobytes()

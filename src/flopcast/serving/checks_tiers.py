@@ -46,7 +46,7 @@ def of_peers(job: ServingJob) -> Iterator[Problem]:
 
 
 def of_streaming(job: ServingJob) -> Iterator[Problem]:
-    """Yield what an engine or a cluster cannot keep outside the devices.
+    """Yield an error for everything that the engine or the cluster cannot keep outside the devices.
 
     The rules concern attention on the host (`host_computes`), the support of the engine for each placement
     of the plan, and the memories that the cluster describes. Pools and pipeline stages are not supported

@@ -105,7 +105,7 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
 def price_of(
     job: ServingJob, book: CurveBook, passes: EnginePass, further: tuple[ServedLayer, ...] = ()
 ) -> PricedPasses:
-    """Return the prices of all items of a batch of passes.
+    """Return the price of every item in each pass of a batch.
 
     Parameters
     ----------

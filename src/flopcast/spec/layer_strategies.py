@@ -7,11 +7,12 @@ them (workload/layer_strategies.py), which strategies are best (search/per_layer
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from flopcast.spec.written_lists import entries_of
 from flopcast.strict_model import StrictModel
 
 WORD = re.compile(r"(\d+)(?:-(\d+))?((?::\w+=\w+)+)")
@@ -82,12 +83,7 @@ def _strategies(given: object) -> object:
     """
     if isinstance(given, bool):
         raise ValueError(_fault("true and false are not blocks", EXAMPLE))
-    if isinstance(given, str):
-        words = [word.strip() for word in given.split(",")]
-        return () if words in ([""], ["none"]) else tuple(_of_word(word) for word in words)
-    if isinstance(given, (list, tuple)):
-        return tuple(_of_word(each) if isinstance(each, str) else each for each in given)
-    return given
+    return given if isinstance(given, Mapping) else entries_of(given, _of_word, tuple)
 
 
 def _of_word(word: str) -> dict[str, object]:

@@ -140,8 +140,8 @@ def graph_software(
 ) -> GraphSoftware:
     """Return the numbers for a job: fitted on training or inference, eager or compiled; priors if none are.
 
-    No table has compiled training. It has the numbers of eager training, and those of compiled inference
-    for what a compiler joins.
+    No table contains measurements of compiled training. Its numbers are those of eager training and, for
+    the kernels that a compiler fuses, those of compiled inference.
     """
     is_compiled = any(isinstance(item.work, GraphKernel) and item.work.is_joined for item in items)
     name = TRAINING if trains else COMPILED if is_compiled else EAGER

@@ -40,8 +40,8 @@ BLOCK: Path = ("model", "blocks", 0)
 def attention_kind(reader: ConfigReader) -> str:
     """Return the attention of all layers: "global" writes its scores to memory, "flash" does not.
 
-    The value lists names of layers, or kinds with their repeats: [[["flash"], 24]]. Layers of different
-    kinds, and sparse kinds, are not supported yet.
+    The value lists the kind of each layer, or kinds with their number of layers, such as [[["flash"], 24]].
+    Layers of different kinds, and sparse kinds, are not supported yet.
     """
     layers, value = reader.count("num_layers"), reader.raw(CONFIG)
     kinds = set(_expanded(value, layers) or ()) if value is not None else {"global"}

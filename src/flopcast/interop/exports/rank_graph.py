@@ -98,7 +98,7 @@ class _Graph:
         label : str
             Name of the nodes.
         row, stage_class : int
-            Which element of the item's arrays counts: the kind of micro-batch, and the class of the stage.
+            The kind of micro-batch and the class of the stage: indices into the arrays of the item.
         end : _End or None
             For a transfer, the stage at its other end.
         """

@@ -125,7 +125,7 @@ def _retinanet(samples: Number, _devices: int, _link_bytes_per_s: Number) -> tup
 def _dlrm(samples: Number, devices: int, link_bytes_per_s: Number) -> tuple[KernelRows, Number]:
     """Return a step of DLRM-DCNv2 with its share of an evaluation, and the seconds that no kernel explains.
 
-    The throughput of a submission is that of its whole run, evaluations included.
+    MLPerf states the throughput of a whole run, which includes evaluations.
     """
     forward = _dlrm_rows(samples)
     tested = EVALUATION_SAMPLES / EVALUATION_INTERVAL_SAMPLES * samples

@@ -27,7 +27,7 @@ BLOCK_SCALES = ("Qwen/", "deepseek-ai/")  # publish 8-bit weights with a scale f
 
 
 def run_of(row: Mapping[str, str]) -> ServingRun:
-    """Return the run of one row of the table.
+    """Return the run that one row of the table describes.
 
     Four numbers of a row are compared: median time between tokens, output rate, watts of a device, joules
     of a token. Requests before and after the full batch are left out (`leave_out_share`), as in the

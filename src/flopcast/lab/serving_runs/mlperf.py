@@ -53,7 +53,7 @@ OFFLINE_OPEN = 1024  # requests that are open on each device, more than a batch 
 
 
 def run_of(row: Mapping[str, str]) -> ServingRun:
-    """Return the run of one row of the table."""
+    """Return the run that one row of the table describes."""
     reason, job = _unsupported(row), None
     if not reason:
         job, reason = job_of_row(_facts(row))

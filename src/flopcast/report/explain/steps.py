@@ -69,7 +69,7 @@ def _share(seconds: float | int, report: Report) -> str:
 
 
 def explain_mfu(report: Report) -> Explanation:
-    """Return model FLOP over what the devices could have done.
+    """Return the explanation of MFU: model FLOP divided by what all devices could compute at their peak.
 
     The peak is the dense rate of the engine that the plan's precision uses, as the data sheet states it.
     """
