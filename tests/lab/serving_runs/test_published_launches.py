@@ -5,8 +5,13 @@ from all_cases import all_cases
 
 from flopcast import predict_serving, serving_job
 from flopcast.lab.serving_runs.aiconfigurator import run_of
-from flopcast.lab.serving_runs.published_servers import batch_wait, drafted_tokens, receive_interval
-from flopcast.lab.serving_runs.published_sweeps import GPT_OSS, SWEEPS, deployments
+from flopcast.lab.serving_runs.inferencex import (
+    batch_wait,
+    deployments,
+    drafted_tokens,
+    published,
+    receive_interval,
+)
 
 SWEEP = {
     "id": "one",
@@ -32,9 +37,9 @@ SWEEP = {
 }
 
 
-@all_cases("sweeps", [SWEEPS, GPT_OSS])
+@all_cases("sweeps", ["sweeps", "sweeps_of_gpt_oss"])
 def test_every_deployment_of_every_sweep_is_read(sweeps):
-    for name, text in sweeps.items():
+    for name, text in getattr(published(), sweeps).items():
         found = deployments(text)
         assert len(found) == text.count(":"), name
         for each in found:

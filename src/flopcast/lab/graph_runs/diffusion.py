@@ -4,7 +4,8 @@ Source: data/graphs/mlenergy_text-to-image.csv and mlenergy_text-to-video.csv; o
 ml-energy/leaderboard, and arXiv:2505.06371. One row is one batch on devices that divide the tokens: over
 heads (Ulysses) or in a ring. All of it runs eagerly in bf16, decoders too (ml-energy/benchmark,
 mlenergy/diffusion/benchmark.py: `torch_dtype`, `use_torch_compile`). Text encoders run once and decoders of
-latents for each image, on one device each; prompts are padded to the length that the model states.
+latents for each image, on one device each; prompts are padded to the length that the model states. Sizes of
+the models are in catalog/runs/diffusion.yaml.
 
 xDiT attends by FlashAttention-2, whose instructions are those of Ampere. On H100, FlashAttention-3 is 1.73
 times as fast (cost/kernels/generations.py); priors are those of the newest kernels. Blackwell is assumed to
@@ -17,10 +18,11 @@ of each hop of a ring.
 
 from collections.abc import Iterator, Mapping
 
-from flopcast.lab.graph_runs.diffusion_models import MODELS, Blocks, Diffusion
+from flopcast.lab.catalog_facts import catalog_facts
 from flopcast.lab.graph_runs.kernels import Software
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
 from flopcast.lab.graph_runs.sketch import Sketch
+from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
 HEADER = ("batch_latency_s", "inference_steps", "ulysses_degree", "ring_degree", "model_id")
@@ -37,9 +39,63 @@ MERGE_KERNELS = 5  # that add the partial results of a hop, in fp32 (feifeibear/
 SOFTWARE = Software(precision="half")
 
 
+class Blocks(StrictModel):
+    """Equal blocks of a diffusion transformer.
+
+    `joined`: text has weights of its own in each block, and attends together with the image; else the image
+    attends to the text in a product of its own. `linear`: attention is linear in the tokens. `fp32_parts`:
+    how often a part in fp32 runs, the elements of 16 bits that it moves for each token and column beyond a
+    plain norm, and its kernels. `modulations`: passes that scale, shift or gate.
+    """
+
+    count: int
+    hidden: int
+    heads: int
+    ffn_hidden: int
+    joined: bool = False
+    linear: bool = False
+    shared: bool = False  # weights of image and text are the same, and both are one sequence
+    skip_fraction: Number = 0.0  # of the blocks that read the output of an earlier one too
+    fused: bool = False  # modulations, gates and rotary embedding run with their neighbours
+    modulations: int = 6
+    fp32_parts: tuple[tuple[int, Number, Number], ...] = ()
+
+    @property
+    def wide(self) -> tuple[Number, Number]:
+        """Return the elements that all parts in fp32 move for each token and column, and their kernels."""
+        return (
+            sum(times * elements for times, elements, _ in self.fp32_parts),
+            sum(times * kernels for times, _, kernels in self.fp32_parts),
+        )
+
+
+class Diffusion(StrictModel):
+    """A model: its blocks, and latents, text and decoder.
+
+    `patch` is the side of the square of pixels that is one token; `frames` the frames that are one.
+    `passes` of the transformer a step: 2 with guidance. `decoder` lists channels by halving of the side.
+    """
+
+    blocks: tuple[Blocks, ...]
+    patch: int
+    text_tokens: int
+    encoder_parameters: Number
+    decoder: tuple[int, ...]
+    passes: int = 2
+    frames: int = 4
+    window: int = 9  # of the decoder's filters
+
+
+class DiffusionModels(StrictModel):
+    """The diffusion transformers of the tables, by their names on the Hugging Face hub."""
+
+    models: Mapping[str, Diffusion]
+
+
 def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
     """Yield the run of one row."""
-    model, device = MODELS.get(row["model_id"]), DEVICES.get(row["gpu_model"], "")
+    known = catalog_facts("diffusion", DiffusionModels).models
+    model, device = known.get(row["model_id"]), DEVICES.get(row["gpu_model"], "")
     names = ("model_id", "gpu_model", "num_gpus", "ulysses_degree", "ring_degree", "batch_size")
     reason, rows, fixed_s = "", None, 0.0
     if model is None or not device:

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined
-from flopcast.lab.graph_runs.diffusion import add_blocks
-from flopcast.lab.graph_runs.diffusion_models import Blocks
+from flopcast.lab.graph_runs.diffusion import Blocks, add_blocks
 from flopcast.lab.graph_runs.facts import timm_facts
 from flopcast.lab.graph_runs.gradients import with_gradients
 from flopcast.lab.graph_runs.kernels import Software, graph_kernels

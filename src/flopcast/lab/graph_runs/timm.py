@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flopcast.lab.graph_runs.facts import GraphFacts, timm_facts
 from flopcast.lab.graph_runs.kernels import Precision, Software
-from flopcast.lab.graph_runs.machines import PROCESSORS
+from flopcast.lab.graph_runs.machines import is_processor
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
 from flopcast.units import Number
 
@@ -92,8 +92,8 @@ def _setup(table: TableFacts, trains: bool) -> Setup:
         channels_last=table.channels_last,
         trains=trains,
     )
-    on_cpu = table.device in PROCESSORS
-    kind = "training" if trains else "cpu" if on_cpu else "compiled" if table.compiled else "eager"
+    usual = "compiled" if table.compiled else "eager"
+    kind = "training" if trains else "cpu" if is_processor(table.device) else usual
     return Setup(device=table.device, software=software, efficiencies=kind)
 
 

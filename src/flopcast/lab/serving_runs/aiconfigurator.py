@@ -7,7 +7,7 @@ What a row does not say follows the engine: TensorRT-LLM runs checkpoints whose 
 others keep 16 bits; `gpt-oss` has 4-bit experts whatever the row calls the rest, and multiplies them by
 8-bit activations on Blackwell. "fp8" of models that are published with scales of blocks means these. Rows
 do not say whether tokens were drafted, which halves the time per token of some: the published launches of
-InferenceX say it (published_servers.py, published_sweeps.py). Where experts are spread
+InferenceX say it (inferencex.py). Where experts are spread
 over the n ranks of an instance, some rows multiply n twice into their degrees: 64 or 8 x 8 for the 8 ranks
 that their ids name. The concurrency is that of the whole instance, which `silicon_data_source` repeats.
 Rows with pools for prompts and decoding that do not say how many instances there are have those of the
@@ -23,14 +23,8 @@ import re
 from collections.abc import Mapping
 
 from flopcast.interop.serving.aiconfigurator import ENGINES, SYSTEMS
+from flopcast.lab.serving_runs import inferencex
 from flopcast.lab.serving_runs.measured import Measured, ServingRun, Teaches
-from flopcast.lab.serving_runs.published_servers import (
-    batch_wait,
-    drafted_tokens,
-    receive_interval,
-    server_of,
-)
-from flopcast.lab.serving_runs.published_sweeps import Swept, of_row
 from flopcast.lab.serving_runs.quantities import latency
 from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
 from flopcast.library.acceptance_lengths import measured_acceptance
@@ -119,11 +113,11 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         instances = {name: _pool(row, name) for name in POOLS}
     else:
         instances = {"replicas": 1, **_degrees(row)}
-        drafted = drafted_tokens(row, _ranks(row), concurrency)
+        drafted = inferencex.drafted_tokens(row, _ranks(row), concurrency)
         if _lengths_vary(row):
-            interval = receive_interval(row, _ranks(row)[1], concurrency)
-            wait = batch_wait(row, *_ranks(row)[:2], concurrency)
-            server = server_of(row)
+            interval = inferencex.receive_interval(row, _ranks(row)[1], concurrency)
+            wait = inferencex.batch_wait(row, *_ranks(row)[:2], concurrency)
+            server = inferencex.server_of(row)
             if server is not None:
                 instances["max_tokens"], cache = server.max_tokens, server.cache
     weights, experts = _formats(row)
@@ -177,16 +171,16 @@ def _has_numbers(row: Mapping[str, str]) -> bool:
     return all(row[f"{name}_num_workers"] for name in POOLS)
 
 
-def _swept(row: Mapping[str, str]) -> Swept | None:
+def _swept(row: Mapping[str, str]) -> inferencex.Swept | None:
     """Return the published deployment of a row with pools; of several, the first without a draft."""
-    return next(iter(of_row(row, _concurrency(row))), None)
+    return next(iter(inferencex.swept(row, _concurrency(row))), None)
 
 
 def _may_have_drafted(row: Mapping[str, str]) -> bool:
     """Return whether published deployments with and without a draft fit a row: it teaches no constants."""
     if not _has_pools(row) or _has_numbers(row):
         return False
-    return len({swept.drafted > 0 for swept in of_row(row, _concurrency(row))}) > 1
+    return len({swept.drafted > 0 for swept in inferencex.swept(row, _concurrency(row))}) > 1
 
 
 def _drafting(drafted: int) -> Drafting | None:
