@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from all_cases import all_cases
 from conftest import make_job
-from layer_examples import BLOCKS, HIDDEN, flop, operators, split
+from layer_examples import BLOCKS, HIDDEN, MIXTURES, flop, operators, split
 from pydantic import ValidationError
 
+from flopcast.dtypes import constant
 from flopcast.layers.adapters import Adapted, Adapters
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
@@ -23,6 +24,7 @@ from flopcast.spec.model import Model
 from flopcast.workload.backward import derive_backward, kept_tensors
 
 ALL = ("q", "k", "v", "out", "gate", "up", "down")
+EXPERTS = ("expert_gate", "expert_up", "expert_down")
 
 
 def tuned(name, rank, targets, **fields):
@@ -48,6 +50,8 @@ def backward(layer, cut):
         ("llama-3-8b", 8, ALL, 20_971_520),
         ("llama-3-8b", 16, ALL, 41_943_040),
         ("mistral-7b", 16, ALL, 41_943_040),
+        ("qwen3-30b-a3b", 8, ALL[:4], 6_684_672),  # 6.685M, as mlx-lm prints (its issue 571)
+        ("qwen3-30b-a3b", 16, EXPERTS, 48 * 128 * 3 * 16 * (2048 + 768)),
     ],
 )
 def test_as_many_parameters_are_trained_as_are_printed(name, rank, targets, printed):
@@ -96,6 +100,24 @@ def test_an_adapter_is_two_products_with_both_gradients():
 
     assert more.item() == expected
     assert flop(gradients).item() == 2 * expected
+
+
+def test_adapters_of_experts_are_products_of_the_rows_of_each_expert():
+    """A row of an expert is multiplied by 3 adapters: 2 · rank · (inputs + outputs) each, forward."""
+    cut, plain = replace(split(length=64), expert=constant(2)), MIXTURES["mixtral"]
+    layer = Adapted(kind="block", inner=plain, adapters=Adapters(rank=4, targets=EXPERTS))
+    experts = plain.feed_forward
+    rows = next(i.work.rows for i in plain.forward(HIDDEN, cut) if i.name == "experts.up")
+    expected = 3 * 2 * 4 * rows * (HIDDEN + experts.expert_hidden)
+    held = [w for w in layer.weights(HIDDEN, cut) if w.trained]
+
+    more = flop(layer.forward(HIDDEN, cut)) - flop(plain.forward(HIDDEN, cut))
+    gradients = [i for i in backward(layer, cut) if ".expert_" in i.name]
+
+    assert more.item() == expected.item()
+    assert flop(gradients).item() == 2 * expected.item()
+    assert all(w.expert and 2 * w.elements.item() == w.total for w in held)
+    assert sum(w.used for w in held) * experts.num_experts == sum(w.total for w in held) * experts.top_k
 
 
 def test_a_frozen_linear_keeps_no_input_unless_its_adapter_does():

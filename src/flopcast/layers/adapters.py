@@ -2,8 +2,8 @@
 
 Answers: what does a layer become when only adapters are trained (LoRA, arXiv:2106.09685), and when its
 weights are also stored in 4 bits (QLoRA, arXiv:2305.14314)?
-Elsewhere: the layers that are adapted (one file each), what frozen weights mean for gradients and states
-(workload/program.py), for FLOP (spec/model.py).
+Elsewhere: which linears a block has (adapted_linears.py), the layers that are adapted (one file each), what
+frozen weights mean for gradients and states (workload/program.py), for FLOP (spec/model.py).
 
 A frozen linear has no weight gradient, and keeps no input for one; gradients flow through it all the same.
 An adapter adds `B(A(x))` to the linear's result: A narrows the input to `rank` elements, B widens them.
@@ -14,30 +14,27 @@ partial sums are added over ranks, and B is whole and joins the finished sum. Fr
 messages, which are narrow: this is an estimate.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from flopcast.dtypes import Counts, Probability, constant
-from flopcast.layers.attention import Attention
+from flopcast.layers.adapted_linears import FUSED, Linear, Target, linears
 from flopcast.layers.base import AbstractLayer, Split, Weight, leave_tensor_parallel
 from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
-from flopcast.layers.mlp import Mlp
 from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
-from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import Replicate
 from flopcast.strict_model import StrictModel
 
-Target = Literal["q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down"]
-FUSED = {"qkv": {"q", "k", "v"}, "gate_up": {"gate", "up"}}  # one adapter beside all of these
 BASE_DTYPES = {"lora": "model", "qlora": "nf4"}  # method → how frozen weights are stored
 
 
@@ -51,7 +48,8 @@ class Adapters(StrictModel):
     targets : tuple of str
         Linears with an adapter. `q`, `k`, `v`, `gate` and `up` have one each, as separate matrices do
         (Hugging Face PEFT, torchtune); `qkv` and `gate_up` have one for the fused matrix (Megatron-LM's
-        `linear_qkv` and `linear_fc1`).
+        `linear_qkv` and `linear_fc1`). With `expert_gate`, `expert_up` and `expert_down`, every expert of a
+        mixture has adapters of its own.
     dropout : float
         Probability of dropout on the input of an adapter. Above 0, the adapter keeps its own copy of the
         input.
@@ -74,67 +72,6 @@ class Adapters(StrictModel):
         if len(set(self.targets)) < len(self.targets):
             raise ValueError(f"each target once, not {', '.join(self.targets)}")
         return self
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Linear:
-    """A matrix that may have an adapter: the item that multiplies with it, and its whole shape.
-
-    `share` is its part of the columns of a fused product.
-    """
-
-    item: str
-    rows: int
-    columns: int
-    share: float = 1.0
-
-    @property
-    def leaves_region(self) -> bool:
-        """Return whether the linear is cut along its input, so that its result is a partial sum."""
-        return self.item in ("attention.out", "mlp.down")
-
-
-def linears(block: Block, hidden: int) -> dict[str, Linear]:
-    """Return the matrices of a block that may have adapters, by target.
-
-    >>> block = Block(mixer=Attention(heads=4), feed_forward=Mlp(ffn_hidden=256, activation="swiglu"))
-    >>> [f"{name} {linear.rows}×{linear.columns}" for name, linear in linears(block, 64).items()]
-    ['q 64×64', 'k 64×64', 'v 64×64', 'qkv 64×192', 'out 64×64', 'down 256×64', 'gate 64×256', 'up 64×256',
-    'gate_up 64×512']
-    """
-    linears_by_name: dict[str, Linear] = {}
-    mixer, mlp = block.mixer, block.feed_forward
-    if isinstance(mixer, Attention):
-        query, key = (count * mixer.size(hidden) for count in (mixer.heads, mixer.groups))
-        both = query + 2 * key
-        for name, columns in (("q", query), ("k", key), ("v", key), ("qkv", both)):
-            linears_by_name[name] = Linear(
-                item="attention.qkv", rows=hidden, columns=columns, share=columns / both
-            )
-        linears_by_name["out"] = Linear(item="attention.out", rows=query, columns=hidden)
-    if isinstance(mlp, Mlp):
-        width = mlp.ffn_hidden
-        linears_by_name["down"] = Linear(item="mlp.down", rows=width, columns=hidden)
-        if KINDS[mlp.activation].is_gated:
-            for name in ("gate", "up"):
-                linears_by_name[name] = Linear(item="mlp.up", rows=hidden, columns=width, share=0.5)
-            linears_by_name["gate_up"] = Linear(item="mlp.up", rows=hidden, columns=2 * width)
-        else:
-            linears_by_name["up"] = Linear(item="mlp.up", rows=hidden, columns=width)
-    return linears_by_name
-
-
-def separate_linears(blocks: Iterable[Block], hidden: int) -> tuple[Target, ...]:
-    """Return the targets of all matrices that every block has, each by itself and none as a part of
-    another.
-
-    >>> block = Block(mixer=Attention(heads=4), feed_forward=Mlp(ffn_hidden=256, activation="swiglu"))
-    >>> separate_linears([block], 64)
-    ('q', 'k', 'v', 'out', 'gate', 'up', 'down')
-    """
-    known = [linears(block, hidden) for block in blocks]
-    separate: tuple[Target, ...] = tuple(name for name in get_args(Target) if name not in FUSED)
-    return tuple(name for name in separate if all(name in one for one in known))
 
 
 def _kind_of(value: object) -> str:
@@ -189,6 +126,9 @@ class Adapted(AbstractLayer):
         ]
         rank = self.adapters.rank
         for name, linear in self._found(hidden).items():
+            if linear.experts:
+                frozen += self._of_experts(name, linear, split)
+                continue
             cut = (split.tensor, constant(1)) if linear.leaves_region else (constant(1), split.tensor)
             for part, size, ranks in zip("ab", (linear.rows, linear.columns), cut, strict=True):
                 weight = Weight(
@@ -199,6 +139,21 @@ class Adapted(AbstractLayer):
                 )
                 frozen.append(weight)
         return tuple(frozen)
+
+    def _of_experts(self, name: str, linear: Linear, split: Split) -> list[Weight]:
+        """Return both matrices of the adapters of all experts, which ranks hold with their experts."""
+        rank = self.adapters.rank
+        return [
+            Weight(
+                name=f"adapter.{name}.{part}",
+                elements=linear.experts * size * rank / split.expert,
+                total=linear.experts * size * rank,
+                expert=True,
+                active=linear.active * size * rank,
+                matrix=(constant(size), constant(rank)),
+            )
+            for part, size in zip("ab", (linear.rows, linear.columns), strict=True)
+        ]
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return the items of the layer inside, without weight gradients, and those of its adapters.
@@ -213,7 +168,11 @@ class Adapted(AbstractLayer):
         for item in self.inner.forward(hidden, split):
             widened: list[Item] = []
             for name, linear in linears.items():
-                if linear.item == item.name and isinstance(item.work, Matmul):
+                if linear.item == item.name and isinstance(item.work, GroupedMatmul):
+                    adapter = _Adapter(item=item, name=f"{item.name}.{name}", fields=self.adapters)
+                    added = adapter.of_experts(item.work, item.work.n * linear.share, split)
+                    items, widened = [*items, *added[:-2]], [*widened, *added[-2:]]
+                elif linear.item == item.name and isinstance(item.work, Matmul):
                     adapter = _Adapter(item=item, name=f"{item.name}.{name}", fields=self.adapters)
                     items += adapter.narrow(item.work.k, linear.leaves_region, split)
                     if linear.leaves_region:
@@ -268,13 +227,33 @@ class _Adapter:
     def wide(self, onto: str, width: Counts, tokens: Counts, split: Split) -> list[Item]:
         """Return items from the low-rank tensor to the width of the linear's result, added to that."""
         product = Matmul(m=tokens, n=width, k=constant(self.fields.rank), dtype=split.dtype)
-        made = f"{self.name}.b"
+        return self._joined(product, onto, f"{self.name}.narrow", tokens * width, split)
+
+    def of_experts(self, base: GroupedMatmul, width: Counts, split: Split) -> list[Item]:
+        """Return items from the rows of all experts to the result of their product, whose adapters they
+        are: each row is multiplied by the two matrices of its own expert. No rank shares an expert.
+        """
+        source, rank, made = self.item.inputs[0], constant(self.fields.rank), f"{self.name}.narrow"
+        items = [self._pass("fork", base.rows * base.k, source, source, split)]
+        if self.fields.dropout:
+            items.append(self._pass("dropout", base.rows * base.k, source, f"{self.name}.in", split))
+            source = f"{self.name}.in"
+        narrow = self._product(f"{self.name}.a", replace(base, n=rank), source)
         return [
-            self._product(made, product, f"{self.name}.narrow"),
-            replace(self._pass("add_adapter", tokens * width, made, onto, split), inputs=(onto, made)),
+            *items,
+            replace(narrow, output=made),
+            *self._joined(replace(base, n=width, k=rank), self.item.output, made, base.rows * width, split),
         ]
 
-    def _product(self, name: str, product: Matmul, source: str) -> Item:
+    def _joined(
+        self, product: Matmul | GroupedMatmul, onto: str, narrow: str, elements: Counts, split: Split
+    ) -> list[Item]:
+        """Return the product that widens the low-rank tensor, and the pass that adds its result."""
+        made = f"{self.name}.b"
+        added = self._pass("add_adapter", elements, made, onto, split)
+        return [self._product(made, product, narrow), replace(added, inputs=(onto, made))]
+
+    def _product(self, name: str, product: Matmul | GroupedMatmul, source: str) -> Item:
         """Return one of the two GEMMs, which stays in 16 bits under every precision recipe.
 
         Megatron-LM and NeMo build adapters from plain parallel linears, which 8-bit recipes do not convert

@@ -136,6 +136,11 @@ class Weight:
     stored: str = ""  # dtype in memory; the plan's where it is empty
     update: str = ""  # dtype in which ranks gather what others have updated; the plan's where it is empty
 
+    @property
+    def used(self) -> int:
+        """Return the elements that one token uses."""
+        return self.total if self.active is None else self.active
+
 
 class AbstractLayer(StrictModel, ABC):
     """One architecture part: user fields (validated, frozen) and what follows from them.

@@ -53,6 +53,8 @@ def marked_text(report: RlReport) -> str:
     sent = (
         f"each generating device receives {show_memory(report.handoff_bytes)} of weights ({plan.handoff})"
     )
+    if plan.handoff_over != "link":
+        sent += f" from {report.handoff_tensors} tensors in files ({plan.handoff_over})"
     texts = [*rollout.job.assumptions, *training.assumptions]
     parts = (lines, ["phases", *aligned(rows, "<>><"), sent], assumption_lines(texts))
     return "\n\n".join("\n".join(part) for part in parts if part)
@@ -67,6 +69,7 @@ def as_json(report: RlReport) -> dict[str, object]:
         "phases_s": {name: estimate_as_json(report.phases[name]) for name in PHASES},
         "optimizer_steps": report.train_steps,
         "handoff_bytes_per_device": nine_digits(report.handoff_bytes),
+        "handoff_tensors": report.handoff_tensors,
         "usd_per_step": estimate_as_json(report.usd),
         "generated_tokens_per_s": estimate_as_json(report.rollout.output_tokens_per_s),
         "assumptions": [*report.rollout.job.assumptions, *report.training.assumptions],

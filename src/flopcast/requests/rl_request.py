@@ -103,6 +103,7 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
         allowed, because = f"{devices[0]} devices, those of rollout.cluster", "both run on the same devices"
         fix = "name clusters of the same size, or set apart to true"
         yield Problem("training.cluster", f"{devices[1]} devices", allowed, because, fix)
+    yield from _of_handoff(plan)
     shapes = [(job.model.hidden, job.model.num_blocks, job.model.vocabulary) for job in (rollout, training)]
     if shapes[0] != shapes[1]:
         allowed, because = (
@@ -122,6 +123,20 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
         )
         fix = f"set training.batch.sequence_length to {whole}"
         yield Problem("training.batch.sequence_length", known, allowed, because, fix)
+
+
+def _of_handoff(plan: "RlPlan") -> Iterator[Problem]:
+    """Yield settings of the handoff that exclude each other."""
+    if plan.handoff_over == "nvme" and plan.apart:
+        because = "drives belong to a node, and training and generation have different nodes"
+        allowed, fix = "link, file_system or object_store", "set handoff_over to file_system"
+        yield Problem("handoff_over", "nvme", allowed, because, fix)
+    for field in ("handoff_tensor_s", "packed_experts"):
+        value = getattr(plan, field)
+        if plan.handoff_over == "link" and value not in (None, False):
+            because = "only files consist of tensors that are written and loaded one by one"
+            fix = f"remove {field}, or set handoff_over to file_system"
+            yield Problem(field, value, "no value with handoff_over: link", because, fix)
 
 
 def _request(document: Document, part: str) -> JobRequest:

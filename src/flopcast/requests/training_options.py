@@ -14,7 +14,8 @@ from dataclasses import replace
 
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.yaml_text import Document
-from flopcast.layers.adapters import BASE_DTYPES, separate_linears
+from flopcast.layers.adapted_linears import separate_linears
+from flopcast.layers.adapters import BASE_DTYPES
 from flopcast.library.edits import in_long_names, merged, placed, plan_words
 from flopcast.requests.job_files import AUTO, built
 from flopcast.requests.job_request import JobRequest

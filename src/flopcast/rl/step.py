@@ -1,8 +1,9 @@
 """A step of reinforcement learning: answers are generated, scored and trained on, and weights handed over.
 
 Answers: how long does such a step take, which phase takes how much of it, what does it cost?
-Elsewhere: how answers are served (serving/serve.py), a training step (prediction.py), the same as text and
-JSON (render/rl_text.py), the file of a step (requests/rl_request.py).
+Elsewhere: how answers are served (serving/serve.py), a training step (prediction.py), the handoff of
+weights (handoff.py), the same as text and JSON (render/rl_text.py), the file of a step
+(requests/rl_request.py).
 
 All answers of a step are asked for at once, and the phase ends with the longest. Scoring computes each
 answer with its prompt once, forward, on the same engine. Phases on the same devices follow one another; on
@@ -14,9 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flopcast.cost.kernels.curve_book import CurveBook
-from flopcast.errors import spec_error
 from flopcast.report.report import Report
-from flopcast.serving.memory import serving_memory
+from flopcast.rl.handoff import handoff_of
 from flopcast.serving.serve import serve
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.spec.lengths import Lengths
@@ -24,8 +24,6 @@ from flopcast.spec.operations import HOUR_S
 from flopcast.spec.rl_plan import RlPlan
 from flopcast.spec.serving_job import ServingJob
 
-LINK_LOG_SIGMA_FACTOR = 0.2  # of the time of a handoff, assumed: no measurement was found
-ADAPTER_BYTES = 2.0  # of an element: adapters are sent in 16 bits
 ROLLOUT, SCORING, TRAINING, HANDOFF = PHASES = ("rollout", "scoring", "training", "handoff")
 
 
@@ -49,6 +47,8 @@ class RlReport:
         Time from step to step, in which phases on separate devices overlap.
     handoff_bytes : float
         Bytes of weights or adapters that each generating device receives.
+    handoff_tensors : int
+        Number of tensors in a checkpoint of all weights, or of all adapters.
     usd : Estimate or None
         Cost of a step; None without a price.
     """
@@ -60,6 +60,7 @@ class RlReport:
     phases: Mapping[str, Estimate]
     step_s: Estimate
     handoff_bytes: float
+    handoff_tensors: int
     usd: Estimate | None
 
 
@@ -85,12 +86,12 @@ def rl_step(rollout: ServingJob, training: Report, plan: RlPlan, book: CurveBook
     steps = max(math.ceil(plan.answers / training.job.plan.global_batch), 1)
     low, high = (steps * bound for bound in training.bounds_s)
     trained = Estimate(value=steps * training.step_time_s, low=low, high=high)
-    sent_bytes, sent = _handoff(rollout, training, plan)
+    sent = handoff_of(rollout, training.job.model, plan, book.levels)
     phases = {
         ROLLOUT: _whole(served),
         SCORING: _whole(scored).times(plan.scorers) if scored else Estimate(value=0.0, low=0.0, high=0.0),
         TRAINING: trained,
-        HANDOFF: sent,
+        HANDOFF: sent.taken,
     }
     step_s = _together(phases, apart=plan.apart)
     return RlReport(
@@ -100,7 +101,8 @@ def rl_step(rollout: ServingJob, training: Report, plan: RlPlan, book: CurveBook
         train_steps=steps,
         phases=phases,
         step_s=step_s,
-        handoff_bytes=sent_bytes,
+        handoff_bytes=sent.received_bytes,
+        handoff_tensors=sent.tensors,
         usd=_cost(rollout, training, step_s, apart=plan.apart),
     )
 
@@ -124,25 +126,6 @@ def _scoring(job: ServingJob) -> ServingJob:
 def _whole(report: ServingReport) -> Estimate:
     """Return the time until the last request ends."""
     return Estimate.log_normal(report.served.end_s, report.log_sigma_factor)
-
-
-def _handoff(rollout: ServingJob, training: Report, plan: RlPlan) -> tuple[float, Estimate]:
-    """Return the bytes that each generating device receives, and their time.
-
-    Each device gets its part of the weights in the format in which it serves them, over the link between
-    training and generation: the fastest on shared devices, the network on separate devices.
-    """
-    tiers = rollout.cluster.tiers
-    tier = tiers[-1] if plan.apart else tiers[rollout.cluster.inner_tiers]
-    sent = serving_memory(rollout).weight_bytes
-    if plan.handoff == "adapter":
-        adapters = training.job.model.adapters
-        if adapters is None:
-            because, fix = "the training trains all weights", "set handoff to full, or train with lora"
-            raise spec_error("handoff", "adapter", "full if all weights are trained", because, fix)
-        sent = ADAPTER_BYTES * training.job.model.trained_parameters() / rollout.plan.devices
-    link = tier.bytes_per_s * tier.attained_fraction
-    return sent, Estimate.log_normal(tier.latency_s + sent / link, LINK_LOG_SIGMA_FACTOR)
 
 
 def _together(phases: Mapping[str, Estimate], *, apart: bool) -> Estimate:

@@ -9,14 +9,15 @@ side whole.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES
-from flopcast.layers.adapters import FUSED, Linear, linears
+from flopcast.layers.adapted_linears import FUSED, Linear, linears
 from flopcast.layers.block import Block
 from flopcast.spec.serving_job import ServingJob
 
 
 def adapted(block: Block, hidden: int) -> list[Linear]:
-    """Return the linears of a block that have adapters: each separate matrix."""
-    return [linear for name, linear in linears(block, hidden).items() if name not in FUSED]
+    """Return the linears of a block that have adapters: each separate matrix outside of experts."""
+    known = linears(block, hidden).items()
+    return [linear for name, linear in known if name not in FUSED and not linear.experts]
 
 
 def cut_sides(linear: Linear, ranks: int) -> tuple[float, float]:

@@ -266,10 +266,7 @@ class Model(StrictModel):
         float
             The second number of a mixture of experts: 12.9e9 for Mixtral 8x7B (arXiv:2401.04088, table 1).
         """
-        return sum(
-            count * (weight.total if weight.active is None else weight.active)
-            for count, weight in self._main_weights()
-        )
+        return sum(count * weight.used for count, weight in self._main_weights())
 
     def forward_flop(
         self,
@@ -332,16 +329,20 @@ class Model(StrictModel):
             flop += block.count * linear_flop(block, self.hidden, sequence_length, source)
         for layer in self._further_predictions():
             flop += 2 * sequence_length * layer.modules * layer.linear_elements(self.hidden)
-        return flop + (2 * sequence_length * self.trained_parameters() if self.adapters else 0.0)
+        return flop + self._adapter_flop(sequence_length)
+
+    def _adapter_flop(self, sequence_length: int) -> float:
+        """Return two FLOP for each weight of adapters that a token uses, and each token."""
+        used = sum(count * weight.used for count, weight in self._main_weights() if weight.trained)
+        return 2 * sequence_length * used if self.adapters else 0.0
 
     def frozen_flop(self, sequence_length: int) -> float:
         """Return FLOP that the backward pass saves per sequence, as frozen linears have no weight gradient.
 
         As many as one forward pass of them: a step takes 4 FLOP for a token and frozen weight, not 6.
         """
-        if self.adapters is None:
-            return 0.0
-        return self._linear_flop(sequence_length) - 2 * sequence_length * self.trained_parameters()
+        frozen = self._linear_flop(sequence_length) - self._adapter_flop(sequence_length)
+        return frozen if self.adapters else 0.0
 
     def head_flop(self, sequence_length: int) -> float:
         """Return FLOP of the unpadded logits of one forward over a sequence: one head per prediction."""

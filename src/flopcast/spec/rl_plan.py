@@ -22,6 +22,14 @@ class RlPlan(StrictModel):
     handoff : str
         Which weights the generating devices receive after each step: all ("full"), or those of the trained
         adapters ("adapter").
+    handoff_over : str
+        How the weights get there: directly over the fastest "link" between the devices, or over files in a
+        storage that the cluster of the rollout describes ("nvme", "file_system" or "object_store").
+    handoff_tensor_s : float or None
+        Time that software takes for each tensor in a file; by default 1 ms, which is an estimate.
+    packed_experts : bool
+        Whether files hold the adapters of all experts of a block as one tensor for each matrix, instead of
+        one for each expert.
     apart : bool
         Whether generation has its own devices. It then overlaps with training on the previous answers. On
         shared devices, the phases run one after another.
@@ -36,6 +44,9 @@ class RlPlan(StrictModel):
     samples: int = Field(default=8, ge=1, le=10**4)
     scorers: int = Field(default=1, ge=0, le=16)
     handoff: Literal["full", "adapter"] = "full"
+    handoff_over: Literal["link", "nvme", "file_system", "object_store"] = "link"
+    handoff_tensor_s: float | None = Field(default=None, ge=0)
+    packed_experts: bool = False
     apart: bool = False
 
     @property

@@ -5,13 +5,22 @@ Elsewhere: what an adapter is (layers/adapters.py), the rules about all other pa
 is (checks.py). A model without adapters breaks none of these.
 """
 
-from flopcast.layers.adapters import linears
-from flopcast.spec.checks import Case, Rule
+from flopcast.layers.adapted_linears import linears
+from flopcast.spec.checks import Case, Rule, first
 
 
 def _known(case: Case) -> list[str]:
+    """Return the linears that every block has, and those of experts, which only mixtures have."""
     blocks = [linears(block, case.model.hidden) for block in case.model.blocks]
-    return [name for name in blocks[0] if all(name in block for block in blocks)]
+    every = [name for name in blocks[0] if all(name in block for block in blocks)]
+    experts = [name for block in blocks for name, linear in block.items() if linear.experts]
+    return list(dict.fromkeys([*every, *experts]))
+
+
+def _adapts_experts(case: Case) -> bool:
+    """Return whether experts have adapters."""
+    targets = case.model.adapters.targets if case.model.adapters else ()
+    return any(name.startswith("expert_") for name in targets)
 
 
 def _unknown(case: Case) -> list[str]:
@@ -30,8 +39,16 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _unknown(c),
         value=lambda c: ", ".join(_unknown(c)),
         allowed=lambda c: ", ".join(_known(c)) or "nothing: no linear that all blocks have can be adapted",
-        because="adapters of experts, of latent attention and of traced blocks are not supported yet",
+        because="adapters of shared experts, latent attention and traced blocks are not supported yet",
         fix=lambda c: f"remove {', '.join(_unknown(c))}",
+    ),
+    Rule(
+        field="plan.expert_tensor_parallel",
+        holds=lambda c: (c.plans.expert_tensor_parallel == 1) | (not _adapts_experts(c)),
+        value=lambda c: first(c.plans.expert_tensor_parallel),
+        allowed="1 if experts have adapters",
+        because="adapters of experts that ranks share are not supported yet",
+        fix="set expert_tensor_parallel to 1",
     ),
     Rule(
         field="model.adapters.base_dtype",

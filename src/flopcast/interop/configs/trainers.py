@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader
 from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
 from flopcast.interop.configs.placements import PAGEABLE, SHARDED_STATES, has_place, place
-from flopcast.layers.adapters import separate_linears
+from flopcast.layers.adapted_linears import separate_linears
 from flopcast.library import catalog
 
 TARGETS = {  # a module's name in transformers → which linear it is

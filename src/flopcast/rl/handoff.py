@@ -1,0 +1,156 @@
+"""The handoff of weights after a step of reinforcement learning: all of them, or those of adapters.
+
+Answers: how many bytes and tensors go from training to generation, and how long does that take?
+Elsewhere: the other phases of a step (step.py), rates of software that writes and loads states
+(economics/checkpoints.py).
+
+Over a link, each generating device receives its part of the weights directly. Over files, one process of
+the training writes a checkpoint in 16 bits, merged with the adapters if it holds all weights; then each
+node reads the file, and each device loads its part. Software also spends time on each tensor, which matters
+for adapters of experts: they are small, and there are thousands.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.tier_constants import LOG_SIGMAS, SERIALISING
+from flopcast.economics.checkpoints import SaveRates
+from flopcast.errors import spec_error
+from flopcast.layers.adapted_linears import FUSED, linears
+from flopcast.layers.base import AbstractLayer
+from flopcast.layers.block import Block
+from flopcast.serving.memory import serving_memory
+from flopcast.serving.serving_report import Estimate
+from flopcast.spec.described_tiers import FIELDS, storage_of
+from flopcast.spec.model import WHOLE, Model
+from flopcast.spec.rl_plan import RlPlan
+from flopcast.spec.serving_job import ServingJob
+
+LINK_LOG_SIGMA_FACTOR = 0.2  # of the time over a link, assumed: no measurement was found
+SENT_BYTES = 2.0  # of an element in a file or of an adapter: 16 bits
+TENSOR_S = 1e-3  # an estimate: to name, write, read and place one tensor, in Python
+MATRICES = 2  # of an adapter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Handoff:
+    """What each generating device receives in a handoff, and the time of the whole handoff.
+
+    Attributes
+    ----------
+    received_bytes : float
+        Bytes for each device.
+    tensors : int
+        Number of tensors of the whole model, or of all adapters.
+    taken : Estimate
+        Seconds until all devices have the new weights.
+    """
+
+    received_bytes: float
+    tensors: int
+    taken: Estimate
+
+
+def handoff_of(
+    rollout: ServingJob, trained: Model, plan: RlPlan, levels: Mapping[str, FittedLevel]
+) -> Handoff:
+    """Return the handoff of a step.
+
+    Parameters
+    ----------
+    rollout : ServingJob
+        The job that generates, in whose format the devices keep the weights.
+    trained : Model
+        The model of the training job, with its adapters.
+    plan : RlPlan
+    levels : mapping
+        Fitted constants of software that writes and loads, by name.
+
+    Raises
+    ------
+    SpecError
+        The handoff is of adapters, and the training has none; or the cluster does not describe the storage.
+    """
+    if plan.handoff == "adapter" and trained.adapters is None:
+        because, fix = "the training trains all weights", "set handoff to full, or train with lora"
+        raise spec_error("handoff", "adapter", "full if all weights are trained", because, fix)
+    all_bytes, tensors = _sent(trained, plan)
+    devices = rollout.plan.devices
+    received_bytes = (
+        all_bytes / devices if plan.handoff == "adapter" else serving_memory(rollout).weight_bytes
+    )
+    if plan.handoff_over == "link":
+        tiers = rollout.cluster.tiers
+        tier = tiers[-1] if plan.apart else tiers[rollout.cluster.inner_tiers]
+        taken_s = tier.latency_s + received_bytes / (tier.bytes_per_s * tier.attained_fraction)
+        taken = Estimate.log_normal(taken_s, LINK_LOG_SIGMA_FACTOR)
+    else:
+        taken_s = _over_files_s(rollout, plan, all_bytes, tensors, SaveRates.of(levels))
+        taken = Estimate.log_normal(taken_s, LOG_SIGMAS[SERIALISING])
+    return Handoff(received_bytes=received_bytes, tensors=tensors, taken=taken)
+
+
+def _sent(trained: Model, plan: RlPlan) -> tuple[float, int]:
+    """Return the bytes of all weights or all adapters in 16 bits, and the number of their tensors."""
+    if plan.handoff == "adapter":
+        return SENT_BYTES * trained.trained_parameters(), _adapter_tensors(trained, plan.packed_experts)
+    plain = trained.model_copy(update={"adapters": None})
+    return SENT_BYTES * plain.parameters(), _tensors(plain)
+
+
+def _adapter_tensors(model: Model, packed: bool) -> int:
+    """Return the tensors of all adapters: two matrices for each, and for each expert unless `packed`."""
+    targets = model.adapters.targets if model.adapters else ()
+    known = [(block.count, linears(block, model.hidden)) for block in model.blocks]
+    return MATRICES * sum(
+        count * (1 if packed else max(found[name].experts, 1))
+        for count, found in known
+        for name in targets
+        if name in found
+    )
+
+
+def _tensors(model: Model) -> int:
+    """Return the tensors of a published checkpoint, in which each matrix is one, also of each expert."""
+    return sum(
+        count * _matrices(layer, model.hidden).get(weight.name, 1)
+        for layer, count in model.sequence()
+        for weight in layer.weights(model.hidden, WHOLE)
+        if not weight.tied
+    )
+
+
+def _matrices(layer: AbstractLayer, hidden: int) -> Counter[str]:
+    """Return how many matrices a published checkpoint has for each weight of a block that joins some."""
+    found: Counter[str] = Counter()
+    for name, linear in (linears(layer, hidden) if isinstance(layer, Block) else {}).items():
+        if name not in FUSED:
+            found[linear.item] += max(linear.experts, 1)
+    return found
+
+
+def _over_files_s(
+    rollout: ServingJob, plan: RlPlan, file_bytes: float, tensors: int, rates: SaveRates
+) -> float:
+    """Return the seconds in which one process writes the files, and all devices load their part of them."""
+    storage, instance = storage_of(rollout.cluster, plan.handoff_over), rollout.plan.devices
+    if storage is None:
+        field, because = (
+            FIELDS[plan.handoff_over],
+            "the handoff takes as long as files are written and read",
+        )
+        fix = f"describe {field}, or set handoff_over to link"
+        raise spec_error(field, None, "a storage with rates", because, fix, fault="is missing")
+    node_bytes_per_s = storage.node_bytes_per_s or math.inf
+    write_bytes_per_s = min(storage.write_bytes_per_s, node_bytes_per_s, rates.serialised_bytes_per_s)
+    nodes = -(-rollout.devices // rollout.cluster.node.devices)
+    sharing = 1 if plan.handoff_over == "nvme" else nodes  # nodes that share the rate of the storage
+    read_s = file_bytes / min(storage.read_bytes_per_s / sharing, node_bytes_per_s)
+    loaded_s = file_bytes / instance / rates.allocated_bytes_per_s
+    tensor_s = TENSOR_S if plan.handoff_tensor_s is None else plan.handoff_tensor_s
+    return (
+        2 * storage.latency_s + file_bytes / write_bytes_per_s + max(read_s, loaded_s) + tensors * tensor_s
+    )
