@@ -27,7 +27,8 @@ from flopcast.spec.precision import RECIPES
 from flopcast.workload.rewrites import REWRITES
 
 BELOW = {  # folder or module → what it may import of flopcast, besides itself
-    "errors": set(),
+    "records": set(),
+    "errors": {"records"},
     "units": set(),
     "other_units": {"units"},
     "dtypes": set(),
@@ -47,7 +48,7 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "serving": {"economics", "memory"},
     "economics": {"timeline"},
     "serving/explain": {"serving", "report"},
-    "render/page/table": {"units"},
+    "render/page/table": {"records", "units"},
     "rl": {"prediction", "serving"},
     "report": {"economics", "memory", "render/page/table"},  # a notebook shows a report as a table
     "prediction": {"report"},

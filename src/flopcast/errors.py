@@ -7,7 +7,8 @@ FlopcastError            catch this to catch them all
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ the steps and u_j in turn, so both are computed again until they agree.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from flopcast.errors import Problem, SpecError
+from flopcast.records import dataclass
 from flopcast.report.network_use import network_seconds
 from flopcast.report.report import Report
 from flopcast.spec.job import Job

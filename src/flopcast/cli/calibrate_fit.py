@@ -16,7 +16,6 @@ measurements and one version of the program; otherwise it is ignored. A fit that
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.samples.packs import read_pack
 from flopcast.library import catalog
 from flopcast.library.curves import read_curves, write_curves
+from flopcast.records import dataclass, field
 
 # times gradients separately; fitted before the devices that borrow its ratios
 LENDERS_OF_LAYOUTS = ("a100-pcie-80gb",)

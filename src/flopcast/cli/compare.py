@@ -1,6 +1,5 @@
 """`flopcast compare`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -8,6 +7,7 @@ import click
 from flopcast.cli.options import SERVING, job_options, print_found, writes_document
 from flopcast.errors import spec_error
 from flopcast.files.inputs import exists
+from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves

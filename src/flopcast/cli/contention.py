@@ -1,12 +1,11 @@
 """`flopcast contention`."""
 
-from dataclasses import replace
-
 import click
 
 from flopcast.cli.options import job_options, print_found, writes_document
 from flopcast.errors import spec_error
 from flopcast.files.inputs import exists
+from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 

@@ -2,7 +2,6 @@
 
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from flopcast.cli.options import (
 from flopcast.cli.suggestions import words
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.validate import UNKNOWN_KEY
+from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves

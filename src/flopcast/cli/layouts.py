@@ -1,10 +1,10 @@
 """`flopcast search --node-order`, `--group-division` and `--per-layer`: the best layout of one plan."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flopcast.cli.options import print_found
 from flopcast.errors import Problem, SpecError
+from flopcast.records import replace
 
 if TYPE_CHECKING:
     from flopcast.requests.search_request import SearchRequest

@@ -7,7 +7,7 @@ Elsewhere: what is measured (lab/measure/), the files and the sensors (lab/sampl
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -46,6 +46,7 @@ from flopcast.lab.samples.packs import AnySample, PackWriter, open_pack
 from flopcast.lab.samples.sensors import driver_facts, sensors
 from flopcast.lab.samples.storage import measure_storage
 from flopcast.library import catalog
+from flopcast.records import dataclass
 from flopcast.units import show_seconds
 
 USUAL_HOST = "epyc-7763"  # the reference, whose speed is 1

@@ -9,7 +9,6 @@ calibrate.py).
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from flopcast.lab.calibration.peer_fit import PEER_FILES
 from flopcast.lab.calibration.peer_serving import SERVED_FILES
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
+from flopcast.records import dataclass
 from flopcast.spec.tier import Tier
 
 SYSTEMS = {  # system → device whose curves its files give; fallback devices first

@@ -1,7 +1,6 @@
 """`flopcast predict`."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from flopcast.cli.offload_advice import offload_advice
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
+from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.rl_request import rl_document

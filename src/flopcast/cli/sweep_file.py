@@ -6,13 +6,13 @@ Elsewhere: the command (sweep.py), the settings of one search (requests/search_r
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.records import dataclass, replace
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.search_request import SearchRequest, question_of

@@ -4,7 +4,6 @@ They hold serving, states outside the devices, models that are not decoders of t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +13,7 @@ import click
 from flopcast.cli.options import print_json
 from flopcast.cli.validate_options import Judging
 from flopcast.errors import spec_error
+from flopcast.records import dataclass
 
 if TYPE_CHECKING:
     from flopcast.lab.scores import Scores

@@ -1,7 +1,6 @@
 """The options of `flopcast validate` that choose constants, and which of them exclude each other."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +8,7 @@ import click
 
 from flopcast.cli.options import Command, with_all
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.records import dataclass
 
 if TYPE_CHECKING:
     from flopcast.lab.graph_runs.timm import TableFacts

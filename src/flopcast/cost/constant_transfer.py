@@ -11,8 +11,8 @@ grows by how much constants differ between generations. The other parts work in 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from flopcast.records import dataclass, field
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.model import Model
 from flopcast.spec.precision import RECIPES, product_engine

@@ -6,10 +6,10 @@ Elsewhere: what it stands for (factor_kinds.py), the fit (lab/calibration/consta
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factor_kinds import kind_of
+from flopcast.records import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ each plan without further code.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
@@ -20,6 +20,7 @@ from flopcast.cost.placement import Group, group_on
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
+from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import EqualRows, of_equal_split, of_rows

@@ -8,7 +8,8 @@ The part of a factor's name before the bracket is its kind, the part inside it i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

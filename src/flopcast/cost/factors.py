@@ -10,10 +10,10 @@ predictions that share a name share the error, which cancels in their difference
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.constant_transfer import Context, FittedLevel, grown_log_sigma
+from flopcast.records import dataclass, field
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack

@@ -5,7 +5,6 @@ Elsewhere: how prices are computed (price.py).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from flopcast.cost.kernels.curve import Curve
 from flopcast.dtypes import ONE, Counts, Floats, Integers
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.operators.item import Item
+from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.rows import of_rows
 from flopcast.spec.site import Site

@@ -4,13 +4,12 @@ Answers: which price has each item, where the ranks of an axis depend on the lay
 Elsewhere: the price of one layout (price.py), the layouts (workload/layer_strategies.py).
 """
 
-from dataclasses import replace
-
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.records import replace
 from flopcast.spec.cluster import Cluster
 from flopcast.workload.program import Programs
 

@@ -10,7 +10,6 @@ message occupy a link; no part is priced anew but for its group of nodes.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from flopcast.kept_results import NOTHING_KEPT
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.tier_copies import HostUpdate
+from flopcast.records import replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.node_groups import as_cluster
 from flopcast.workload.program import Programs

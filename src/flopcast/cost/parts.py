@@ -13,13 +13,13 @@ of the job, because all replicas reduce their gradients together.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.cost.crossed_links import groups_along, node_of_ranks, speeds_of_groups, speeds_of_transfers
 from flopcast.cost.item_prices import Pattern
 from flopcast.dtypes import Counts, Integers
+from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.node_groups import group_of_ranks, place_of_ranks
 from flopcast.spec.plan import Plan

@@ -17,13 +17,13 @@ topology/block and `--segment`). Otherwise domains are filled one after the othe
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
 from flopcast.dtypes import ONE, ZERO, Counts, Integers, constant
 from flopcast.errors import InternalError
+from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.mirrored import is_half
 from flopcast.spec.plan import Plans

@@ -13,7 +13,6 @@ if they had it alone.
 
 import math
 from collections import defaultdict
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -48,6 +47,7 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
+from flopcast.records import replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.data_parallel import SingleTensors
 from flopcast.workload.program import Programs

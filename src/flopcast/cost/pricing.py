@@ -7,7 +7,6 @@ Elsewhere: the seconds (price.py, graph_prices.py).
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Floats
 from flopcast.kept_results import KeptResults, content
 from flopcast.operators.item import Item
+from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.stack import Stack
 

@@ -8,7 +8,6 @@ in their time; a rank with one expert multiplies one weight, as a dense MLP does
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
+from flopcast.records import dataclass, replace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

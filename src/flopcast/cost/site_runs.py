@@ -30,7 +30,6 @@ functions: the factors). Lange, Little and Taylor, Robust statistical modeling u
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
@@ -38,6 +37,7 @@ import numpy as np
 
 from flopcast.cost.between_plans import BETWEEN_PLANS, OWN_SHARE
 from flopcast.dtypes import Counts, Flags, Logs
+from flopcast.records import dataclass
 from flopcast.spec.site import SiteRun
 
 UNEXPLAINED = "unexplained["  # how the names of factors begin whose level differs between steps

@@ -5,7 +5,6 @@ Elsewhere: prices of every item for every plan (price.py), which items are alike
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from flopcast.dtypes import Floats
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, digest
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
+from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.rows import EqualRows, of_rows
 from flopcast.workload.program import Programs

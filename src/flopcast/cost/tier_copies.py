@@ -12,7 +12,6 @@ on whole runs (tier_constants.py).
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from flopcast.cost.tier_constants import (
 from flopcast.dtypes import ZERO, Floats
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, StorageTraffic, TierCopy
+from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import storage_of
 from flopcast.spec.memory_tiers import HostMemory, Storage

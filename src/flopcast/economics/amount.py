@@ -10,9 +10,9 @@ that of a log-normal number: as far in ratio on both sides.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.records import dataclass
 from flopcast.timeline.uncertainty import Sensitivity, interval
 from flopcast.units import Number
 

@@ -6,11 +6,11 @@ text (render/checkpoint_text.py).
 """
 
 import math
-from dataclasses import dataclass
 
 from flopcast.economics.checkpoints import SaveRates, SaveTimes, host_limit_bytes, save_times
 from flopcast.economics.failures import LostTime, best_interval_s, lost_time
 from flopcast.errors import Problem
+from flopcast.records import dataclass
 from flopcast.spec.checkpoints import METHODS, Checkpoint, MethodName
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import FIELDS, storage_of

@@ -10,7 +10,6 @@ what of this training waits for. Most also wait until the ranks have agreed on t
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import NormalDist
 
 from flopcast.cost.constant_transfer import FittedLevel
@@ -26,6 +25,7 @@ from flopcast.cost.tier_constants import (
 )
 from flopcast.cost.tier_copies import device_rate
 from flopcast.dtypes import Floats
+from flopcast.records import dataclass
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import storage_of

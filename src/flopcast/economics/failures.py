@@ -9,10 +9,10 @@ of them takes back everything since the last checkpoint. The expectations below 
 """
 
 import math
-from dataclasses import dataclass
 
 from flopcast.economics.amount import Amount
 from flopcast.errors import InfeasibleError
+from flopcast.records import dataclass
 from flopcast.spec.operations import Reliability
 from flopcast.units import show_seconds
 

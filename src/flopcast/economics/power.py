@@ -10,7 +10,6 @@ pipeline draws the mean of what it is made of, and a stage that waits draws the 
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from flopcast.cost.kernels.clocks import limit_ratio
 from flopcast.dtypes import Floats
 from flopcast.economics.energy import CORE_BOUND, WAITING, drawn_w, power_class, watts_by_class
 from flopcast.operators.item import Item
+from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster, Device
 from flopcast.spec.site import LEAST_LIMIT_FRACTION, Site
 from flopcast.timeline.step import Timeline

@@ -8,13 +8,13 @@ long contexts, is a sequence of phases, and so are other numbers of data-paralle
 run. The amounts of phases add up and depend on the factors of all phases.
 """
 
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
 from flopcast.economics.amount import Amount
 from flopcast.economics.failures import LostTime, lost_time, pause_s
 from flopcast.economics.step import StepCost
+from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.operations import HOUR_S
 from flopcast.units import Number

@@ -8,7 +8,6 @@ the rest of the nodes, and the share that cooling and conversion add to both (PU
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Priced
@@ -16,6 +15,7 @@ from flopcast.economics.amount import Amount
 from flopcast.economics.checkpoint_cost import CheckpointCost, checkpoint_cost
 from flopcast.economics.checkpoints import SaveRates
 from flopcast.economics.energy import device_energy, drawn_w
+from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.operations import HOUR_S, Price, Reliability

@@ -6,9 +6,9 @@ Elsewhere: the kinds (interop/exports/kinds.py), whether a file says the same jo
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from flopcast.errors import Problem
+from flopcast.records import dataclass
 
 Value = bool | int | float | str | None
 

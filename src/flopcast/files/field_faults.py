@@ -6,7 +6,6 @@ in spec/ and layers/: descriptions of fields, docstrings of classes).
 """
 
 import re
-from dataclasses import dataclass
 from typing import get_args
 
 from pydantic import BaseModel
@@ -15,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from flopcast.field_text import field_text
 from flopcast.files.nearest_names import nearest
+from flopcast.records import dataclass
 from flopcast.units import units_of
 
 KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and why

@@ -13,7 +13,8 @@ it must be in the tables under its full name: wildcards do not cover it.
 import difflib
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+
+from flopcast.records import dataclass
 
 COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
           "lora", "accum", "seq_len", "sequence_len")  # fmt: skip

@@ -8,12 +8,12 @@ the same code, as it is a subset of the YAML that is read here.
 
 import math
 import re
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import yaml
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.records import dataclass, field
 
 MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modules exceed 1 MB
 MAX_DEPTH = 40

@@ -9,10 +9,9 @@ its inputs. Weights stay in fp32; their casts, once a step, are left out: they m
 bytes.
 """
 
-from dataclasses import replace
-
 from flopcast.graph.canonical import canonical
 from flopcast.graph.operator_graph import ELEMENT_BYTES, GraphNode, GraphTensor, OperatorGraph
+from flopcast.records import replace
 
 NARROW_FAMILIES = ("product", "attention")
 WIDE = frozenset(

@@ -10,10 +10,10 @@ here. What is saved follows the rules of PyTorch (tools/autograd/derivatives.yam
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 from flopcast.graph.operator_graph import ELEMENT_BYTES, GraphNode, OperatorGraph
+from flopcast.records import dataclass
 from flopcast.units import Number
 
 Role = str  # what is saved, as Canonical.saves lists it

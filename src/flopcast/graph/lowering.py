@@ -9,12 +9,12 @@ half an element.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from flopcast.graph.canonical import canonical
 from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph
 from flopcast.graph.saved import tensors_with_gradient, view_roots
+from flopcast.records import dataclass, field
 from flopcast.units import Number
 
 Fields = dict[str, object]

@@ -10,7 +10,6 @@ one entry with a count.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +21,7 @@ from flopcast.graph.lowering import Fields, Lowering, lowering
 from flopcast.graph.operator_graph import OperatorGraph
 from flopcast.graph.segments import Run, repeated_runs
 from flopcast.graph.steps import Step, steps_of
+from flopcast.records import dataclass
 
 PARTS = 24  # kinds of blocks that are wanted at most: pipeline stages are made of them
 MOST_OPERATORS = 20_000  # in all distinct blocks

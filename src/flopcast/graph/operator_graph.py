@@ -9,12 +9,12 @@ and leave out whatever is not part of the graph: values of weights, subgraphs th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Literal
 
 from flopcast.errors import Problem, SpecError
+from flopcast.records import dataclass, field
 
 Shape = tuple[int, ...]
 Attribute = bool | int | float | str | tuple[int, ...]

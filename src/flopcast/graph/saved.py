@@ -8,11 +8,11 @@ exist anyway and are never counted. A view is memory of another tensor, which co
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 from flopcast.graph.canonical import Role, canonical
 from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

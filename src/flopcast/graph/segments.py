@@ -9,11 +9,11 @@ where the least memory crosses their border.
 """
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
+from flopcast.records import dataclass
 
 LEAST_SPARED = 8  # operators that counting equal parts once must spare
 MOST_PERIODS = 48  # periods that are tried in a stretch

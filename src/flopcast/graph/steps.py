@@ -6,7 +6,6 @@ blocks (model_of_graph.py), the classes with these fields (layers/graph_operator
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 from flopcast.graph.canonical import canonical, flop_of, moved_bytes_of
@@ -14,6 +13,7 @@ from flopcast.graph.lowering import ACTIVATION_BYTES, Fields, Lowering, Made
 from flopcast.graph.operator_graph import GraphNode, OperatorGraph
 from flopcast.graph.products import CONVOLUTIONS, PRODUCTS
 from flopcast.graph.saved import saved_tensors
+from flopcast.records import dataclass
 from flopcast.units import Number
 
 

@@ -14,7 +14,6 @@ devices on PCIe reach 0.8 of the link.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.messages import AllGather, ReduceScatter
+from flopcast.records import dataclass
 from flopcast.serving.serving_report import Estimate
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.plan import Plan, one_plan

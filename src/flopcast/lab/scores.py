@@ -6,11 +6,11 @@ scores are shown (render/measured_scores.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from flopcast.records import dataclass
 from flopcast.serving.serving_report import Estimate
 from flopcast.units import Number
 

@@ -5,7 +5,6 @@ Elsewhere: what an adapter adds to a layer (adapters.py), adapters of an engine 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from flopcast.layers.attention import Attention
@@ -13,6 +12,7 @@ from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
 from flopcast.layers.mlp import Mlp
 from flopcast.operators.memory_bound import KINDS
+from flopcast.records import dataclass, replace
 
 Target = Literal[
     "q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down", "expert_gate", "expert_up", "expert_down"

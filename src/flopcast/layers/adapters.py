@@ -15,7 +15,6 @@ messages, which are narrow: this is an estimate.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -33,6 +32,7 @@ from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import Replicate
+from flopcast.records import dataclass, replace
 from flopcast.strict_model import StrictModel
 
 BASE_DTYPES = {"lora": "model", "qlora": "nf4"}  # method → how frozen weights are stored

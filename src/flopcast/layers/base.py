@@ -12,7 +12,6 @@ the tokens each.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, Floats, constant
@@ -20,6 +19,7 @@ from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.memory_bound import KINDS
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
+from flopcast.records import dataclass, field, replace
 from flopcast.strict_model import StrictModel
 
 Norm = Literal["layernorm", "rmsnorm"]

@@ -24,7 +24,6 @@ Blocks of a decoder behind an encoder have cross-attention C over its result s b
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -50,6 +49,7 @@ from flopcast.layers.mlp import Mlp
 from flopcast.layers.traced import NoFeedForward, Traced
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 
 MIXERS_BY_FIELD = {"kv_lora_rank": "latent_attention", "key_heads": "gated_delta"}
 

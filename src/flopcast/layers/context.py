@@ -18,13 +18,12 @@ arXiv:2309.14509. All three: Transformer Engine, `pytorch/attention/dot_product_
 context_parallel.py`.
 """
 
-from dataclasses import dataclass
-
 from flopcast.dtypes import Counts
 from flopcast.layers.base import Split
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, AllToAll, RingPass
+from flopcast.records import dataclass
 
 BEFORE = 3  # copies of a tensor around an all-to-all: cut by heads; joined by tokens; in their order
 BEHIND = 2  # of the result, likewise: the mixer itself joins heads

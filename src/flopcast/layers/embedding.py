@@ -7,7 +7,6 @@ A rank looks up the tokens that fall into its rows and gives zeros for the other
 the embedding. Padding rows cost memory and time, but are no parameters of the model.
 """
 
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -27,6 +26,7 @@ from flopcast.layers.base import (
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 
 
 def padded_rows(vocabulary: int, multiple: int, tensor: Counts) -> Counts:

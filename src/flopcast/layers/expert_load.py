@@ -8,7 +8,6 @@ All ratios are at least 1; arrays have shape (plans, 1) and broadcast. These are
 trained router follows its data, and what falls on an expert in one batch is less even than chance.
 """
 
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from statistics import NormalDist
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import Split
+from flopcast.records import dataclass
 from flopcast.units import Number
 
 DRAWS, SEED = 24, 1  # of a power law

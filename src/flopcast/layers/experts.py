@@ -21,7 +21,6 @@ Groups of experts: arXiv:2405.04434, section 2.2.2.
 Folded ranks: arXiv:2504.14960. Grouped products without dropped tokens: arXiv:2211.15841.
 """
 
-from dataclasses import replace
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -39,6 +38,7 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, ReduceScatter
+from flopcast.records import replace
 
 
 class Experts(AbstractLayer):

@@ -6,7 +6,6 @@ No rank ever holds a whole row of logits (arXiv:1909.08053, section 3), and the 
 loss needs no message: each rank knows the gradient of its own columns.
 """
 
-from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -26,6 +25,7 @@ from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllReduce
+from flopcast.records import replace
 
 
 class FinalNorm(AbstractLayer):

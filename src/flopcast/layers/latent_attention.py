@@ -21,7 +21,6 @@ DeepSeek-V2, arXiv:2405.04434, section 2.1 and appendix C. Sharding: `MLASelfAtt
 (megatron/core/transformer/multi_latent_attention.py).
 """
 
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -43,6 +42,7 @@ from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 
 
 class LatentAttention(AbstractMixer):

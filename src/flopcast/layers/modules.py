@@ -17,9 +17,9 @@ as a `checkpoint_wrapper` of PyTorch around `self_attn` has it.
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from flopcast.operators.item import Item
+from flopcast.records import dataclass
 
 _PREDICTION = re.compile(r"^mtp\d+\.")  # what stands before the names of a block in multi-token prediction
 _UP = ("q_up", "kv_up", "join_queries", "join_keys", "enter_q", "enter_kv", "enter_rotated")

@@ -19,7 +19,6 @@ DeepSeek-V3, arXiv:2412.19437, section 2.2, equations 21 to 25. Sharding: `Multi
 Megatron-Core (megatron/core/transformer/multi_token_prediction.py).
 """
 
-from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -32,6 +31,7 @@ from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather
+from flopcast.records import replace
 
 
 class MultiTokenPrediction(AbstractLayer):

@@ -7,13 +7,12 @@ Scores are computed in fp32 in every precision of the product (arXiv:2101.03961,
 are small beside the experts; what they cost is mostly their launches.
 """
 
-from dataclasses import replace
-
 from flopcast.dtypes import constant
 from flopcast.layers.base import Split
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 
 PARTS = ("router", "scores", "pick", "loss", "selection_bias", "group_limit")  # names of its items
 

@@ -8,14 +8,13 @@ References
 arXiv:2401.06066, section 3.2. The gate: Qwen1.5-MoE.
 """
 
-from dataclasses import replace
-
 from flopcast.dtypes import constant
 from flopcast.layers.base import Split, Weight, enter_tensor_parallel, leave_tensor_parallel, replicated
 from flopcast.layers.mlp import Mlp
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 
 
 def shared_weights(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Weight, ...]:

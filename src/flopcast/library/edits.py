@@ -6,13 +6,13 @@ Elsewhere: whether that mapping is a valid job (files/validate.py, spec/checks.p
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 
 from pydantic import AliasChoices, BaseModel
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
+from flopcast.records import replace
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan
 

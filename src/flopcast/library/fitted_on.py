@@ -6,9 +6,9 @@ Elsewhere: constants, which can be fitted again without the runs that are judged
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from flopcast.library import catalog
+from flopcast.records import dataclass
 
 KINDS = ("stacks", "engines", "devices", "hosts", "clusters", "sites")
 

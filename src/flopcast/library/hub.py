@@ -10,11 +10,11 @@ with the same last part does, because other owners republish models under the sa
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
 from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,12 +9,12 @@ A CSV file has one line for each node that sends and one number for each node th
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document, decoded, read_yaml
 from flopcast.library.edits import merged
+from flopcast.records import replace
 from flopcast.spec.link_matrix import MOST_FAULTS, matrix_faults
 
 MOST_BYTES = 20_000_000

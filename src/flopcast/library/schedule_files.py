@@ -9,11 +9,11 @@ where stages have several. Rows of different stages may stand mixed.
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document
+from flopcast.records import replace
 from flopcast.schedules.custom import KINDS, Row, faults, schedule_of_rows, schedule_problem
 from flopcast.spec.plan_fields import TABLE
 

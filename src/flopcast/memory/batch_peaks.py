@@ -9,7 +9,6 @@ share their moments, which are computed together for all stage classes.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.categories import AT_WORK, IN_FLIGHT, WAITING, sizes
 from flopcast.memory.in_flight import InFlight, Moments, depths, fullest, joined, of_classes
+from flopcast.records import dataclass
 from flopcast.schedules import schedule_of
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.orders import order_of

@@ -9,13 +9,13 @@ that `peak_memory` finds for the fullest stage of a class; other stages of the c
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.memory.in_flight import NOTHING, depths
 from flopcast.memory.peak import PeakMemory
+from flopcast.records import dataclass
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
 from flopcast.workload.program import Programs

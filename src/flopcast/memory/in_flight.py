@@ -13,12 +13,12 @@ one for each way to divide the same sum over chunks.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers, constant
+from flopcast.records import dataclass
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
 from flopcast.schedules.custom import OwnSchedule

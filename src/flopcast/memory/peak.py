@@ -17,7 +17,6 @@ Whether a plan fits is decided in verdict.py.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from flopcast.memory.in_flight import NOTHING, InFlight, fullest
 from flopcast.memory.layouts import size_of
 from flopcast.memory.sharded import built_whole
 from flopcast.memory.verdict import ALLOCATED_HIGH_RATIO, ALLOCATED_LOW_RATIO, within
+from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.orders import filled_after, order_of
 from flopcast.spec.rows import of_rows

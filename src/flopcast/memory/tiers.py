@@ -9,7 +9,6 @@ which states on storage pass (`stack.offload.buffer_bytes`).
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from flopcast.memory.categories import sizes
 from flopcast.memory.outside import outside_of_chunks
 from flopcast.memory.sharded import all_parameter_shards, trained_shard
 from flopcast.memory.verdict import SIGMAS, Verdict, verdict
+from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import tier_of
 from flopcast.spec.offload import TIERS, fraction_in

@@ -12,10 +12,10 @@ operator's backward is a list of operators, so that no second set of formulas ex
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from flopcast.dtypes import ONE, ZERO, Counts, Floats
+from flopcast.records import dataclass, field
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

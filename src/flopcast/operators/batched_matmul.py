@@ -4,10 +4,9 @@ Answers: FLOP, bytes, what is kept, for attention whose score matrix is written 
 Elsewhere: attention that never writes it (operators/flash_attention.py).
 """
 
-from dataclasses import dataclass, replace
-
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass, replace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

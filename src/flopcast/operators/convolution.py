@@ -8,12 +8,11 @@ are therefore those of input, filters and output, although the sum of a place ha
 input channel in each group, no matrix engine helps; such kernels have a class of their own.
 """
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass, replace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

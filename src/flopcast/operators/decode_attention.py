@@ -8,13 +8,12 @@ The kernel reads every cached key and value once and multiplies little: it is bo
 tokens of a sequence over multiprocessors, because there are fewer sequences and heads than these.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import CACHED_FORMATS
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -4,10 +4,9 @@ Answers: how many bytes has a weight of 4 bits with its scales, and how many mov
 Elsewhere: which weights are stored so (layers/adapters.py).
 """
 
-from dataclasses import dataclass
-
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass
 
 # scales of 64 weights in 8 bits, of 256 scales in 32
 STORED_BYTES = {"nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8}

@@ -3,10 +3,9 @@
 Answers: bytes moved. The gradient of an embedding is dense: the whole table is written once.
 """
 
-from dataclasses import dataclass, replace
-
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass, replace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -5,13 +5,13 @@ Elsewhere: all other messages and their conventions (messages.py), which library
 (spec/expert_software.py), how long it takes (cost/collectives).
 """
 
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 
 from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.operators.base import AbstractMessage
+from flopcast.records import dataclass, field
 
 DISPATCH = {"all_to_all": "all_to_all", "deepep": "dispatch", "hybridep": "hybrid_dispatch"}
 COMBINE = {"all_to_all": "all_to_all", "deepep": "combine", "hybridep": "hybrid_combine"}

@@ -13,12 +13,11 @@ values, as rotated ones come on top (DeepSeek: 128 + 64, and 128). Such kernels 
 Decoding multiplies with the latents themselves: that is serving, and not here.
 """
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass, replace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

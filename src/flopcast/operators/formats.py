@@ -10,9 +10,9 @@ Serving engines keep weights in more formats than training multiplies (`SERVED_F
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

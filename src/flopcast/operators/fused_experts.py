@@ -11,11 +11,10 @@ multiplied it casts them as well. With few tokens most of its time goes into rea
 experts that get a row.
 """
 
-from dataclasses import dataclass
-
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import SERVED_FORMATS
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

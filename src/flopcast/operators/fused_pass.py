@@ -7,10 +7,9 @@ What lies between its passes is never written. The backward reads the gradients 
 writes those of what it read, and reads the tensors that were kept for it.
 """
 
-from dataclasses import dataclass, replace
-
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass, replace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

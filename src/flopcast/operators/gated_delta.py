@@ -12,10 +12,9 @@ of their queries, keys and values, and the state is read and written once for ea
 arXiv:2406.06484, section 3).
 """
 
-from dataclasses import dataclass
-
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass
 
 CHUNK = 64  # tokens: of flash-linear-attention, which vLLM and SGLang took over
 STATE_BYTES = ELEMENT_BYTES["fp32"]  # of an element of a state

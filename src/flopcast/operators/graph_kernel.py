@@ -7,10 +7,9 @@ bytes (cost/kernels/fallback_classes.py), how a compiler joins them (workload/re
 Sizes count elements of the activation dtype; a mask of one byte per element counts half of its elements.
 """
 
-from dataclasses import dataclass, replace
-
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass, replace
 
 JOINED = "fused"  # the family of kernels that a compiler made of several operators
 

@@ -9,14 +9,13 @@ FLOP and bytes do not depend on how the rows are spread over the groups, as long
 time does: `imbalance` says how uneven they are, and the curve has a term for it.
 """
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import FORMATS
 from flopcast.operators.matmul import Matmul
+from flopcast.records import dataclass, replace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

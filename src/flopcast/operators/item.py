@@ -10,11 +10,10 @@ when its own stream and every stream of `waits` have finished what was put on th
 blocking collective waits for "compute", and what needs its result waits for its stream in turn.
 """
 
-from dataclasses import dataclass, field, replace
-
 from flopcast.dtypes import ONE, Counts, Floats
 from flopcast.operators.base import AbstractMessage, AbstractOperator, Saved
 from flopcast.operators.tier_copies import LINKS, HostUpdate, TierCopy
+from flopcast.records import dataclass, field, replace
 
 EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host", "gathered", *LINKS)
 

@@ -10,13 +10,12 @@ outputs (arXiv:2405.04434, section 2.1.2). All heads then read one latent of `ra
 key of `rope_size` a token.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import CACHED_FORMATS
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

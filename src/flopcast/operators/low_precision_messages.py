@@ -5,10 +5,9 @@ cast before they are sent?
 Elsewhere: collectives whose dual has the same bytes (messages.py), who casts what (workload/rewrites).
 """
 
-from dataclasses import dataclass
-
 from flopcast.dtypes import Floats
 from flopcast.operators.base import AbstractMessage
+from flopcast.records import dataclass
 
 DUALS = {
     "all_gather": "reduce_scatter",

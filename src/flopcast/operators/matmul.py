@@ -4,11 +4,10 @@ Answers: how many FLOP and bytes does one GEMM need on one rank, and what does i
 Elsewhere: how long it takes (cost/kernels), which rank holds which slice (layers/).
 """
 
-from dataclasses import dataclass, replace
-
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import FORMATS
+from flopcast.records import dataclass, replace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

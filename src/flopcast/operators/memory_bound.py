@@ -7,10 +7,9 @@ One operator is one line of KINDS. Numbers count tensors of the operator's own `
 written; a kind made of several kernels (unfused norms, rotary embedding) counts each pass of each.
 """
 
-from dataclasses import dataclass, field, replace
-
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass, field, replace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

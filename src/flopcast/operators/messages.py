@@ -13,12 +13,12 @@ A dual is an adjoint: seen as a linear map from what ranks hold before to what t
 message's transpose carries gradients back. `axis` names the ranks that take part (operators/base.py).
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from flopcast.dtypes import Floats
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.exchanges import Combine, Dispatch
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

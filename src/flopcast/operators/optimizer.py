@@ -3,10 +3,9 @@
 Answers: bytes moved per parameter. Elsewhere: which rank updates what (workload/gradient_reduction.py).
 """
 
-from dataclasses import dataclass, field
-
 from flopcast.dtypes import ONE, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass, field
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -4,12 +4,11 @@ Answers: how many bytes does a cast, or a transpose of what was cast, move, and 
 Elsewhere: which tensors are cast, with how many reads and copies (workload/rewrites/quantise.py).
 """
 
-from dataclasses import dataclass, field, replace
-
 import numpy as np
 
 from flopcast.dtypes import ONE, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass, field, replace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -8,12 +8,11 @@ A key of fp32 has four digits of eight bits. For each digit, keys are counted, c
 and places are moved: three kernels that wait for each other.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.records import dataclass
 
 DIGITS = 4
 KERNELS = 3.0 * DIGITS  # of a row

@@ -8,13 +8,12 @@ An iteration that generates one token for each of 8 sequences has 8 rows. The ke
 weights, and engines run other kernels than training does.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.operators.formats import SERVED_FORMATS
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

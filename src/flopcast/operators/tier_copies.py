@@ -5,10 +5,10 @@ Elsewhere: where states are placed (spec/offload.py), when copies run (workload/
 (cost/tier_copies.py).
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from flopcast.dtypes import Counts, Floats
+from flopcast.records import dataclass
 from flopcast.units import Number
 
 Link = Literal["to_device", "to_host", "disk_read", "disk_write"]

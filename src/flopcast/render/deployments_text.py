@@ -5,8 +5,8 @@ Elsewhere: the same as data (deployments_json.py), a search of training (search_
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from flopcast.records import dataclass
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.serving_text import plan_text
 from flopcast.render.tables import aligned_below

@@ -5,8 +5,8 @@ Elsewhere: the models themselves (search/largest_model.py).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from flopcast.records import dataclass
 from flopcast.search.largest_model import STEP, LargestModel
 from flopcast.spec.job import Job
 from flopcast.units import show_count

@@ -8,10 +8,10 @@ Both axes are logarithmic: a deviation by a factor is as long everywhere. Every 
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from html import escape
 
 from flopcast.lab.validation.published import ComparedRun
+from flopcast.records import replace
 from flopcast.render.page.drawing import WIDTH, Axis, figure, grid, line, names
 from flopcast.render.published_text import plan_words
 from flopcast.units import show_seconds

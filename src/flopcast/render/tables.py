@@ -6,9 +6,9 @@ from_one_run_tables.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from textwrap import wrap
 
+from flopcast.records import dataclass
 from flopcast.render.terminal import padded, shown_length
 
 WIDTH = 108  # characters of a line of text

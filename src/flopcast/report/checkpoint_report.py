@@ -4,8 +4,6 @@ Answers: what does saving cost with each method, and what does each rank of anot
 Elsewhere: the numbers of one checkpoint (economics/), how it is printed (render/checkpoint_text.py).
 """
 
-from dataclasses import dataclass
-
 from flopcast.economics.checkpoint_cost import (
     CheckpointCost,
     by_method,
@@ -16,6 +14,7 @@ from flopcast.economics.checkpoints import SaveRates, restore_s
 from flopcast.economics.failures import LostTime
 from flopcast.economics.step import update_s
 from flopcast.errors import InfeasibleError, Problem, SpecError
+from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.spec.checkpoints import HOST, STORES, Checkpoint
 from flopcast.spec.cluster import Cluster

@@ -8,12 +8,12 @@ from the synchronisation that begins the step and hold no jitter.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
+from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.program_items import Inside, lay_out

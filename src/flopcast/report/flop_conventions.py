@@ -12,11 +12,11 @@ of the sources: B sequences, s tokens each, l layers, h hidden size, V vocabular
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from flopcast.dtypes import constant
 from flopcast.layers.attention import Attention
 from flopcast.layers.embedding import padded_rows
+from flopcast.records import dataclass
 from flopcast.report.metrics import BACKWARD_OVER_FORWARD
 from flopcast.report.recomputed import recomputed_flop
 from flopcast.spec.job import Job

@@ -5,7 +5,6 @@ Elsewhere: the sizes (memory/), the rest of a report (report.py).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import islice
 
@@ -16,6 +15,7 @@ from flopcast.memory.curve import MemoryCurve, memory_curves, peak_of
 from flopcast.memory.peak import PeakMemory, peak_memory, seen_bytes
 from flopcast.memory.tiers import TierMemory, tier_memories
 from flopcast.memory.verdict import VERDICTS, Verdict, verdict
+from flopcast.records import dataclass, field
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.node_groups import first_plan, least_memory_bytes
 from flopcast.units import show_memory

@@ -7,8 +7,7 @@ divided by step time, devices and the dense peak of the plan's precision.
 Elsewhere: what other frameworks and logs count (flop_conventions.py).
 """
 
-from dataclasses import dataclass
-
+from flopcast.records import dataclass
 from flopcast.report.recomputed import recomputed_flop
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine

@@ -7,13 +7,12 @@ workload/checkpoints.py).
 Logical items are counted, uncut, by the conventions of metrics.py.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item
+from flopcast.records import dataclass
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.mirrored import halved

@@ -8,7 +8,6 @@ over time (events.py, interop/exports/perfetto.py) and written as JSON (render/r
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
@@ -22,6 +21,7 @@ from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.economics.step import StepCost, described_checkpoint, step_cost
 from flopcast.errors import SpecError
 from flopcast.memory.tiers import TierMemory
+from flopcast.records import dataclass, replace
 from flopcast.report.labels import component_label
 from flopcast.report.memory_report import MemoryReport, memory_report
 from flopcast.report.metrics import Metrics, measure

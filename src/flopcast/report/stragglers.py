@@ -5,11 +5,10 @@ Elsewhere: how slow parts are stated (spec/slow_parts.py), what a stage with a s
 (cost/part_prices.py).
 """
 
-from dataclasses import dataclass
-
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.part_prices import axes_of, with_parts
 from flopcast.cost.parts import layout_of
+from flopcast.records import dataclass
 from flopcast.spec.job import Job
 from flopcast.spec.slow_parts import SlowPart
 from flopcast.timeline.step import simulated_seconds

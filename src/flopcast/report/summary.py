@@ -6,8 +6,9 @@ Elsewhere: everything that a report holds, as text (render/report_text.py) and a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from flopcast.records import dataclass
 
 if TYPE_CHECKING:
     from flopcast.render.page.table import Cell

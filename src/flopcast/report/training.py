@@ -5,10 +5,10 @@ Elsewhere: what the numbers mean (economics/run.py), one step (report.py).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.errors import Problem, SpecError
+from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.units import Number
 

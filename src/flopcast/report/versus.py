@@ -10,9 +10,9 @@ settled.
 """
 
 import math
-from dataclasses import dataclass
 
 from flopcast.economics.amount import Amount
+from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.report.summary import Summarised, Summary
 from flopcast.timeline.uncertainty import difference, holds_one, own_log_sigma_factor

@@ -7,7 +7,6 @@ mapping with `base: NAME` is that entry with fields changed.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -21,6 +20,7 @@ from flopcast.library.edits import in_long_names, merged
 from flopcast.library.link_files import with_links
 from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
+from flopcast.records import dataclass, replace
 from flopcast.requests.block_counts import with_num_layers
 from flopcast.requests.missing_plan import is_whole, unmendable, with_chosen_plan
 from flopcast.spec.cluster import Cluster

@@ -5,11 +5,11 @@ Elsewhere: the job that a request describes (resolve.py), the files that it name
 words are files (words.py), settings of a search (search_request.py).
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

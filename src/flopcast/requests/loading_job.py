@@ -4,12 +4,11 @@ Answers: which job do the words of `--to-plan` describe?
 Elsewhere: what each of its ranks reads (workload/resharding.py).
 """
 
-from dataclasses import replace
-
 from flopcast.errors import Problem, SpecError
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library.edits import plan_words
+from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.spec.job import Job

@@ -6,12 +6,12 @@ Elsewhere: what a phase says (spec/phases.py), the length of a run without phase
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import read_yaml
+from flopcast.records import replace
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve

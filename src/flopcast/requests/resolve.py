@@ -9,7 +9,6 @@ and `price` states what its devices cost, whoever named it.
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +17,7 @@ from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import edited_document, long_names, merged, placed
+from flopcast.records import replace
 from flopcast.requests.graph_models import is_graph, refuse_graph_options
 from flopcast.requests.job_files import AUTO, COMMAND_LINE, NOUNS, USUAL, ReadFile, built, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource

@@ -7,7 +7,6 @@ Elsewhere: the job of a request (resolve.py), the question itself (search/questi
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, product
 from typing import TypeVar
@@ -18,6 +17,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
 from flopcast.library.edits import plan_words
 from flopcast.other_units import rewritten, rewritten_count
+from flopcast.records import dataclass, field, replace
 from flopcast.requests.job_files import open_job_of
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import made_from, of_training

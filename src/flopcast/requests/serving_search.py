@@ -4,7 +4,6 @@ Answers: which deployments of which engines and clusters does a request compare,
 Elsewhere: a search of training plans (search_request.py), one serving job (serving_request.py).
 """
 
-from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -13,6 +12,7 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
 from flopcast.library.edits import plan_words
+from flopcast.records import replace
 from flopcast.requests.search_request import Faults, SearchRequest, each_once, names, split_changes
 from flopcast.requests.serving_request import resolve_serving
 from flopcast.search.deployments.question import DeploymentQuestion

@@ -9,13 +9,13 @@ a Hugging Face config, wherever it stands, unless it has the keys of a program t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.inputs import exists
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.edits import placed
+from flopcast.records import replace
 from flopcast.requests.graph_models import graph_model, is_graph
 from flopcast.requests.job_files import COMMAND_LINE, read_file
 from flopcast.requests.job_request import JobRequest, JobSource

@@ -10,13 +10,12 @@ QLoRA (arXiv:2305.14314, section 4), and so do Axolotl's `lora_target_linear` an
 `lora_target: all`.
 """
 
-from dataclasses import replace
-
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.layers.adapted_linears import separate_linears
 from flopcast.layers.adapters import BASE_DTYPES
 from flopcast.library.edits import in_long_names, merged, placed, plan_words
+from flopcast.records import replace
 from flopcast.requests.job_files import AUTO, built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import assuming

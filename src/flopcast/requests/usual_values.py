@@ -5,12 +5,12 @@ Elsewhere: what a job without a plan runs (missing_plan.py), what serving fills 
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged
+from flopcast.records import replace
 from flopcast.requests.job_files import USUAL
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming

@@ -9,13 +9,13 @@ A file wins over a model of the same name: `llama-3-8b` is the folder of that na
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import PIPED, exists, is_missing
 from flopcast.files.nearest_names import nearest
 from flopcast.library import catalog
+from flopcast.records import replace
 from flopcast.requests.graph_models import ENDINGS as GRAPHS
 from flopcast.requests.job_request import JobRequest
 

@@ -13,7 +13,6 @@ for adapters of experts: they are small, and there are thousands.
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.tier_constants import LOG_SIGMAS, SERIALISING
@@ -22,6 +21,7 @@ from flopcast.errors import spec_error
 from flopcast.layers.adapted_linears import FUSED, linears
 from flopcast.layers.base import AbstractLayer
 from flopcast.layers.block import Block
+from flopcast.records import dataclass
 from flopcast.serving.memory import serving_memory
 from flopcast.serving.serving_report import Estimate
 from flopcast.spec.described_tiers import FIELDS, storage_of

@@ -12,9 +12,9 @@ devices of their own, generation of the next step runs while this step is traine
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.rl.handoff import handoff_of
 from flopcast.serving.serve import serve

@@ -12,12 +12,12 @@ every other chunk comes back up, and activations go down and up.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Floats, Integers, distinct
+from flopcast.records import dataclass
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2  # with WEIGHT tasks, BACKWARD gives the input's gradient only
 

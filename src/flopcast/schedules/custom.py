@@ -10,7 +10,6 @@ whole backward, or, where there are W, the input's gradient alone (arXiv:2401.10
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -19,6 +18,7 @@ from pydantic import model_validator
 
 from flopcast.dtypes import Counts, Flags
 from flopcast.errors import InternalError, Problem
+from flopcast.records import dataclass
 from flopcast.schedules.base import BACKWARD, FORWARD, AbstractSchedule, Order
 from flopcast.strict_model import StrictModel
 

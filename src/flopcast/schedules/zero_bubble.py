@@ -17,11 +17,10 @@ References
 arXiv:2401.10241, sections 2.1 and 2.2, and Table 2.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.records import dataclass
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, AbstractSplitSchedule, Order
 
 

@@ -5,11 +5,10 @@ Elsewhere: the screening (screen.py), which plans are kept (top_candidates.py), 
 (incumbents.py).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.records import dataclass
 from flopcast.search.memory_limit import memory_ratio, with_outside
 from flopcast.search.objectives import Estimates
 from flopcast.search.question import Question

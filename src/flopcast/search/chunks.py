@@ -9,10 +9,10 @@ together in their order, give the same answer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.records import dataclass
 from flopcast.search.evolved_plans import evolved
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import num_plans, plans_by_structure, plans_from

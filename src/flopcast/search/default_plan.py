@@ -13,7 +13,6 @@ plans say about others spares it most of its estimates.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import InfeasibleError, SpecError
 from flopcast.kept_results import KeptResults
+from flopcast.records import dataclass, replace
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import batches_on
 from flopcast.search.incumbents import Incumbents

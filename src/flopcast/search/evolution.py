@@ -10,11 +10,11 @@ smallest excess first. All rows are arrays; randomness comes from one generator 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers
+from flopcast.records import dataclass
 from flopcast.search.pareto_front import front
 
 POPULATION = 128

@@ -11,13 +11,13 @@ work becomes the next smaller one. So every row is a plan of the grid.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Counts, Integers
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.records import dataclass
 from flopcast.search.batch_losses import BatchLosses
 from flopcast.search.evolution import POPULATION, Genes, evolve
 from flopcast.search.grid import Grid, matters_to, plans_of

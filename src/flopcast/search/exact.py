@@ -11,7 +11,6 @@ pipeline is simulated plan by plan. The numbers equal those of `predict` up to r
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
@@ -22,6 +21,7 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import peak_memory, seen_bytes
 from flopcast.memory.tiers import outside_ratio, outside_verdict
 from flopcast.memory.verdict import VERDICTS, Verdict, verdict
+from flopcast.records import dataclass
 from flopcast.report.report import breakdown, whole_step
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job

@@ -8,11 +8,11 @@ Elsewhere: the question (question.py), the stream (grid.py, screen.py, top_candi
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.records import dataclass
 from flopcast.report.summary import Summarised, Summary
 from flopcast.search.chunks import num_screened
 from flopcast.search.default_plan import UsualPlans, all_usual_plans, first_choice

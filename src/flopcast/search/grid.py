@@ -10,7 +10,6 @@ the fields, values as the space gives them: the same space gives the same batche
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from math import gcd
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Flags
 from flopcast.layers.experts import Experts
+from flopcast.records import dataclass
 from flopcast.schedules import resolved, schedule_of
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.search.space import MICRO_BATCH_SEQUENCES, MICRO_BATCH_TOKENS, NEUTRAL, USUAL_CHUNKS, Space

@@ -10,13 +10,13 @@ until none does. Divisions that do not fit into memory are left out.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import permutations
 from math import gcd
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem, SpecError
 from flopcast.prediction import predict
+from flopcast.records import dataclass
 from flopcast.spec.divisors import divided_over_chunks
 from flopcast.spec.job import Job
 from flopcast.spec.node_groups import groups_of_stages, replicas_of_groups

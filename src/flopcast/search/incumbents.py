@@ -8,12 +8,12 @@ plan that would be kept is left out. One plan in ten is estimated, or fewer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
 
 from flopcast.dtypes import Flags, Floats
+from flopcast.records import dataclass, field
 from flopcast.search.batch_losses import BatchLosses
 from flopcast.search.pareto_front import front, thinned
 from flopcast.search.question import Question

@@ -7,11 +7,10 @@ Layers are added to the model's largest run of equal blocks, several at a time, 
 divides over pipeline stages.
 """
 
-from dataclasses import dataclass
-
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import KeptResults
 from flopcast.layers.block import Block
+from flopcast.records import dataclass
 from flopcast.search.default_plan import MOST_RESULTS
 from flopcast.search.offload_that_fits import offload_for_setting, with_placements
 from flopcast.search.question import Question

@@ -12,7 +12,6 @@ them, so that the result is never slower.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from flopcast.dtypes import Counts, Integers
 from flopcast.errors import Problem, SpecError
 from flopcast.operators.base import AbstractMessage
 from flopcast.prediction import programs_of
+from flopcast.records import dataclass
 from flopcast.spec.job import Job
 from flopcast.spec.link_matrix import LinkMatrix
 from flopcast.timeline.step import Timeline, run_step, simulated_seconds

@@ -9,7 +9,6 @@ step.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.economics.amount import Amount
@@ -18,6 +17,7 @@ from flopcast.economics.failures import lost_time
 from flopcast.economics.run import Phase, phase_of
 from flopcast.economics.step import KWH_J, MANY_TOKENS
 from flopcast.errors import InfeasibleError, InternalError
+from flopcast.records import dataclass
 from flopcast.search.exact import Exact
 from flopcast.spec.job import Job
 from flopcast.spec.operations import HOUR_S

@@ -6,11 +6,11 @@ plans (space.py), other changes that fit (requests/changes_that_fit.py).
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
 from flopcast.kept_results import KeptResults
+from flopcast.records import dataclass, replace
 from flopcast.search.default_plan import MOST_RESULTS, asked_for
 from flopcast.search.memory_limit import memory_ratio, with_outside
 from flopcast.search.offload_choices import offload_choices

@@ -15,7 +15,6 @@ result is predicted exactly.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby, pairwise, product
 
 import numpy as np
@@ -26,6 +25,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.kept_results import KeptResults
 from flopcast.memory.peak import peak_memory
 from flopcast.prediction import predict, programs_of
+from flopcast.records import dataclass, field
 from flopcast.search.reshard_costs import reshard_seconds
 from flopcast.search.stage_strategies import best_of_stage
 from flopcast.spec.divisors import divisors

@@ -8,11 +8,11 @@ worth w / (1 − w) percent of the other. Plans of the front that no weight pref
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from flopcast.records import dataclass
 from flopcast.search.pareto_front import front
 from flopcast.search.rank import Ranked
 from flopcast.units import Number

@@ -5,9 +5,9 @@ Elsewhere: the space (space.py), objectives (objectives.py), the answer (find.py
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from flopcast.errors import Problem, SpecError
+from flopcast.records import dataclass, field
 from flopcast.search.equal_parts import of_parts
 from flopcast.search.objectives import OBJECTIVES, Objective
 from flopcast.search.screen import of_lists

@@ -12,9 +12,9 @@ mean and 10 % at worst in InternEvo's sweeps, against 0.1 and 0.7 % (docs/accura
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from flopcast.cost.between_plans import TIED_RATIO
+from flopcast.records import dataclass
 from flopcast.search.exact import Exact
 from flopcast.search.memory_limit import used_memory_ratio
 from flopcast.search.objectives import Loss

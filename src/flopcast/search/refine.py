@@ -16,7 +16,6 @@ Every variant keeps every rule; none is taken on trust: all are played.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 
 import numpy as np
@@ -26,6 +25,7 @@ from flopcast.cost.placement import crossings
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import peak_memory
 from flopcast.memory.tiers import outside_ratio
+from flopcast.records import dataclass
 from flopcast.search.memory_limit import with_outside, within_memory
 from flopcast.search.question import Question
 from flopcast.search.uneven_stages import balanced_stages

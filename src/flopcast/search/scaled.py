@@ -4,11 +4,10 @@ Answers: what would more data-parallel replicas of a plan give, with the same ba
 Elsewhere: the best plan of each size (find.py), how the curve is drawn (render/page/scaling.py).
 """
 
-from dataclasses import dataclass
-
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
 from flopcast.prediction import predict
+from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.search.space import sized
 from flopcast.spec.job import Job

@@ -7,7 +7,6 @@ them all. A plan alone gives the same numbers as the plan among others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import fits, peaks, seen_bytes
 from flopcast.memory.tiers import outside_ratio
+from flopcast.records import dataclass
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.mirrored import halved

@@ -9,7 +9,6 @@ an answer for both.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
 
@@ -19,6 +18,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.economics.run import Phase
 from flopcast.errors import Problem
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.records import dataclass, replace
 from flopcast.search.default_plan import FirstChoice, UsualPlans
 from flopcast.search.evolved_plans import evolved
 from flopcast.search.exact import Exact

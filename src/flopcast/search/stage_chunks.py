@@ -4,11 +4,10 @@ Answers: which roles do chunks have, which rounds hold blocks of one kind alone?
 Elsewhere: which division has the least sum of seconds (stage_division.py).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
+from flopcast.records import dataclass
 
 FIRST, INNER, LAST = range(3)  # chunks by what they hold besides blocks
 

@@ -15,12 +15,13 @@ own. DeepSeek-V3's three dense blocks stand in the first round: two tracks, what
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from itertools import combinations, pairwise
 
 import numpy as np
 
 from flopcast.dtypes import Flags, Floats, Integers
+from flopcast.records import dataclass, replace
 from flopcast.search.stage_chunks import INNER, LAST, ChunkDivision, Chunks, Tracks
 
 EVENNESS = 1e-6  # of a sum: of divisions that equal each other so far, the one with equal chunks

@@ -8,13 +8,13 @@ search that is broken off has a consistent state.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Integers
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.records import dataclass, replace
 from flopcast.search.batch_losses import BatchLosses
 from flopcast.search.grid import plan_at
 from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents, selection

@@ -16,7 +16,6 @@ Several chunks on a stage couple its rounds: uneven_chunks.py.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -27,6 +26,7 @@ from flopcast.cost.price import price
 from flopcast.dtypes import Flags, Floats, Integers
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.memory.peak import memory_on
+from flopcast.records import dataclass, field
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.search.memory_limit import within_memory
 from flopcast.search.stage_chunks import FIRST, INNER, LAST, ChunkDivision, Chunks

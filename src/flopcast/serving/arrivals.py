@@ -8,12 +8,11 @@ Times, prompts, outputs and shared beginnings have random numbers of their own, 
 same when the rate changes.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import InternalError, spec_error
+from flopcast.records import replace
 from flopcast.serving.requests import Requests, independent_requests
 from flopcast.spec.lengths import Lengths
 from flopcast.spec.traffic import Traffic

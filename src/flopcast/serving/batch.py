@@ -12,9 +12,9 @@ p then moves the clock to the whole part of p times the gain.
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from flopcast.records import dataclass
 from flopcast.serving.adapter_cache import AdapterCache
 from flopcast.serving.kv_blocks import KvBlocks
 from flopcast.serving.prefix_cache import PrefixCache

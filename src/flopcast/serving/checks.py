@@ -5,7 +5,6 @@ Elsewhere: whether each of them is right by itself (spec/).
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from flopcast.errors import Problem
 from flopcast.layers.attention import Attention
@@ -15,6 +14,7 @@ from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.operators.formats import engines_of
+from flopcast.records import replace
 from flopcast.serving.adapters import adapted
 from flopcast.serving.checks_parts import of_parts
 from flopcast.serving.checks_tiers import of_overfilled, of_peers, of_streaming

@@ -9,7 +9,6 @@ of the pass before and of prompts, to fill its cache, and then one token after t
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from flopcast.dtypes import constant
 from flopcast.layers.base import AbstractLayer, Weight
@@ -21,6 +20,7 @@ from flopcast.layers.mlp import Mlp
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.served_matmul import ServedMatmul
+from flopcast.records import dataclass, replace
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import ServedLayer, lower_passes

@@ -5,11 +5,10 @@ Elsewhere: the items of a pass (lower.py), which passes an engine runs (schedule
 (pass_times.py).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import Counts
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

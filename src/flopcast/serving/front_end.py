@@ -6,10 +6,9 @@ Elsewhere: the constants (spec/engine.py), what happens in the engine (scheduler
 The engine continues meanwhile, so that this time lengthens latencies and no iteration.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
+from flopcast.records import replace
 from flopcast.serving.served import Served
 from flopcast.spec.engine import IterationCost
 from flopcast.units import Number

@@ -4,9 +4,8 @@ Answers: which limits and which seconds does the scheduler get for a job, or for
 Elsewhere: the scheduler (scheduler.py), memory (memory.py), prices (pass_prices.py).
 """
 
-from dataclasses import dataclass, replace
-
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.records import dataclass, replace
 from flopcast.serving.adapters import load_s
 from flopcast.serving.drafts import DraftedTimes, draft_of, job_of_draft, joined_inputs, layers_side_by_side
 from flopcast.serving.engine_pass import EnginePass

@@ -14,7 +14,6 @@ in its past: a decoding engine stops at the next iteration of an engine that may
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from heapq import heappop, heappush, nsmallest
 from operator import attrgetter
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.errors import SpecError
+from flopcast.records import dataclass, replace
 from flopcast.serving.decode_times import DecodeTimes, PassSeconds
 from flopcast.serving.requests import Limits, Requests, limit_problems
 from flopcast.serving.scheduler import EngineLoop

@@ -8,14 +8,13 @@ ranks over its own link: over the scale-up fabric if both pools fit into one dom
 A transfer begins when its prompt is computed.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
 from flopcast.dtypes import Floats, Integers, constant
+from flopcast.records import dataclass
 from flopcast.serving.memory import bytes_of_prompts
 from flopcast.spec.serving_job import ServingJob
 

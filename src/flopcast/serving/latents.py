@@ -13,10 +13,9 @@ Every rank keeps all latents, those of its own heads, or a part of each latent:
 Several groups on one rank (grouped latent attention, arXiv:2505.21487) have a latent each.
 """
 
-from dataclasses import dataclass, replace
-
 from flopcast.layers.base import Weight
 from flopcast.layers.latent_attention import LatentAttention
+from flopcast.records import dataclass, replace
 from flopcast.spec.deployment import Deployment
 from flopcast.units import Number
 

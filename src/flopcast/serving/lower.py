@@ -7,8 +7,6 @@ A layer states its forward once, for training and serving. It is lowered here fo
 tokens as the pass computes; the rewrites then replace what an engine does differently.
 """
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from flopcast.dtypes import constant
@@ -16,6 +14,7 @@ from flopcast.layers.base import Split, Weight
 from flopcast.layers.block import Block
 from flopcast.layers.multi_token import MultiTokenPrediction
 from flopcast.operators.item import Item
+from flopcast.records import dataclass, replace
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.latents import held_weights
 from flopcast.serving.rewrites import SERVING_REWRITES

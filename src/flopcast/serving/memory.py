@@ -5,7 +5,6 @@ Elsewhere: how sequences take blocks of the cache (kv_blocks.py).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.operators.formats import CACHED_FORMATS, SERVED_FORMATS, WIDEST
 from flopcast.operators.gated_delta import STATE_BYTES
+from flopcast.records import dataclass
 from flopcast.serving.adapters import adapter_bytes
 from flopcast.serving.drafts import draft_of, job_of_draft, joined_inputs, layers_side_by_side
 from flopcast.serving.engine_pass import EnginePass

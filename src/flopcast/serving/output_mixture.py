@@ -9,10 +9,10 @@ then, engines are full. Requests are counted by their tokens, because short ones
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flopcast.records import dataclass, replace
 from flopcast.serving.requests import Requests
 from flopcast.serving.served import Served
 from flopcast.spec.traffic import Traffic

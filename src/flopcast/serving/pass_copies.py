@@ -9,11 +9,10 @@ the device, the link to the host, the drives. Without overlap, it takes their su
 the drives and the link to the device.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

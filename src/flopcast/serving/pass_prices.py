@@ -9,7 +9,6 @@ the messages between them: the seconds of a pass are the sum over its items.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.kept_results import NOTHING_KEPT
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
+from flopcast.records import dataclass
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import ServedLayer
 from flopcast.spec.cluster import Cluster

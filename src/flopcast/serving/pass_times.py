@@ -12,11 +12,11 @@ have one or two dimensions and are interpolated linearly in the logarithms of th
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
+from flopcast.records import dataclass, replace
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.overlapped_kernels import together_s

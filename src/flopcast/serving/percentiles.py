@@ -4,12 +4,12 @@ Answers: which time do 99 % of requests keep, and in which interval does that ti
 Elsewhere: which latencies there are (summary.py).
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
+from flopcast.records import dataclass
 from flopcast.spec.traffic import Percentile
 
 GROUPS = 10

@@ -4,9 +4,9 @@ Elsewhere: their simulation (joined_pools.py), reports without pools (serving_re
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.dtypes import Floats
+from flopcast.records import dataclass
 from flopcast.serving.instances import Instances
 from flopcast.serving.kv_transfer import KvTransfer
 from flopcast.serving.memory import ServingMemory

@@ -10,7 +10,6 @@ over the rate of large products and to its bytes over those that memory sustains
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from flopcast.cost.kernels.roofline import SUSTAINED_FRACTION
 from flopcast.dtypes import Counts, Floats
 from flopcast.economics.energy import WAITING, drawn_w
 from flopcast.operators.base import AbstractOperator, Work
+from flopcast.records import dataclass
 from flopcast.serving.instances import Instances
 from flopcast.serving.pass_prices import PricedPasses, Ratios
 from flopcast.serving.served import Served

@@ -6,13 +6,13 @@ Elsewhere: where requests come from (arrivals.py, interop/request_traces/), how 
 (scheduler.py).
 """
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import Problem
+from flopcast.records import dataclass, field
 
 Preemption = Literal["recompute", "swap", "none"]
 

@@ -3,9 +3,8 @@
 Elsewhere: the rewrites (rewrites/), the order in which they run (lower.py).
 """
 
-from dataclasses import dataclass
-
 from flopcast.layers.base import AbstractLayer, Split
+from flopcast.records import dataclass
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.spec.deployment import Deployment, served_format
 from flopcast.spec.engine import Engine

@@ -9,11 +9,11 @@ requests of one replica. Intervals come from playing them with passes that are s
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError, spec_error
+from flopcast.records import replace
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
 from flopcast.serving.estimates import report_of

@@ -5,11 +5,10 @@ meanwhile?
 Elsewhere: percentiles and rates (percentiles.py), the loop that produces the times (scheduler.py).
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
+from flopcast.records import dataclass, field
 from flopcast.serving.requests import Limits, Requests
 
 LIMITED_BY = ("arrivals", "max_sequences", "kv", "budget", "batch", "adapters")

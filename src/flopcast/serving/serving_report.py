@@ -6,10 +6,10 @@ Elsewhere: their computation (serve.py), their text (render/serving_text.py).
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.cost.factors import NINETY_PERCENT, Factor
 from flopcast.cost.item_prices import Used
+from flopcast.records import dataclass
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.output_mixture import OutputMixture
 from flopcast.serving.pools import Pools

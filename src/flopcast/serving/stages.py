@@ -9,8 +9,6 @@ them, because its next token depends on the last one. So a pass returns after th
 later if the slowest stage is busy with the other passes until then.
 """
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from flopcast.cost.placement import crossings
@@ -18,6 +16,7 @@ from flopcast.dtypes import ELEMENT_BYTES, Floats, Integers
 from flopcast.layers.multi_token import MultiTokenPrediction
 from flopcast.operators.item import blocking
 from flopcast.operators.messages import SendReceive
+from flopcast.records import dataclass, replace
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import ServedLayer

@@ -13,11 +13,11 @@ and of the last tenth.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Floats, Integers
+from flopcast.records import dataclass, replace
 from flopcast.serving.percentiles import Spread, spread_of
 from flopcast.serving.requests import Limits, Requests
 from flopcast.serving.served import ARRIVALS, LIMITED_BY, Iterations, Served, limit_share

@@ -4,9 +4,8 @@ Answers: how many bytes of weights are in each memory of a node, and how many ca
 Elsewhere: the memory of a device (memory.py), what is kept where (spec/streaming.py).
 """
 
-from dataclasses import dataclass
-
 from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.records import dataclass
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.streaming import fractions_of
 

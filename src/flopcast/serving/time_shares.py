@@ -6,7 +6,6 @@ Elsewhere: prices (pass_prices.py), the iterations that were played (scheduler.p
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Used
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Counts
+from flopcast.records import dataclass
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.instances import Instances, price_of
 from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, PricedPasses, has_prompts, ratios_of

@@ -9,9 +9,9 @@ more than an iteration where requests wait: by the power of an iteration's time 
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.records import dataclass
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.serving.time_shares import ITERATION
 from flopcast.units import Number

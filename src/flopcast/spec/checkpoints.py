@@ -6,11 +6,11 @@ can be stored where (rules_checkpoints.py), the blocks that recompute keeps (wor
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from flopcast.records import dataclass
 from flopcast.strict_model import StrictModel
 from flopcast.units import parse_quantity
 

@@ -8,13 +8,13 @@ uses the same rules as masks.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.errors import Problem
+from flopcast.records import dataclass, replace
 from flopcast.spec.batch import Batch
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster

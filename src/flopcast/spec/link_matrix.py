@@ -7,7 +7,6 @@ Elsewhere: reading a matrix from a file (library/link_files.py), which pairs a m
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 from typing import Literal
@@ -16,6 +15,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from flopcast.dtypes import Floats
+from flopcast.records import dataclass
 from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 

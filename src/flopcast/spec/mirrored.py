@@ -12,10 +12,9 @@ middle of the pipeline differs: it goes to the other half, and costs nothing her
 A plan as written has one chunk a stage, and all rules look at it; the same plan with two is its half.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
+from flopcast.records import replace
 from flopcast.spec.plan import Plans
 
 

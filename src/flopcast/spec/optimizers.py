@@ -10,9 +10,9 @@ a stack does besides (reading gradients, casting weights) stays.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.records import dataclass
 from flopcast.spec.stack import Optimizer
 
 FP32_BYTES = ELEMENT_BYTES["fp32"]

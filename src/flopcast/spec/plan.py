@@ -8,7 +8,6 @@ structure, their degrees as arrays of shape (plans, 1). One plan is a batch of o
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from pydantic import AliasChoices, Field, model_validator
 from flopcast.dtypes import ONE, Counts
 from flopcast.errors import InternalError
 from flopcast.layers.base import Split
+from flopcast.records import dataclass, field
 from flopcast.schedules import AUTO, resolved, schedule_of
 from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.custom import OwnSchedule

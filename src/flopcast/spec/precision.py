@@ -10,12 +10,12 @@ here. The core of attention, norms, the router of experts, the head, embeddings 
 in bf16; sums, main gradients and the optimizer's states are as in bf16 training.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
 from flopcast.operators.formats import FORMATS
+from flopcast.records import dataclass
 from flopcast.strict_model import StrictModel
 
 Precision = Literal["fp16", "bf16", "fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]

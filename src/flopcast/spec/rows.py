@@ -8,11 +8,11 @@ grouped without sorting; otherwise sorting one number is ten times faster than s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers
+from flopcast.records import dataclass, replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.plan_fields import NUMERIC
 

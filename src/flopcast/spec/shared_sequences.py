@@ -3,8 +3,7 @@
 Elsewhere: which batches these are (batch.py, `shared_by`), which plans may have them (rules_batch.py).
 """
 
-from dataclasses import replace
-
+from flopcast.records import replace
 from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan, Plans, one_plan
 

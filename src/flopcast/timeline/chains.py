@@ -8,11 +8,11 @@ the input of the second.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Integers
+from flopcast.records import dataclass
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT, Order
 from flopcast.schedules.interleaved import warm_up
 

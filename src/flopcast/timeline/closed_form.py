@@ -12,12 +12,13 @@ every chunk. `predict` never uses it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
 from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
+from flopcast.records import dataclass
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import FORWARD, AbstractSplitSchedule
 from flopcast.schedules.custom import OwnSchedule

@@ -11,13 +11,13 @@ starts free, and if only the data-parallel one does. Chunks share these rows unt
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import Item
+from flopcast.records import dataclass, replace
 from flopcast.spec.rows import EqualRows, equal_rows, of_equal_split, of_rows, rows_of
 from flopcast.timeline.layer import BLOCKING, SLOWED, layer_paths, streams_of
 from flopcast.timeline.max_plus import NEVER

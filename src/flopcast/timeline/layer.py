@@ -6,7 +6,6 @@ the loss of compute to messages (contention.py) and of messages to each other (s
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.kept_results import content
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import LINKS
+from flopcast.records import dataclass
 from flopcast.spec.plan import Plans
 from flopcast.timeline.contention import ends_stage, executions, lost_executions
 from flopcast.timeline.max_plus import Paths, unit

@@ -8,12 +8,12 @@ Every path also has a vector that counts how often it contains each item:
 seconds of the items · counts = time of the path.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.records import dataclass
 
 NEVER = -np.inf
 

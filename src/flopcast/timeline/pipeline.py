@@ -15,13 +15,13 @@ after the other, both sides waiting (DeepSpeed's pipeline engine): between a for
 slot behind it, it first receives; otherwise it first sends.
 """
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import InternalError
+from flopcast.records import dataclass, replace
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
 from flopcast.schedules.custom import OwnSchedule

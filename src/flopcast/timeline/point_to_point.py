@@ -25,7 +25,6 @@ The counts come from exact simulations of equal stages: the time that transfers 
 path, up to a few transfers for each step of any length (tests/timeline/test_hops.py).
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
@@ -34,6 +33,7 @@ import numpy as np
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.placement import crossings_of_each
 from flopcast.dtypes import ONE, ZERO, Counts, Flags, Floats
+from flopcast.records import dataclass
 from flopcast.schedules.base import AbstractSchedule
 from flopcast.spec.orders import rules_of_rows
 from flopcast.spec.plan import Plans

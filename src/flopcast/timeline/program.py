@@ -10,7 +10,6 @@ matrix (max_plus.py), so a program costs as much to simulate with 2 layers as wi
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -19,6 +18,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Floats
 from flopcast.kept_results import content
 from flopcast.operators.item import Item
+from flopcast.records import dataclass, replace
 from flopcast.timeline.layer import (
     BLOCKING,
     LAUNCH_COLUMNS,

@@ -5,13 +5,13 @@ The rules are those of program.py, run one item after the other; both give the s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Floats, Integers
 from flopcast.operators.item import EVERY_STREAM, Item
+from flopcast.records import dataclass
 from flopcast.timeline.contention import lost_in_program
 from flopcast.timeline.layer import BLOCKING, layer_links
 from flopcast.timeline.program import waits_for_gathers

@@ -29,7 +29,6 @@ outside programs.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
+from flopcast.records import dataclass
 from flopcast.spec.plan import Plans
 from flopcast.timeline.contention import ends_stage, executions
 

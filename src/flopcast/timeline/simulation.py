@@ -4,12 +4,11 @@ Answers: from which data are the shares of a step computed (critical_path.py)?
 Elsewhere: the simulation itself (step.py).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.records import dataclass
 from flopcast.timeline.pipeline import NodeTimes
 from flopcast.timeline.program import Simulated
 from flopcast.workload.program import Programs

@@ -12,10 +12,10 @@ same items.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from flopcast.dtypes import Flags, Floats
+from flopcast.records import dataclass, replace
 from flopcast.schedules.base import Order
 from flopcast.timeline.simulation import StepSimulation
 from flopcast.timeline.time_attribution import TimeAttribution

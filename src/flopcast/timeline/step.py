@@ -9,7 +9,6 @@ gradients and waits for the others. That period is exact without simulating a se
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ import numpy as np
 from flopcast.cost.item_prices import Pattern, Priced
 from flopcast.cost.placement import crossings
 from flopcast.dtypes import Floats, Integers
+from flopcast.records import dataclass
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
 from flopcast.spec.batch import Rows
 from flopcast.timeline.critical_path import (

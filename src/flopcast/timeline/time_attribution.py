@@ -4,11 +4,10 @@ Answers: how does the step change with a factor of an item?
 Elsewhere: the items of the critical path and of a stage (critical_path.py).
 """
 
-from dataclasses import dataclass
-
 from flopcast.cost.factors import EXPERT_LAUNCH, HOST
 from flopcast.cost.item_prices import Priced
 from flopcast.operators.item import Item
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -13,7 +13,8 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+
+from flopcast.records import dataclass
 
 MOST_LINE_BYTES = 16 << 20
 OnProgress = Callable[[str], None]

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
@@ -20,6 +19,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.shell.parameters import parsed_values, with_values
 from flopcast.library import catalog
 from flopcast.library.edits import plan_words
+from flopcast.records import replace
 from flopcast.requests.job_files import USUAL
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.resolve import resolve

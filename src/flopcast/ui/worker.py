@@ -8,11 +8,12 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from flopcast.errors import InfeasibleError, SpecError
 from flopcast.garbage import collect_rarely, keep_all
+from flopcast.records import replace
 from flopcast.render.error_json import BUG, INFEASIBLE, INPUT, LIMIT
 from flopcast.ui import responses
 from flopcast.ui.error_responses import refusal

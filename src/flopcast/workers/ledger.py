@@ -12,10 +12,10 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from flopcast.errors import SpecError, spec_error
+from flopcast.records import dataclass
 
 APPLICATION = 0x666C6F70  # "flop": what tells a ledger from other SQLite files
 QUESTION, PROGRAM = "question", "program"

@@ -10,9 +10,9 @@ Several searches share one executor: the next starts when no task of the earlier
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
+from flopcast.records import dataclass, field, replace
 from flopcast.search import find
 from flopcast.search.default_plan import all_usual_plans
 from flopcast.search.find import SearchResult

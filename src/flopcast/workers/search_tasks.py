@@ -9,9 +9,10 @@ of what it kept.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import chain
 
+from flopcast.records import dataclass, field
 from flopcast.search.chunk_text import (
     question_text,
     read_candidates,

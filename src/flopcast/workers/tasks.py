@@ -10,7 +10,7 @@ Only texts travel, and only they are kept. A worker of another version would giv
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import flopcast
 from flopcast.errors import spec_error
 from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
+from flopcast.records import dataclass
 from flopcast.search.chunk_text import (
     candidates_text,
     choice_text,

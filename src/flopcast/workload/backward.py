@@ -13,7 +13,6 @@ Which tensors a block keeps: arXiv:2205.05198, section 4.1. Recompute, full and 
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from flopcast.layers.modules import run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.operators.messages import AllGather, RingPass
+from flopcast.records import replace
 from flopcast.workload.message_order import launched_before
 from flopcast.workload.recompute_order import Until, recompute_order, run_again
 

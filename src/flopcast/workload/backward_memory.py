@@ -13,7 +13,6 @@ shares the fate of the first input of the item that reads it. Kernels' own works
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.operators.quantise import Quantise
+from flopcast.records import dataclass, field, replace
 from flopcast.workload.backward import kept_tensors
 from flopcast.workload.casts import sizes_of
 from flopcast.workload.recompute_order import recompute_order

@@ -8,11 +8,10 @@ the same, whatever their number. Values that depend on all stages together (the 
 fullest stage's gradients) are those of the largest slice.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers
+from flopcast.records import dataclass
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Pipeline
 from flopcast.workload.checkpoints import Checkpoints

@@ -6,7 +6,6 @@ Elsewhere: the recipes (spec/precision.py), the casts of activations and gradien
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
 from flopcast.operators.formats import FORMATS
@@ -14,6 +13,7 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.quantise import Quantise
+from flopcast.records import dataclass, replace
 from flopcast.spec.precision import BOTH_PASSES, NarrowProducts, Recipe
 
 Product = Matmul | GroupedMatmul

@@ -20,11 +20,11 @@ DeepSpeed's `activation_checkpoint_interval`. every: the layer frequency of Torc
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Counts
+from flopcast.records import dataclass
 from flopcast.spec.plan import Plan
 
 OWN, PLAIN = "own", "plain"  # a block that runs again from its own input; one that keeps what it needs

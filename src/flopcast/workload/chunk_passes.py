@@ -6,13 +6,13 @@ Elsewhere: the passes over one layer (passes.py), the gathers (sharded.py), what
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllGather
+from flopcast.records import dataclass, replace
 from flopcast.workload.low_precision import agreement
 from flopcast.workload.passes import Software, account_of
 from flopcast.workload.program import Accounting, Layer, Segment

@@ -19,11 +19,11 @@ the policy; without a reference of its own, adapters are switched off). arXiv:23
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from flopcast.layers.adapters import frozen_item
 from flopcast.layers.base import Weight
 from flopcast.operators.item import Item
+from flopcast.records import replace
 from flopcast.spec.model import Model
 from flopcast.workload.program import LogicalLayer
 

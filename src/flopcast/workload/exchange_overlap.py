@@ -22,10 +22,9 @@ Megatron-Core, `--overlap-moe-expert-parallel-comm` (core/models/common/model_ch
 idea: arXiv:2412.19437, section 3.2.1.
 """
 
-from dataclasses import replace
-
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
+from flopcast.records import replace
 
 EXCHANGE = "ep"
 

@@ -18,8 +18,6 @@ operands for fp32 scores. DeepEP and its branch Hybrid-EP: https://github.com/de
 Hybrid-EP reads numbers back: csrc/hybrid_ep/executor/executor.cu, `dispatch_postprocess`.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, constant
@@ -28,6 +26,7 @@ from flopcast.operators.exchanges import AbstractExchange, Dispatch
 from flopcast.operators.item import Item, host_work
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.records import replace
 from flopcast.spec.expert_software import ExpertSoftware
 
 ORDERING = ("sort", "unsort")  # rows of several ranks brought into the order of experts, and back

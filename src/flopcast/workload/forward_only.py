@@ -7,12 +7,11 @@ Nothing is kept for a backward pass. A tensor lives from the item that makes it 
 it; the input of a layer and its output live as long as the layer runs.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from flopcast.dtypes import ZERO, Floats
 from flopcast.operators.item import Item
+from flopcast.records import replace
 from flopcast.workload.backward_memory import tensor_bytes
 from flopcast.workload.program import Layer, Programs
 

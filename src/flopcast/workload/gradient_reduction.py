@@ -16,8 +16,6 @@ References
 ZeRO: arXiv:1910.02054. Loss scaling, and why a step may be skipped: arXiv:1710.03740, section 3.2.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts, constant
@@ -28,6 +26,7 @@ from flopcast.operators.item import Item, host_work
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllGather, AllReduce, Broadcast
 from flopcast.operators.optimizer import OptimizerUpdate
+from flopcast.records import replace
 from flopcast.spec.optimizers import moved_bytes
 from flopcast.spec.plan import Plans
 from flopcast.spec.shard_groups import ranks_of

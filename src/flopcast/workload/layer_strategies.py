@@ -17,7 +17,6 @@ ZeRO-3 gathers the first unit of a run of blocks before the run; units of other 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -29,6 +28,7 @@ from flopcast.layers.base import activation_bytes
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.messages import AllGather, AllToAll
+from flopcast.records import dataclass, replace
 from flopcast.spec.batch import Batch
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan, one_plan

@@ -17,9 +17,9 @@ ByteScale, arXiv:2502.21231, sections 4 and 5: hybrid data parallelism and its b
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from flopcast.errors import Problem, SpecError
+from flopcast.records import dataclass
 from flopcast.spec.batch import MicroBatch, RankBatch
 from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job

@@ -7,7 +7,6 @@ Elsewhere: what the recipe makes of one layer's items (rewrites/quantise.py), th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllReduce
 from flopcast.operators.quantise import Quantise
+from flopcast.records import dataclass, field, replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.precision import RECIPES, Recipe
 from flopcast.spec.stack import Stack

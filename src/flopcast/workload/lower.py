@@ -5,12 +5,11 @@ Elsewhere: what a layer is and how it shards itself (layers/), which kernels rea
 stage runs them (stages.py). Nothing here knows an architecture: it asks each layer.
 """
 
-from dataclasses import replace
-
 from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.layers.base import AbstractLayer, Split
 from flopcast.layers.block import Block
+from flopcast.records import replace
 from flopcast.spec.batch import Batch
 from flopcast.spec.mirrored import halved
 from flopcast.spec.model import Model

@@ -8,10 +8,9 @@ reality it is launched first: a ring's hops, or the exchange of experts' tokens,
 gradient that the run of kernels begins with is there.
 """
 
-from dataclasses import replace
-
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
+from flopcast.records import replace
 
 
 def launched_before(backward: tuple[Item, ...]) -> tuple[Item, ...]:

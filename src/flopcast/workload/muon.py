@@ -21,7 +21,6 @@ section 2.3 and algorithm 1: gathers in bf16. Megatron-Core: `--muon-tp-mode blo
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.messages import AllGather, AllToAll
 from flopcast.operators.optimizer import OptimizerUpdate
+from flopcast.records import dataclass
 from flopcast.spec.optimizers import FP32_BYTES, OPTIMIZERS
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack

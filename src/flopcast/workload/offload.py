@@ -15,13 +15,13 @@ Optimizer States, arXiv:2410.21316. Activations: SSDTrain, arXiv:2408.10013.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.messages import Replicate
 from flopcast.operators.tier_copies import HostUpdate, Link, StorageTraffic, TierCopy
+from flopcast.records import replace
 from flopcast.spec.offload import Placement, fraction_in, stride_of
 from flopcast.spec.optimizers import FP32_BYTES, state_bytes
 from flopcast.spec.plan import Plan, Plans

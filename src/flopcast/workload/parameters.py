@@ -6,12 +6,12 @@ and optimizer states (memory/categories.py).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Counts
 from flopcast.layers.base import Weight
+from flopcast.records import dataclass
 from flopcast.spec.plan import Plans
 from flopcast.workload.program import LogicalLayer
 

@@ -13,7 +13,6 @@ replaces the run from scores to context whole: no part of it may be fused before
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -22,6 +21,7 @@ from flopcast.dtypes import ZERO, Counts
 from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.item import Item
+from flopcast.records import dataclass, replace
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import (
     WHOLE_LAYER,

@@ -13,14 +13,13 @@ six equal stages, are one entry. A *part* is one run of equal layers: embedding,
 head.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.layers.base import Split, Weight, activation_bytes
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
+from flopcast.records import dataclass, field
 from flopcast.schedules.base import FORWARD, Order
 from flopcast.spec.batch import Rows
 from flopcast.spec.model import Model

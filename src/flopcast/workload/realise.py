@@ -5,12 +5,12 @@ Elsewhere: the passes over a layer and over chunks (passes.py), what hardware ne
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from flopcast.dtypes import ELEMENT_BYTES, Floats
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.operators.item import Item, host_work
 from flopcast.operators.messages import SendReceive
+from flopcast.records import replace
 from flopcast.spec.stack import Stack
 from flopcast.workload.chunk_passes import Half, run_over_chunks
 from flopcast.workload.companions import frozen_passes

@@ -5,11 +5,10 @@ gather and drain its checkpoints?
 Elsewhere: which blocks of a chunk are recomputed (checkpoints.py), how a backward is derived (backward.py).
 """
 
-from dataclasses import replace
-
 from flopcast.dtypes import ONE, ZERO, Counts, Floats, constant
 from flopcast.operators.item import Item, blocking, host_work
 from flopcast.operators.messages import AllGather
+from flopcast.records import replace
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import WHOLE_LAYER
 from flopcast.workload.checkpoints import FIRST, INNER, KINDS, PLAIN, Checkpoints, checkpoints_of

@@ -8,12 +8,12 @@ Elsewhere: which modules a plan chose (recompute.py), what is kept, and the grad
 A *run* is what is run again in one piece: a module, or each norm by itself (layers/modules.py).
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from flopcast.layers.modules import run_of, thrown_away
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
+from flopcast.records import dataclass
 
 Until = Literal["end", "kept", "read"]  # how far a run goes when it runs again
 

@@ -15,11 +15,10 @@ Universal Checkpointing, arXiv:2406.18820, section 3: a tensor of a checkpoint i
 and a rank of any other plan loads the part that is its own.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts, Floats, Integers
+from flopcast.records import dataclass
 from flopcast.spec.optimizers import state_bytes
 from flopcast.workload.program import Programs
 from flopcast.workload.saved_states import rank_places

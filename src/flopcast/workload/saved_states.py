@@ -8,12 +8,12 @@ A checkpoint holds trained weights in 16 bits, and the optimizer's states: main 
 weights are not saved. Ranks that hold the same state are replicas; their copies are written once.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts, Floats
+from flopcast.records import dataclass
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.offload import fraction_in
 from flopcast.spec.plan import Plans

@@ -11,14 +11,13 @@ megatron/core/transformer/moe/experts.py), unless HybridEP fills groups up while
 docs/discussions/deepseek-v3-gb200-optimization of NVIDIA/Megatron-LM, section 2.5.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.spec.data_parallel import Gradients
 from flopcast.spec.expert_software import ExpertSoftware
 from flopcast.workload.rewrites.base import beside

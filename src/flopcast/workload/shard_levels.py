@@ -11,12 +11,11 @@ ZeRO++ (quantised gathers, a secondary copy, quantised reductions by all-to-all)
 levels of groups on Frontier: arXiv:2501.04266. MiCS: arXiv:2205.00119.
 """
 
-from dataclasses import replace
-
 from flopcast.dtypes import ELEMENT_BYTES, Counts
 from flopcast.operators.item import Item
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter
 from flopcast.operators.quantise import Quantise
+from flopcast.records import replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.shard_groups import APART, axis_of, ranks_of
 from flopcast.spec.shards import MESSAGE_BYTES, group_of, message_format

@@ -24,7 +24,6 @@ arXiv:2304.11277, sections 3.3 and 3.4. Pipeline stages that gather once:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from flopcast.layers.base import Weight
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, Replicate
+from flopcast.records import dataclass, replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.shard_groups import axis_of, ranks_of
 from flopcast.spec.stack import Stack

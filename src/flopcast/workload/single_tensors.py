@@ -14,13 +14,13 @@ PyTorch 1.8: torch/lib/c10d/ProcessGroupNCCL.cpp copies each piece of such a lis
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from flopcast.dtypes import ONE, ZERO, Counts
 from flopcast.layers.base import Weight
 from flopcast.operators.item import Item, host_work
+from flopcast.records import replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
 from flopcast.workload.parameters import elements

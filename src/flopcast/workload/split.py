@@ -16,7 +16,6 @@ arXiv:2401.10241: section 2 (F, B, W), Table 1 (what stays between B and W).
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Floats
 from flopcast.operators.base import AbstractOperator
@@ -25,6 +24,7 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.records import replace
 from flopcast.workload.backward import kept_tensors, total_bytes
 
 

@@ -26,13 +26,13 @@ Megatron-LM: arXiv:2104.04473, section 2.2, and `get_transformer_layer_offset`. 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers
 from flopcast.errors import InternalError
+from flopcast.records import dataclass
 from flopcast.schedules.base import along_the_model
 from flopcast.spec.orders import stage_layers
 from flopcast.spec.plan import Plans

@@ -12,11 +12,11 @@ all faults that it mends are reported as one.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from flopcast.errors import Problem
+from flopcast.records import dataclass, replace
 from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan

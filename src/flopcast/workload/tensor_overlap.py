@@ -35,7 +35,6 @@ in hardware).
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -45,6 +44,7 @@ from flopcast.operators.item import Item
 from flopcast.operators.low_precision_messages import LowPrecisionMessage
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.messages import ReduceScatter, Replicate
+from flopcast.records import replace
 from flopcast.workload.message_order import without_waiting
 
 SPLITS = 4.0  # chunks of a product whose result is scattered

@@ -8,7 +8,6 @@ above the inner tier's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
 from flopcast.dtypes import Counts, Floats, distinct
+from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.tier import Tier
 

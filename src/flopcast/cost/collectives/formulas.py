@@ -7,11 +7,11 @@ One collective is one line of FORMULAS.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.dtypes import Counts
+from flopcast.records import dataclass, replace
 
 
 def _rails(inside: Counts, nodes: Counts) -> Counts:

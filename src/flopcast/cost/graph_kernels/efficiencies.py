@@ -6,9 +6,9 @@ Elsewhere: what a number stands for (efficiency.py), the file (library/graph_eff
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.dtypes import Logs
+from flopcast.records import dataclass
 from flopcast.units import Number
 
 

@@ -8,7 +8,6 @@ efficiency, which is 1 at most; a pass over memory takes the sum of both.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -22,6 +21,7 @@ from flopcast.cost.graph_kernels.kernel_classes import (
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
 from flopcast.cost.graph_kernels.priors import TABLES, prior_efficiency
 from flopcast.dtypes import Counts, Floats, Integers, Logs
+from flopcast.records import dataclass
 
 LIMIT_SHARPNESS = 8.0  # of the limit of efficiency at 1: a sum of 8th powers, under its 8th root
 SHORTEST_S = 1e-12

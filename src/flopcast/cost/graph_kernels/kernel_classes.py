@@ -9,11 +9,11 @@ interpolated linearly over log2 of its coordinate and held at its ends.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Counts
+from flopcast.records import dataclass
 
 COORDINATES = ("depth", "width", "rows", "window", "stride", "misaligned", "strided")
 """depth: terms of each sum of a product. width: columns of a product, or elements of a row that is reduced.

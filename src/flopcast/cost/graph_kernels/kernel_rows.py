@@ -5,12 +5,12 @@ Elsewhere: the classes (kernel_classes.py), the seconds (efficiency.py).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_classes import COORDINATES, NUMBERS, Coordinates, coordinate_number
 from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -9,7 +9,6 @@ Coordinates are those of the forward pass: gradients of a product have the coord
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from flopcast.operators.graph_kernel import GraphKernel
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
+from flopcast.records import dataclass
 from flopcast.units import Number
 
 ALIGNMENT = 8  # elements of 16 bits that matrix engines load at once

@@ -6,7 +6,6 @@ Elsewhere: the numbers (efficiencies.py, library/graph_efficiencies.py), the sec
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from flopcast.dtypes import Floats, Logs
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.graph_kernel import GraphKernel
 from flopcast.operators.item import Item
+from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Device
 from flopcast.units import Number
 

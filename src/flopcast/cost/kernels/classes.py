@@ -6,9 +6,10 @@ Elsewhere: the curves (curve_book.py), the operators that name kernels (operator
 from (lab/calibration/score.py, docs/accuracy/kernels.md).
 """
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
+
+from flopcast.records import dataclass, replace
 
 Family = Literal["gemm_level", "attention_level", "memory_level"]
 PowerClass = Literal["products", "attention", "memory"]

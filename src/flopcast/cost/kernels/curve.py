@@ -11,12 +11,12 @@ are those of a whole tile.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from flopcast.cost.kernels.features import features_of
 from flopcast.dtypes import Counts, Integers, Logs
+from flopcast.records import dataclass, field
 
 MOST_RISE = 3.0  # of efficiency, far beyond the end of an axis
 Corner = tuple[Counts, tuple[Integers, ...]]  # of a cell: its weight, its index in the table

@@ -6,7 +6,6 @@ on the device's relative, a plain data-sheet estimate.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -16,6 +15,7 @@ from flopcast.cost.graph_kernels.efficiencies import Efficiencies
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
 from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES, FallbackClass
+from flopcast.records import dataclass, field, replace
 
 UNCALIBRATED_EFFICIENCY = 0.6  # of the bound: the middle of what measured kernels reach
 UNCALIBRATED_LOG_SIGMA = 0.3

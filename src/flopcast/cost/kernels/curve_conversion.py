@@ -20,8 +20,6 @@ both for every class. The sigma of a borrowed curve (classes.py) is still the er
 which `calibrate score` measures.
 """
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from flopcast.cost.kernels.between_nodes import log_bound_at_nodes
@@ -29,6 +27,7 @@ from flopcast.cost.kernels.classes import MEMORY, class_of
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.roofline import SUSTAINED_FRACTION
+from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Device
 
 

@@ -11,9 +11,8 @@ A new kernel class is one line here until it is measured. Coordinates must agree
 may have fewer axes than the class has coordinates, never more.
 """
 
-from dataclasses import dataclass
-
 from flopcast.operators.formats import NONZERO_BYTES, SPARSE_FRACTIONS
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

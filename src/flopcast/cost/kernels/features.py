@@ -22,7 +22,6 @@ arXiv:2307.08691, section 3.3.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from flopcast.cost.kernels.served_operators import (
 )
 from flopcast.dtypes import Counts, Logs
 from flopcast.operators.base import AbstractOperator
+from flopcast.records import dataclass, field, replace
 
 Term = Callable[[Coordinates, int], Logs]
 BATCHED_TILES = ((128, 128), (256, 128), (128, 256))

@@ -6,11 +6,10 @@ to one kernel. The time of another generation follows from the ratio of the two 
 on one device.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.cost.kernels.classes import class_of
+from flopcast.records import dataclass
 
 NEWEST = "newest"
 

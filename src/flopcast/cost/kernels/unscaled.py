@@ -7,7 +7,6 @@ Explanations show these times part by part (report/explain/kernels.py).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from flopcast.cost.kernels.roofline import bound_seconds, least_seconds, moving_
 from flopcast.cost.kernels.sustained import busy_ratio
 from flopcast.dtypes import Counts, Flags, Floats, Logs
 from flopcast.operators.base import AbstractOperator
+from flopcast.records import dataclass
 from flopcast.spec.cluster import Device
 
 

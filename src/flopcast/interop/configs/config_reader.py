@@ -10,13 +10,13 @@ file is opened: of `${…}` only plain references inside the file are followed.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.nearest_names import choice_fix
 from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.keys import Keys, covered, flattened
+from flopcast.records import dataclass
 from flopcast.spec.plan import Plan
 
 AUTO = "auto"

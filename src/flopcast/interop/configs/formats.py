@@ -8,7 +8,6 @@ user must name one.
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.package_table import read_table, read_text
@@ -31,6 +30,7 @@ from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.keys import Keys, flattened, keys_of
 from flopcast.interop.configs.toml_text import read_toml
 from flopcast.interop.configs.unsupported_programs import has, refusal, unread_program
+from flopcast.records import dataclass, replace
 
 FEWEST_SIGNS = 2
 MOST_UNKNOWN_FRACTION = 0.4  # if more of a file's keys are unknown, it belongs to another program

@@ -15,7 +15,6 @@ select: megatron/model/transformer.py, as the runs of arXiv:2509.22832 print the
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document, Path
@@ -26,6 +25,7 @@ from flopcast.interop.configs.gpt_neox_model import GATED, attention_kind, read_
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.library import catalog
+from flopcast.records import replace
 from flopcast.spec.precision import scales_loss
 
 PIPE, TENSOR = "pipe_parallel_size", "model_parallel_size"

@@ -10,12 +10,12 @@ keys below it. Tables are data, tables/*.yaml: names apart by blanks; one may in
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
 from flopcast.files.package_table import read_table
 from flopcast.files.unknown_keys import NOTHING, UnknownKey, costly_part, unknown_key
 from flopcast.files.yaml_text import Path
+from flopcast.records import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,6 @@ the same reader: faults and assumptions then name the key that the file has, not
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from flopcast.errors import Problem
 from flopcast.files.package_table import read_table
@@ -24,6 +23,7 @@ from flopcast.interop.megatron.plan import read_plan
 from flopcast.interop.megatron.stack import switched
 from flopcast.interop.shell.variables import Word
 from flopcast.library import catalog
+from flopcast.records import replace
 
 Names = Mapping[str, Mapping[str, str]]  # a section, its field → the flag
 SECTIONS = ("model", "train", "ddp", "optimizer", "dist", "mixed_precision")

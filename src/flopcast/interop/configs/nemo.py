@@ -14,7 +14,6 @@ NVIDIA/NeMo-Framework-Launcher: launcher_scripts/conf/training.
 """
 
 import re
-from dataclasses import replace
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
@@ -23,6 +22,7 @@ from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import VALUES, TranslatedFlags
 from flopcast.interop.configs.nemo_stack import APEX, CORE, stack_of
 from flopcast.interop.megatron.programs import BOTH, ENCODER, STATE, other_class, other_model
+from flopcast.records import replace
 
 PRODUCT = re.compile(r"\$\{multiply:\s*([0-9]{1,6})\s*,\s*\$\{\.([a-z_]+)\}\s*\}")
 SUM = re.compile(r"\$\{sum:\s*\$\{\.([a-z_]+)\}\s*,\s*(-?[0-9]{1,6})\s*\}")

@@ -11,7 +11,6 @@ the Trainer says too must be equal or "auto"; an optimizer of the configuration 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import deepspeed
@@ -20,6 +19,7 @@ from flopcast.interop.configs.deepspeed_offload import CPU_CHECKPOINTING
 from flopcast.interop.configs.deepspeed_shards import read_groups
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.placements import SHARDED_STATES, has_place, place
+from flopcast.records import dataclass
 from flopcast.spec.precision import scales_loss
 
 STAGE = re.compile(r"(?:zero|z)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.IGNORECASE)

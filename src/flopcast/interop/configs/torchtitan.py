@@ -10,8 +10,6 @@ pytorch/torchtitan: torchtitan/config/job_config.py and config/configs.py (names
 torchtitan/models/llama3/parallelize.py (what is compiled, recomputed and sharded).
 """
 
-from dataclasses import replace
-
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
@@ -19,6 +17,7 @@ from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import SHARDED_STATES, place
 from flopcast.interop.configs.torchtitan_stages import read_stages
 from flopcast.library import catalog
+from flopcast.records import replace
 from flopcast.schedules import SCHEDULES
 
 DEGREES = {  # of the plan → without its section

@@ -8,13 +8,13 @@ Lengths of sequences are not known from such a file: each is counted as long as 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader
 from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
 from flopcast.interop.configs.placements import PAGEABLE, SHARDED_STATES, has_place, place
 from flopcast.layers.adapted_linears import separate_linears
 from flopcast.library import catalog
+from flopcast.records import dataclass
 
 TARGETS = {  # a module's name in transformers → which linear it is
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "out", "out_proj": "out", "gate_proj": "gate",
@@ -80,6 +80,9 @@ class Adapter:
     targets: tuple[str, ...] = ()
 
 
+USUAL = Adapter()
+
+
 def read_training(
     reader: ConfigReader, names: Names, stated: int | None = None, sequences: int = 1
 ) -> None:
@@ -115,7 +118,7 @@ def read_adapters(
     targets_key: str,
     every: bool,
     quantised: str,
-    usual: Adapter = Adapter(),
+    usual: Adapter = USUAL,
 ) -> None:
     """Put low-rank adapters on the named linears, or on all linears of a block, into the model.
 

@@ -19,7 +19,6 @@ named).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document, Path
@@ -43,6 +42,7 @@ from flopcast.interop.configs.tuning import (
     put_score,
     put_teacher,
 )
+from flopcast.records import replace
 
 REWARD, TEACHER = "center_rewards_coefficient", "teacher_model_name_or_path"
 PREFERENCES = ("beta", "max_prompt_length", "precompute_ref_log_probs", "reference_free")

@@ -7,11 +7,11 @@ The programs are in tables/unsupported_programs.yaml.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from flopcast.errors import Problem
 from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import Document
+from flopcast.records import dataclass
 
 FEWEST_SIGNS = 2
 BY_HAND = "describe the job: --model NAME --stack STACK --plan 'dp=8 mbs=1 gbs=64', or in YAML"

@@ -4,7 +4,6 @@ Answers: what can a job be exported to, and which function does it?
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from flopcast.errors import spec_error
 from flopcast.files.exported import Exported
@@ -15,6 +14,7 @@ from flopcast.interop.exports.megatron_bridge import export_megatron_bridge
 from flopcast.interop.exports.torchtitan import export_torchtitan
 from flopcast.interop.exports.traces import export_chakra, export_chrome, export_perfetto
 from flopcast.interop.serving import sglang, trtllm, vllm
+from flopcast.records import dataclass
 from flopcast.spec.job import Job
 from flopcast.spec.serving_job import ServingJob
 

@@ -9,7 +9,6 @@ differs is a note.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from flopcast.files.exported import Exported, text_file
@@ -20,6 +19,7 @@ from flopcast.interop.serving.written import Launch, notes_of
 from flopcast.library import catalog
 from flopcast.library.model_yaml import flow
 from flopcast.library.published_formats import published_formats
+from flopcast.records import dataclass
 from flopcast.spec.deployment import Deployment, Pool
 from flopcast.spec.engine import Engine
 from flopcast.spec.serving_job import ServingJob

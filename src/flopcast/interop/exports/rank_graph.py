@@ -12,7 +12,6 @@ it have ended and its input has come.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.placement import crossings
@@ -20,6 +19,7 @@ from flopcast.cost.ranks import members
 from flopcast.dtypes import Integers
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import EVERY_STREAM, Item
+from flopcast.records import dataclass, field, replace
 from flopcast.report.explain.kernels import element_at
 from flopcast.report.report import Report
 from flopcast.schedules import schedule_of

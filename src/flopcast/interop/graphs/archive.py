@@ -11,7 +11,6 @@ it is unpacked.
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from flopcast.interop.graphs.inlined import CallData, inlined
 from flopcast.interop.graphs.limits import MOST_NODES, too_many_nodes
 from flopcast.interop.graphs.strides import is_view, order_of
 from flopcast.interop.graphs.symbols import BATCH, Symbols
+from flopcast.records import replace
 
 Data = Mapping[str, Any]
 MOST_BYTES = 128 * 1024**2

@@ -6,9 +6,9 @@ A name that is not here is an unknown operator, which is priced by its bytes.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 
 from flopcast.graph.operator_graph import Attribute, GraphTensor
+from flopcast.records import dataclass, field, replace
 
 VIEWS = (
     *("view", "expand", "expand_as", "permute", "transpose", "t", "squeeze", "unsqueeze", "slice"),

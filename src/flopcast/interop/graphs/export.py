@@ -8,7 +8,6 @@ of the libraries. Tensors are on the device "meta": no weights are made, and no 
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
 from typing import Any
@@ -17,6 +16,7 @@ from flopcast.errors import SpecError, spec_error
 from flopcast.graph.operator_graph import OperatorGraph
 from flopcast.interop.graphs.archive import read_archive
 from flopcast.interop.graphs.named import SIZES_OF_NAMED, is_name, named_model
+from flopcast.records import dataclass
 
 Torch = Any  # the module
 SAMPLES = 2  # of the example batch of a model that states the shape of its input

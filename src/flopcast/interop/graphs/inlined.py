@@ -7,8 +7,9 @@ Elsewhere: what the calls mean (archive.py, aten.py).
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from flopcast.records import dataclass
 
 Data = Mapping[str, Any]
 DEEPEST = 8  # graphs inside of graphs

@@ -9,7 +9,6 @@ never opened. The shape of every tensor must be in the file, as exporters of PyT
 
 import mmap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, spec_error
@@ -27,6 +26,7 @@ from flopcast.interop.graphs.onnx_operators import (
 from flopcast.interop.graphs.onnx_shapes import Infer, with_onnx, without_weights
 from flopcast.interop.graphs.protobuf import Message, signed
 from flopcast.interop.graphs.symbols import BATCH, Symbols
+from flopcast.records import dataclass, field, replace
 
 # numbers of fields, from onnx.proto of onnx/onnx
 PRODUCER, GRAPH, OPSETS = 2, 7, 8  # of a model

@@ -6,9 +6,9 @@ A name that is not here is an unknown operator, which is priced by its bytes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from flopcast.graph.operator_graph import Attribute
+from flopcast.records import dataclass, field
 
 NEWEST_OPSET = 26  # of the domain "ai.onnx"; later ones may change what a name means
 DOMAINS = ("", "ai.onnx", "com.microsoft", "ai.onnx.contrib", "pkg.onnxscript.torch_lib")

@@ -7,7 +7,8 @@ A field of bytes is returned as its place, so that weights of many gigabytes are
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from flopcast.records import dataclass
 
 Buffer = memoryview
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types

@@ -9,11 +9,11 @@ An expression is parsed, never run. `torch.export` writes "Mul(Integer(2), Symbo
 import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import Any
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.records import dataclass, field
 
 BATCH = "batch"  # the name that every file accepts for the number of samples
 FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {

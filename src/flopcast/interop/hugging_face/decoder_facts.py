@@ -4,10 +4,10 @@ Answers: what does a family's table and a config say of a decoder, and what is e
 Elsewhere: how facts are read from a config, and the whole model (config.py).
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from flopcast.dtypes import Probability
+from flopcast.records import dataclass
 
 ACTIVATIONS: dict[str, tuple[str, str]] = {  # HF name → ours; gated MLPs take the second
     **dict.fromkeys(

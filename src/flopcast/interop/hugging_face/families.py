@@ -7,12 +7,12 @@ keys of facts (values.py), the mapping that facts make (config.py). A new family
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from flopcast.files.package_table import read_table
 from flopcast.interop.hugging_face import derived_facts, experts, windows
 from flopcast.interop.hugging_face.values import Reader
+from flopcast.records import dataclass, field
 
 SIZES = ("hidden", "layers", "heads", "ffn_hidden", "vocabulary", "context")
 

@@ -9,12 +9,12 @@ are given the first wins, and sizes must agree. A key inside a mapping has a dot
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from flopcast.errors import Problem
 from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path
+from flopcast.records import dataclass
 from flopcast.spec.rules_size import MOST_LAYERS
 
 NESTED = ("attn_config", "ffn_config")  # mappings whose entries count as keys of their own

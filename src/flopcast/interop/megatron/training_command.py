@@ -10,7 +10,6 @@ launcher starts is one rank, unless WORLD_SIZE says otherwise. Inside srun the i
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document
@@ -19,6 +18,7 @@ from flopcast.interop.megatron.flags import MODELLED, is_known
 from flopcast.interop.shell.commands import Command
 from flopcast.interop.shell.script import Script
 from flopcast.interop.shell.variables import Word
+from flopcast.records import dataclass
 
 FEWEST_FLAGS = 3  # modelled ones; a command with fewer trains nothing that could be forecast
 TORCH = ("torchrun", "torch.distributed.launch", "torch.distributed.run")

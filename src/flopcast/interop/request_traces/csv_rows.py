@@ -9,7 +9,6 @@ and GeneratedTokens (Azure/AzurePublicDataset, 2023 and 2024); Timestamp, Reques
 """
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from flopcast.dtypes import Counts, Integers
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.interop.request_traces.lines import Lines
 from flopcast.interop.request_traces.rows import MOST_SHOWN, Rows, Rules
+from flopcast.records import dataclass
 
 TIMES = ("arrival_s", "timestamp")
 PROMPTS = ("prompt_tokens", "contexttokens", "request tokens")

@@ -5,11 +5,11 @@ Elsewhere: what they mean (csv_rows.py, json_rows.py).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.unpacked import unpacked
+from flopcast.records import dataclass
 
 CHUNK_BYTES = 1 << 22
 MOST_LINE_BYTES = 1 << 24  # a conversation of many turns in full text

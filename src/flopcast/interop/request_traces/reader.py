@@ -9,7 +9,6 @@ are read.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -22,6 +21,7 @@ from flopcast.interop.request_traces.csv_rows import columns_of, csv_rows
 from flopcast.interop.request_traces.json_rows import CHARACTERS_PER_TOKEN, is_conversation, json_rows
 from flopcast.interop.request_traces.lines import Lines, chunks
 from flopcast.interop.request_traces.rows import Rows, Rules, row_problems
+from flopcast.records import dataclass, replace
 from flopcast.serving.requests import Requests
 from flopcast.spec.traffic import MOST_REQUESTS
 

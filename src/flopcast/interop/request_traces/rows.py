@@ -5,13 +5,13 @@ Elsewhere: reading them (csv_rows.py, json_rows.py), putting parts together (rea
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from flopcast.dtypes import Flags, Floats, Integers
 from flopcast.errors import Problem
+from flopcast.records import dataclass
 
 MOST_SHOWN = 10  # faulty lines that one error names
 NO_TIME = float("nan")

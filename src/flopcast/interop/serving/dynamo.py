@@ -10,7 +10,6 @@ by subComponentType, whether it computes prompts or decodes.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
@@ -18,6 +17,7 @@ from flopcast.interop.serving.launch import Instance, ReadText, instance_of, job
 from flopcast.interop.shell.commands import Command, shell_of
 from flopcast.interop.shell.script import read_script
 from flopcast.interop.shell.variables import Piece, Word
+from flopcast.records import replace
 
 NAME = "dynamo"
 DESCRIPTION = "a DynamoGraphDeployment of NVIDIA Dynamo (YAML)"

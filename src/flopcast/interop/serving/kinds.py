@@ -6,7 +6,6 @@ Elsewhere: the table of engines (tables/kinds.yaml), how commands become a job (
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from flopcast.errors import spec_error
 from flopcast.files.package_table import read_table
@@ -14,6 +13,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.keys import flattened
 from flopcast.interop.serving import sglang, tgi, trtllm, vllm
 from flopcast.interop.serving.settings import LaunchReader, keys_of_engine
+from flopcast.records import dataclass
 
 FEWEST_SIGNS = 2
 MOST_UNKNOWN_SHARE = 0.4  # of a file's keys; beyond it, the file belongs to another program

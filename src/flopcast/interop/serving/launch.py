@@ -10,7 +10,6 @@ again. The document that comes out has no cluster and no traffic, which no comma
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, Path, read_yaml
@@ -28,6 +27,7 @@ from flopcast.interop.shell.parameters import parsed_values
 from flopcast.interop.shell.script import Script, read_script
 from flopcast.interop.shell.text import script_text
 from flopcast.interop.shell.variables import Word
+from flopcast.records import dataclass, field, replace
 from flopcast.spec.deployment import Pool
 
 FURTHER_NODES = ("node-rank", "headless", "data-parallel-start-rank")  # another part of the same instance

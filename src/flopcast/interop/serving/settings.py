@@ -12,7 +12,6 @@ flag with an effect is an error, because the engine would not start.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 
 from flopcast.errors import Problem, SpecError
@@ -23,6 +22,7 @@ from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.keys import Keys, flattened
 from flopcast.interop.megatron.arguments import from_outside
 from flopcast.interop.shell.variables import Word
+from flopcast.records import dataclass, field, replace
 
 FLAG = re.compile(r"--?[A-Za-z]")
 SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)([kKmM])")

@@ -6,10 +6,10 @@ written (interop/exports/launch_commands.py).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from flopcast.library import catalog
 from flopcast.library.published_formats import published_formats
+from flopcast.records import dataclass, field
 from flopcast.spec.engine import Engine
 from flopcast.spec.serving_job import ServingJob
 

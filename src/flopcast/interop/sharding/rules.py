@@ -26,11 +26,11 @@ dimension: arXiv:1909.08053, section 3.
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import prod
 
 from flopcast.errors import spec_error
 from flopcast.interop.sharding.parameter_list import Shape
+from flopcast.records import dataclass, replace
 
 NUMBER = re.compile(r"(?<=[./])\d+(?=[./])")
 BIAS = re.compile(r"[._/]bias$")

@@ -6,11 +6,11 @@ Elsewhere: in which order commands are read (script.py).
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from flopcast.interop.shell.tokens import Token
 from flopcast.interop.shell.variables import Piece, Value, Variables, Word, text_of
+from flopcast.records import dataclass
 
 SHELLS = ("bash", "sh")
 READ_BY = ("sbatch", *SHELLS)  # programs that run a here-document

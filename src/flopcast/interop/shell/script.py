@@ -11,7 +11,6 @@ keeps the default of TP. No other file is read.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate
 
@@ -42,6 +41,7 @@ from flopcast.interop.shell.variables import (
     text_of,
     word_of,
 )
+from flopcast.records import dataclass
 
 _DECLARING = ("export", "declare", "local", "readonly", "typeset")
 _IGNORED = ("then", "do", "{", "}", "!", "time", "else", "elif", "fi", "done", "esac", "in")

@@ -7,8 +7,9 @@ commands (script.py).
 Nothing is executed. Command substitutions and here-documents are kept as text.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+from flopcast.records import dataclass
 
 HERE_DOCUMENT = "here-document"  # `text` of the token of a here-document, which follows its command's line
 REDIRECTS = ("&>>", "&>", ">>", ">&", ">|", "<&", "<>", "<<<", "<", ">")

@@ -12,11 +12,11 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from flopcast.interop.shell.lexer import quoted_parts
 from flopcast.interop.shell.text import fault
 from flopcast.interop.shell.tokens import Token, WordPart
+from flopcast.records import dataclass
 
 MAX_EXPANDED = 4_000_000  # characters of all values that a script makes
 MAX_NESTING = 20

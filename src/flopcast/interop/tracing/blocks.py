@@ -9,7 +9,6 @@ The whole model runs once, layers of each kind alone for the others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -22,6 +21,7 @@ from flopcast.interop.tracing.division import TensorDivision
 from flopcast.interop.tracing.fusing import FusedKernel, division_of, kernels, name_in_layer
 from flopcast.interop.tracing.recorder import ENDS, Recording
 from flopcast.interop.tracing.weightless import Config, Libraries, attentions, run
+from flopcast.records import dataclass
 
 POINTS = ((2, 512), (3, 256), (2, 256), (3, 512), (3, 768), (2, 768))  # the first is of the whole model
 PROOF = (4, 384)

@@ -7,12 +7,13 @@ Memory that a layer keeps is what it wrote itself and its input, each once. Tens
 (rotary angles, a mask) belong to the ends. Bytes are those of the traced dtype, bf16.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
 from flopcast.interop.tracing.recorder import ENDS, Recording
 from flopcast.interop.tracing.weightless import Config, Libraries, attentions, run
+from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,11 +16,11 @@ So views need no rules of their own.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from math import gcd
 
 from flopcast.interop.tracing.products import Shape
 from flopcast.interop.tracing.recorder import Call, Operand, Recording
+from flopcast.records import dataclass, field
 
 Kind = str  # "column", "row" or "within"
 WITH_WEIGHTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")

@@ -11,13 +11,13 @@ product keeps as its operand is the product's.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from math import prod
 
 from flopcast.errors import InternalError
 from flopcast.interop.tracing.division import TensorDivision, divide
 from flopcast.interop.tracing.products import RULES
 from flopcast.interop.tracing.recorder import Operand, Recording
+from flopcast.records import dataclass, field
 
 ELEMENT_BYTES = 2  # of the traced dtype
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "fused_attention", "convolution")

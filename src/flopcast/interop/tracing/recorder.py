@@ -11,12 +11,12 @@ output is ready and that when the gradient of its input is.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from importlib import import_module
 from math import prod
 from typing import Any
 
 from flopcast.interop.tracing.products import Shape, flop_of
+from flopcast.records import dataclass, field
 
 Torch = Any  # the module: it is imported when a trace is asked for
 Module = Any

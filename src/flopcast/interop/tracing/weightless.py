@@ -12,13 +12,13 @@ written as a loop over experts, the work would depend on where each token is rou
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.interop.tracing.attention import offer
 from flopcast.interop.tracing.recorder import Module, Recording, Torch, record
+from flopcast.records import dataclass
 
 INSTALL = "pip install 'flopcast[hf]' torch"
 Config = Any  # of transformers

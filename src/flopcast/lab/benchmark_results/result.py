@@ -6,9 +6,9 @@ Elsewhere: the files that hold results (formats.py and its neighbours), tables o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from flopcast.lab.serving_runs.quantities import output_tokens_per_s, requests_per_s
+from flopcast.records import dataclass, field
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.units import Number
 

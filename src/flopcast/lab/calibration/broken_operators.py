@@ -10,7 +10,6 @@ How broken rows are found is in operator_files.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from flopcast.lab.calibration.efficiency_table import monotone
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Device
 
 

@@ -11,11 +11,11 @@ link has. One file is one line of FABRICS.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
+from flopcast.records import dataclass
 
 Columns = Mapping[str, Floats]
 

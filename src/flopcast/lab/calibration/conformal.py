@@ -14,11 +14,11 @@ inference for regression", Journal of the American Statistical Association 113(5
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Logs
+from flopcast.records import dataclass
 
 NOMINAL = 0.9
 REACH = 1.6449  # sigmas to either side of a normal distribution that hold 90 %

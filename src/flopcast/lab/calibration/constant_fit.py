@@ -24,7 +24,6 @@ constants differ between contexts (variance_components.py).
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +41,7 @@ from flopcast.lab.calibration.observations import (
 )
 from flopcast.lab.calibration.plan_pairs import between_plans
 from flopcast.lab.calibration.variance_components import Gaps, component_log_sigmas
+from flopcast.records import dataclass, replace
 
 SHARED_LOG_SIGMA = 0.1  # prior of the mean that derates share; the same as of one derate (spec/stack.py)
 DEGREES_OF_FREEDOM = 4.0

@@ -9,7 +9,6 @@ Elsewhere: rows (samples.py), tables (efficiency_table.py), derived curves (brok
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from flopcast.lab.calibration.collective_files import FabricFile
 from flopcast.lab.calibration.efficiency_table import FittedTable, Rows, fit_table, monotone
 from flopcast.lab.calibration.operator_files import FILES, Columns, MeasuredFile, kept_rows
 from flopcast.lab.calibration.samples import Samples, joined_by_name, operator_samples
+from flopcast.records import replace
 from flopcast.spec.cluster import Device
 from flopcast.spec.tier import Tier
 

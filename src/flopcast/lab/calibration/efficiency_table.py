@@ -16,13 +16,12 @@ Science 11(2), 1996. Weights: Huber, "Robust estimation of a location parameter"
 Statistics 35(1), 1964.
 """
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Integers, Logs
 from flopcast.lab.calibration.conformal import log_sigma
 from flopcast.lab.calibration.normal_equations import Equations, equations
+from flopcast.records import dataclass, replace
 
 HUBER_ERROR = 0.03  # relative error beyond which a row counts less
 SMOOTHNESS = 0.3  # weight of a second difference of one node against one row

@@ -11,11 +11,10 @@ a hundredth of the work of a general solver. Terms, which touch all nodes, are a
 cell, by matrix products. What rows touch does not depend on their weights and is worked out once.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Integers, Logs
+from flopcast.records import dataclass
 
 LEAST_STRIDE = 30  # nodes at a place of the first axis: with fewer of them all nodes are one block
 LEAST_HALVED = 56  # from this size on, a matrix is inverted faster by its blocks

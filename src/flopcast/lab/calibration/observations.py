@@ -6,10 +6,10 @@ constants (cost/factors.py).
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 from flopcast.cost.constant_transfer import FAMILY, Context, FittedLevel
 from flopcast.cost.constants import Constant
+from flopcast.records import dataclass
 
 Levels = Mapping[str, FittedLevel]  # by factor, as Priors
 INSIDE = 0.9  # share of the runs that 90 % intervals must hold

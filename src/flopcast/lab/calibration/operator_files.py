@@ -10,7 +10,6 @@ takes arrays of any one shape and gives that shape.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
+from flopcast.records import dataclass
 
 DTYPE = "fp16"
 VOCABULARY = 50257

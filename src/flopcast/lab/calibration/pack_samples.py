@@ -12,7 +12,6 @@ out.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from flopcast.lab.measure.sample_pack import Sample
 from flopcast.lab.measure.sampling_plan import COLD
 from flopcast.lab.measure.site import OWN_FLAGS
 from flopcast.operators.formats import FORMATS
+from flopcast.records import replace
 from flopcast.spec.cluster import Device
 
 LAYOUTS = ("input_gradient", "weight_gradient")

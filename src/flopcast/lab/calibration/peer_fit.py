@@ -13,7 +13,6 @@ rows is kept aside for the error instead of five folds.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from flopcast.lab.calibration.peer_operators import PRODUCT_FILES, SIMUMAX, of_s
 from flopcast.lab.calibration.peer_tables import Columns, PeerFile, samples_of
 from flopcast.lab.calibration.samples import Samples, join
 from flopcast.lab.calibration.source_agreement import disagreement
+from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Device
 
 OF_ANY_MACHINE = (*PRODUCT_FILES, *ATTENTION_FILES, *GROUPED_FILES)

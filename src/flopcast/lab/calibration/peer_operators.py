@@ -13,13 +13,13 @@ Sources stand in the order in which they are trusted: sweeps over shapes before 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.lab.calibration import peer_tables
 from flopcast.operators.base import AbstractOperator
+from flopcast.records import replace
 
 SYSTEMS = {
     "system=a100_sxm": "a100-sxm4-80gb",

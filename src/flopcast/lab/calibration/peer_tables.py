@@ -10,7 +10,6 @@ word.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from flopcast.lab.calibration.samples import Samples, operator_samples
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.matmul import Matmul
+from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Device
 
 Columns = Mapping[str, Floats]

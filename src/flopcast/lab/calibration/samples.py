@@ -7,13 +7,13 @@ than the device's peak allows is rejected, and counted.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.dtypes import Counts, Floats
 from flopcast.operators.base import AbstractOperator
+from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Device
 
 

@@ -16,7 +16,6 @@ the others by the code that prices them. The sigma that judges coverage never sa
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +40,7 @@ from flopcast.lab.calibration.splits import (
 )
 from flopcast.lab.calibration.subjects import GRADIENTS, Measured, RejectedRows, Subject, gradients_of
 from flopcast.lab.calibration.watched import Watched
+from flopcast.records import dataclass, replace
 
 MOST_SIZES = {1: 4, 2: 4, 3: 2}  # sizes left out in turn, by axes: three axes take seconds a fit
 ADDED = (EXTRAPOLATION, OTHER_SOURCE, OTHER_DEVICE)  # splits whose sigma is wider than the class' own

@@ -4,11 +4,10 @@ Answers: do the rows of two tables of one kernel class agree?
 Elsewhere: what happens if they do, and if they do not (peer_fit.py).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.lab.calibration.samples import Samples
+from flopcast.records import dataclass
 
 NEAR = 0.1  # in log2 of every coordinate: shapes that two sources share
 AGREEMENT = 0.05  # median relative difference below which sources are one

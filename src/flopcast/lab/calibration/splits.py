@@ -7,12 +7,12 @@ on the same device, and all rows of another device.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.lab.calibration.samples import Samples
+from flopcast.records import dataclass
 
 RANDOM, UNSEEN, EXTRAPOLATION = "random", "unseen", "extrapolation"
 OTHER_SOURCE, OTHER_DEVICE = "other_source", "other_device"

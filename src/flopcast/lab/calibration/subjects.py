@@ -11,7 +11,6 @@ coordinates are the forward's, its bound is that of both products.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -29,6 +28,7 @@ from flopcast.lab.calibration.peer_tables import PeerFile, faults_of
 from flopcast.lab.calibration.samples import Samples, join, joined_by_name
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.matmul import Matmul
+from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Device
 from flopcast.spec.tier import Tier
 

@@ -12,12 +12,12 @@ A profiler slows the host down: gaps and step times are upper bounds, times of k
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.lab.calibration.kernel_names import COMMUNICATION, COPY, UNKNOWN, kind_of
+from flopcast.records import dataclass
 
 NO_STEP = -1
 

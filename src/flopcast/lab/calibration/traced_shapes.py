@@ -14,13 +14,13 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Floats
 from flopcast.lab.calibration.kernel_names import COMMUNICATION, kind_of
 from flopcast.lab.calibration.trace import Trace
+from flopcast.records import dataclass, field
 from flopcast.units import Number
 
 Shape = Sequence[int]

@@ -22,12 +22,12 @@ Searle, Casella, McCulloch, Variance Components, 1992, chapter 6 (maximum likeli
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.cost.constant_transfer import DISTANCES
 from flopcast.dtypes import Counts, Flags, Logs
+from flopcast.records import dataclass
 
 GRID = (0.0, 0.01, 0.02, 0.03, 0.045, 0.06, 0.08)  # values of s; above 0.08 a constant explains nothing
 START = 0.02

@@ -13,7 +13,6 @@ said.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from flopcast.lab.calibration.kernel_names import COMMUNICATION
 from flopcast.lab.calibration.trace import Trace
@@ -31,6 +30,7 @@ from flopcast.lab.logs.formats import FORMATS
 from flopcast.lab.logs.log import Log, SteadyTime
 from flopcast.lab.logs.timers import Part, TimedPart, parts_in
 from flopcast.lab.validation.step_parts import components
+from flopcast.records import dataclass, field
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.units import show_seconds

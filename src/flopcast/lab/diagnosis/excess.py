@@ -5,9 +5,9 @@ Elsewhere: which parts timers have (timer_suspects.py), which a trace has (trace
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.lab.diagnosis.suspect import Basis, Suspect
+from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.units import show_seconds
 

@@ -11,13 +11,13 @@ ratio does not depend on how fast the devices are, since slow clocks lengthen bo
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from flopcast.errors import SpecError
 from flopcast.lab.diagnosis.excess import doubt_of
 from flopcast.lab.diagnosis.suspect import Basis, Contradiction, Predict, Suspect
 from flopcast.lab.diagnosis.timer_suspects import pass_times
 from flopcast.lab.logs.timers import Part, TimedPart
+from flopcast.records import dataclass, replace
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan

@@ -10,7 +10,6 @@ evaluations out of the time of an iteration, and print timers for them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from flopcast.lab.diagnosis.step_series import Pauses, Slowing, pauses_of, slowi
 from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.lab.logs.log import Log, SteadyTime, steady_records
 from flopcast.lab.logs.timers import Part, parts_in
+from flopcast.records import dataclass, replace
 from flopcast.spec.job import Job
 from flopcast.units import show_seconds
 

@@ -11,13 +11,13 @@ every degree that the software has is then free, batch, precision and optimizer 
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from flopcast.errors import InfeasibleError, SpecError
 from flopcast.lab.diagnosis.job_edits import difference, with_plan, with_stack
 from flopcast.lab.diagnosis.recompute_shown import with_recompute
 from flopcast.lab.diagnosis.suspect import Predict, Suspect
 from flopcast.library.curves import load_book
+from flopcast.records import dataclass, replace
 from flopcast.report.report import Report
 from flopcast.report.versus import versus
 from flopcast.search.default_plan import choose

@@ -9,7 +9,6 @@ What a size costs is the step with all of them less the step with all others, or
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from flopcast.errors import SpecError, spec_error
 from flopcast.lab.diagnosis.recompute_shown import with_recompute
 from flopcast.lab.diagnosis.suspect import Contradiction, Predict, Suspect
 from flopcast.lab.logs.log import Log
+from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.search.space import sized
 from flopcast.spec.job import Job

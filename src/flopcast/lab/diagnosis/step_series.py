@@ -8,11 +8,10 @@ A pause is a record that exceeds the running median by PAUSE_RATIO and by PAUSE_
 Slowing is looked for in medians of at most MOST_BINS bins of the other records.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.records import dataclass
 
 WINDOW = 21  # records of the running median
 PAUSE_RATIO, PAUSE_SIGMAS = 1.15, 6.0

@@ -6,10 +6,10 @@ Elsewhere: how suspects are found (diagnose.py), how they are shown (render/diag
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from flopcast.lab.logs.log import Log, SteadyTime
+from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 

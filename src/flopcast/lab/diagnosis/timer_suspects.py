@@ -11,12 +11,12 @@ as the prediction does.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from flopcast.lab.diagnosis.excess import CLOCKS, NETWORK, Excess, Found, compared
 from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.lab.logs.timers import OF_A_NEWER_RELEASE, Part, TimedPart
 from flopcast.operators.item import Item
+from flopcast.records import dataclass, replace
 from flopcast.report.report import BUBBLE, Report
 from flopcast.units import show_seconds
 

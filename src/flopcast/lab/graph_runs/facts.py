@@ -9,13 +9,13 @@ A file lists distinct operators once, in tables by kind; models refer to them by
 import gzip
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers
 from flopcast.library.catalog import folder
+from flopcast.records import dataclass
 from flopcast.units import Number
 
 TIMM = "timm.json.gz"

@@ -9,7 +9,6 @@ is drawn to its prior: a usual efficiency, equal numbers at neighbouring nodes, 
 as rates.py expects.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +26,7 @@ from flopcast.cost.graph_kernels.efficiency import (
 )
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
 from flopcast.dtypes import Counts, Flags, Floats, Integers, Logs
+from flopcast.records import dataclass
 
 ROUNDS, ROUNDS_FROM_START = 8, 4
 LEAST_ERROR = 0.05  # smaller errors of a row weigh no more

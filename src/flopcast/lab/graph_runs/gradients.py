@@ -5,13 +5,13 @@ Elsewhere: the forward pass (kernels.py).
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_classes import GRAPH_KERNELS, NUMBERS
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, kernel_rows
 from flopcast.dtypes import Counts
+from flopcast.records import replace
 
 PASSES_OF_GRADIENTS = {  # tensors that gradients move, over those of the forward pass
     "batch_norm": 2.5,  # x and dy twice, dx

@@ -5,7 +5,6 @@ Elsewhere: the facts (facts.py), the seconds (cost/graph_kernels/), kernels of g
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ from flopcast.cost.graph_kernels.operator_rows import convolution_names, image_p
 from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.lab.graph_runs.facts import KINDS, GraphFacts
+from flopcast.records import dataclass
 
 Precision = Literal["amp", "half", "fp32"]
 ELEMENT_BYTES: Mapping[Precision, float] = {"amp": 2.0, "half": 2.0, "fp32": 4.0}

@@ -5,11 +5,11 @@ Elsewhere: the tables that hold runs (tables.py), predicting them (score.py).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
 from flopcast.lab.graph_runs.kernels import Software
 from flopcast.lab.scores import Compared
+from flopcast.records import dataclass, field
 from flopcast.units import Number
 
 PER_SECOND: Mapping[str, Number] = {"s": 1.0, "ms": 1e3}

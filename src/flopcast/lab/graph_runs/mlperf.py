@@ -10,7 +10,6 @@ embeddings. No number was fitted on these rows: kernels have the efficiency of k
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined
 from flopcast.lab.graph_runs.diffusion import Blocks, add_blocks
@@ -19,6 +18,7 @@ from flopcast.lab.graph_runs.gradients import with_gradients
 from flopcast.lab.graph_runs.kernels import Software, graph_kernels
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
 from flopcast.lab.graph_runs.sketch import Sketch
+from flopcast.records import replace
 from flopcast.units import Number
 
 HEADER = ("org", "system", "benchmark", "med_throughput", "med_train_step_time")

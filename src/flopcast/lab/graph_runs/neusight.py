@@ -7,13 +7,13 @@ run in fp32 also where a device has a faster format (19.5 TFLOP/s on A100).
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
 from flopcast.lab.graph_runs.gradients import backward_rows
 from flopcast.lab.graph_runs.kernels import Software
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
 from flopcast.lab.graph_runs.sketch import Sketch
+from flopcast.records import dataclass, replace
 from flopcast.units import Number
 
 HEADER = ("gpu", "case", "sum_fw_ms", "sum_bw_ms")

@@ -7,7 +7,6 @@ statistics (lab/scores.py).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ from flopcast.lab.graph_runs.kernels import Software, counted_kernels, graph_ker
 from flopcast.lab.graph_runs.machines import machine
 from flopcast.lab.graph_runs.measured import ComparedGraph, GraphRun, GraphScores, Setup
 from flopcast.library.graph_efficiencies import shipped_efficiencies
+from flopcast.records import replace
 from flopcast.serving.serving_report import Estimate
 from flopcast.units import Number
 

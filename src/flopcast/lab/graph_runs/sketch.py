@@ -4,13 +4,12 @@ Answers: which kernels do blocks of a transformer of these sizes run?
 Elsewhere: counted facts (kernels.py), models that are described so (neusight.py, diffusion.py, mlperf.py).
 """
 
-from dataclasses import dataclass, field, replace
-
 import numpy as np
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows, joined, kernel_rows
 from flopcast.cost.graph_kernels.priors import FLOP_OF_ELEMENT
 from flopcast.lab.graph_runs.kernels import PASSES_OF_GROUP_NORM
+from flopcast.records import dataclass, field, replace
 from flopcast.units import Number
 
 ONE = np.zeros(1, dtype=np.intp)

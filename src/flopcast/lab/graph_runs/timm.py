@@ -8,13 +8,13 @@ plane, PyTorch 2.4, on an RTX 3090; `-dynamo` at the end, that torch.compile com
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flopcast.lab.graph_runs.facts import GraphFacts, timm_facts
 from flopcast.lab.graph_runs.kernels import Precision, Software
 from flopcast.lab.graph_runs.machines import is_processor
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
+from flopcast.records import dataclass, replace
 from flopcast.units import Number
 
 INFERENCE = ("model", "infer_step_time", "infer_batch_size", "infer_img_size")

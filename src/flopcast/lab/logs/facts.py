@@ -11,9 +11,9 @@ Bytes leave as such: "MB" and "GB" of these frameworks are powers of 1024. Where
 
 import math
 import re
-from dataclasses import dataclass
 
 from flopcast.lab.logs.formats import MLLOG, NUMBER, mlperf_event, number
+from flopcast.records import dataclass
 
 MIB, GIB = 1024.0**2, 1024.0**3
 ALLOCATED, MAX_ALLOCATED = "allocated_bytes", "max_allocated_bytes"

@@ -19,7 +19,8 @@ PipelineEngine.train_batch and the flops profiler; MetricsProcessor.log of torch
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from flopcast.records import dataclass
 
 NUMBER = r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 RATE_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}

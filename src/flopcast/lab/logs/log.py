@@ -9,12 +9,11 @@ that leaves nothing, every record is used. Steps of another global batch than th
 that ramps up) are left out too. Outliers stay: the median does not mind them.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.lab.logs.timers import Timer
+from flopcast.records import dataclass
 from flopcast.units import Number
 
 WARM_UP_SHARE, LEAST_WARM_UP, MOST_WARM_UP = 0.1, 1, 10

@@ -8,11 +8,10 @@ The measured step is the median of the log's steady records. Rates in FLOP/s are
 formula is known. A difference is predicted / measured - 1; above 0, the prediction is too high.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.lab.logs.log import Log, SteadyTime
+from flopcast.records import dataclass
 from flopcast.report.flop_conventions import CONVENTIONS, Match, match_convention
 from flopcast.report.report import Report
 from flopcast.spec.job import Job

@@ -15,13 +15,13 @@ and prints zeros for timers that a pipeline does not use.
 import re
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.lab.logs.formats import NUMBER, number
+from flopcast.records import dataclass, field
 
 Part = Literal[
     "data",

@@ -6,12 +6,12 @@ Elsewhere: which groups and sizes are measured, and when (collectives.py), conve
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from flopcast.lab.measure.device import Tensor, Torch
 from flopcast.lab.measure.sample_pack import ALONE
 from flopcast.lab.measure.timing import AbstractBench, Run
+from flopcast.records import dataclass
 
 ELEMENT_BYTES = 2  # messages of bf16
 

@@ -7,13 +7,13 @@ a measurement starts and only then; everything that can be planned or read is do
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from flopcast.errors import spec_error
 from flopcast.lab.measure.timing import AbstractBench, Mark
+from flopcast.records import dataclass
 
 Torch = Any  # the module: it is imported when a run starts, so its types are not known here
 Tensor = Any

@@ -9,7 +9,6 @@ Columns are arrays of shape (rows, 1), one measured shape a row, as lab/calibrat
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.optimizer import OptimizerUpdate
+from flopcast.records import dataclass
 
 ADAM_BYTES = 28.0  # fp32: gradient, weight and two moments read; the last three written
 Columns = Mapping[str, Counts]

@@ -10,12 +10,12 @@ than the median stays possible. Several values of one field are joined by ";".
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from statistics import median
 
 from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.lab.measure.sampling_plan import COLD, LOADED
 from flopcast.lab.measure.shapes import SIZES, Shape
+from flopcast.records import dataclass, field
 
 FORMAT_VERSION = 1
 MEDIAN_SLACK = 0.01  # a median that differs more from its repetitions has another unit, or another row

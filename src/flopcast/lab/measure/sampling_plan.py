@@ -10,10 +10,10 @@ heated once a round. A run that stops early has a coarse but whole pack.
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 
 from flopcast.lab.measure.measured_operators import need_of
 from flopcast.lab.measure.shapes import SPACES, SamplingSpace, Shape
+from flopcast.records import dataclass
 
 COLD, LOADED = "cold", "loaded"
 ROUNDS = 11

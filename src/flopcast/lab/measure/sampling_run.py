@@ -9,7 +9,6 @@ Measurements are handed on one by one as they end, so that a run that is stopped
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from flopcast.lab.measure.measured_operators import need_of
@@ -17,6 +16,7 @@ from flopcast.lab.measure.sample_pack import Reading, Sample
 from flopcast.lab.measure.sampling_plan import HOST_LAUNCHES, LOADED, Effort, Planned, Speed
 from flopcast.lab.measure.shapes import Shape
 from flopcast.lab.measure.timing import AbstractBench, Run, cold, host_launch, loaded, round_trip, warm_up
+from flopcast.records import dataclass
 
 MOST_SETS = 16  # of operands that a loaded measurement rotates
 COOLED_S = 0.5  # idle longer than this, and a loaded device has cooled: it is heated again

@@ -16,9 +16,9 @@ on Numerical Analysis 13(6), 1976.
 """
 
 import math
-from dataclasses import dataclass, replace
 
 from flopcast.operators.memory_bound import KINDS
+from flopcast.records import dataclass, replace
 
 # by what sizes shrink where a processor runs them: seconds become milliseconds
 TINY_LOW, TINY_HIGH = 16, 64

@@ -8,13 +8,13 @@ Copies are those of one device alone: devices that share a link are slower toget
 """
 
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from flopcast.lab.measure.device import Place, ProcessorBench
 from flopcast.lab.measure.sampling_run import CANNOT, Unsupported, first_line
 from flopcast.lab.measure.tier_samples import COPIES, HOST_UPDATE, PINNED, STORAGE, TierSample, tier_key
 from flopcast.lab.measure.timing import AbstractBench, Run, mean_run_s, warm_up
+from flopcast.records import dataclass
 
 UPDATE_BYTES = 28  # a parameter of AdamW: 16 read (gradient, weight, two moments), 12 written
 MOST_STORAGE_S = 10.0  # of each direction

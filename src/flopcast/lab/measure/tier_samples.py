@@ -6,10 +6,10 @@ Elsewhere: how they are measured (tier_run.py), the fields (spec/memory_tiers.py
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from statistics import median
 
 from flopcast.lab.measure.sample_pack import check_columns, repetitions_of_row, times_of_row
+from flopcast.records import dataclass
 from flopcast.units import show
 
 TIER_COLUMNS = ("device", "kind", "folder", "size_bytes", "repetitions_us", "median_us")

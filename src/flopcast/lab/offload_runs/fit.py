@@ -10,7 +10,6 @@ runs of (measured - rest) / scaled. Each factor is named as in a report, so that
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from flopcast.lab.calibration.observations import Levels
 from flopcast.lab.offload_runs.measured import MILLISECONDS, OffloadRun, Part
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
+from flopcast.records import dataclass, replace
 from flopcast.report.report import Report
 from flopcast.spec.offload import stride_of
 from flopcast.spec.site import Site, SiteFactor

@@ -10,8 +10,8 @@ nodes of A100 share one card of 100 Gb/s, of which gathers reach two thirds.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from flopcast.records import dataclass
 from flopcast.units import Number
 
 DRIVE_BYTES_PER_S = (6.5e9, 4e9)  # data sheet of a PCIe 4.0 drive, reading and writing

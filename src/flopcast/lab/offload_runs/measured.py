@@ -5,10 +5,10 @@ Elsewhere: the tables that hold runs (tables.py), predicting them (score.py).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from flopcast.lab.scores import Compared
+from flopcast.records import dataclass
 from flopcast.spec.job import Job
 from flopcast.units import Number
 

@@ -8,7 +8,6 @@ rates of a machine (fit.py) and of constants (constants.py).
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Literal
 
@@ -22,6 +21,7 @@ from flopcast.lab.offload_runs.measured import MILLISECONDS, ComparedPart, Offlo
 from flopcast.library.constants import shipped_levels
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
+from flopcast.records import replace
 from flopcast.report.report import Report
 from flopcast.serving.serving_report import Estimate
 from flopcast.spec.job import Job

@@ -10,9 +10,9 @@ a column holds several facts in one cell, `translate` first rewrites the row int
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 
 from flopcast.lab.published.mlperf import published_row
+from flopcast.records import dataclass, field, replace
 
 Place = tuple[str, str]  # part of a Run ("" is the run itself) and field
 GIB = 2.0**30

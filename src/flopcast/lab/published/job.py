@@ -9,7 +9,6 @@ must keep (workload/checks.py). Nothing here looks at what was measured, but for
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document
@@ -20,6 +19,7 @@ from flopcast.lab.validation.run import Run
 from flopcast.layers.experts import Experts
 from flopcast.library import catalog
 from flopcast.library.edits import merged
+from flopcast.records import replace
 from flopcast.requests.job_files import job_of
 from flopcast.schedules import OF_ONE_CHUNK
 from flopcast.spec.job import Job

@@ -7,7 +7,6 @@ Elsewhere: what a row says (table.py, job.py), the fit (lab/validation/leave_one
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from flopcast.lab.validation.published import Constants, Published, compare_runs
 from flopcast.lab.validation.run import Run
 from flopcast.library.constants import levels_of_other_runs, shipped
 from flopcast.library.curves import load_book
+from flopcast.records import replace
 from flopcast.report.report import Report, summarise
 from flopcast.spec.job import Job
 from flopcast.timeline.program import simulate

@@ -6,7 +6,6 @@ A row that cannot be read is reported with its line and reason, and the others a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from flopcast.lab.published.cells import MEMORY_UNITS
 from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, Column, Header, Place, header_of
 from flopcast.lab.samples.columns import as_number, read_rows
 from flopcast.lab.validation.run import Run
+from flopcast.records import dataclass
 
 WORST_DISAGREEMENT = 3.0  # between a step time and a rate of tokens; one source prints half its own rate
 MOST = 1e12  # of anything that is counted: more is no count

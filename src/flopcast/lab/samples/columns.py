@@ -10,7 +10,6 @@ import io
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import numpy.typing as npt
 from flopcast.dtypes import Floats
 from flopcast.errors import Problem, SpecError
 from flopcast.files.unpacked import read_unpacked
+from flopcast.records import dataclass
 
 Cells = Sequence[str | None]
 Mask = npt.NDArray[np.bool_]

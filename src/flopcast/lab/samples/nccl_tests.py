@@ -18,7 +18,6 @@ Sources: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md and src/*.cu; github.c
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +26,7 @@ from flopcast.cost.collectives.formulas import FORMULAS
 from flopcast.errors import Problem, SpecError
 from flopcast.files.unpacked import read_unpacked
 from flopcast.lab.samples.columns import as_number
+from flopcast.records import dataclass
 from flopcast.units import Number
 
 MOST_BYTES = 200_000_000

@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +35,7 @@ from flopcast.lab.measure.sample_pack import (
 )
 from flopcast.lab.measure.tier_samples import TIER_COLUMNS, TierSample, tier_of, tier_row
 from flopcast.lab.samples.columns import bad_row
+from flopcast.records import dataclass
 from flopcast.requests.job_files import read_file
 
 MANIFEST, SAMPLES, MESSAGES, TIERS = "manifest.json", "samples.csv", "collectives.csv", "tiers.csv"

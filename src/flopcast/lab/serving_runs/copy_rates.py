@@ -9,7 +9,6 @@ changed; without any run, they have the defaults of `Streaming`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from flopcast.dtypes import Counts, Floats
 from flopcast.lab.serving_runs.measured import ServingRun
 from flopcast.library.curves import load_serving_book
+from flopcast.records import dataclass, replace
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.instances import times_of
 from flopcast.serving.pass_copies import PassCopies

@@ -16,13 +16,13 @@ experts alone says nothing of other kernels.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.lab.serving_runs.measured import ComparedServing
 from flopcast.lab.serving_runs.quantities import PER_UNIT
+from flopcast.records import dataclass
 from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.time_shares import KERNELS
 from flopcast.spec.engine import EXPERTS, IterationCost

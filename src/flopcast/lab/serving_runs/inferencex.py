@@ -30,10 +30,10 @@ tells them apart, or the concurrencies of both. Where nothing does, no tokens ar
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from flopcast.lab.catalog_facts import catalog_facts
+from flopcast.records import dataclass
 from flopcast.strict_model import StrictModel
 
 MANY = 16  # open requests

@@ -6,11 +6,11 @@ Elsewhere: the tables that hold runs (tables.py), predicting them (score.py).
 
 import gzip
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
 
 from flopcast.lab.scores import Compared
+from flopcast.records import dataclass
 from flopcast.serving.requests import Requests
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.spec.serving_job import ServingJob

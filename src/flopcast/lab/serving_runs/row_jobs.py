@@ -5,10 +5,10 @@ Elsewhere: which facts a table states (one file a table), predicting jobs (score
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flopcast.errors import SpecError
 from flopcast.library import catalog
+from flopcast.records import dataclass
 from flopcast.requests.serving_request import with_degree
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems

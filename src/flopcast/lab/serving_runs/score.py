@@ -6,7 +6,6 @@ statistics (lab/scores.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from flopcast.errors import SpecError
@@ -14,6 +13,7 @@ from flopcast.lab.serving_runs.copy_rates import with_rates_of, without_rates
 from flopcast.lab.serving_runs.fit import by_engine
 from flopcast.lab.serving_runs.measured import ComparedServing, ServingRun, ServingScores
 from flopcast.library.curves import load_serving_book
+from flopcast.records import replace
 from flopcast.serving.serve import serve
 from flopcast.serving.serving_report import ServingReport
 from flopcast.spec.engine import IterationCost

@@ -8,13 +8,13 @@ so its own start may lie in the next step. Without a known launch its start deci
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.lab.calibration.kernel_names import kernel_class, kind_of
 from flopcast.lab.calibration.trace import Trace, Words, inside, stream_of
+from flopcast.records import dataclass
 
 KEPT = ("kernel", "operator", "shapes", "dtypes", "call", "queue", "message_bytes", "ranks")
 

@@ -21,7 +21,6 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from os import SEEK_END
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.files.inputs import opened, too_long
 from flopcast.lab.calibration.trace import Trace, Words
 from flopcast.lab.traces.columns import Launched, TracedSteps, traced
+from flopcast.records import dataclass
 
 MOST_BYTES = 1 << 36
 S_PER_NS = 1e-9

@@ -9,13 +9,13 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.validation.profiler_components import component_seconds, sums_in_layer
 from flopcast.lab.validation.suite import Suite, SuiteRow, step_time_of_rate
 from flopcast.memory.peak import peak_memory
+from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.spec.site import Site, SiteFactor

@@ -12,12 +12,12 @@ efficiency, which would move no order).
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
 from flopcast.cost.between_plans import TIED_RATIO
+from flopcast.records import dataclass
 from flopcast.timeline.uncertainty import Sensitivity, difference, holds_one
 from flopcast.units import nine_digits
 

@@ -6,9 +6,9 @@ It is a first guess from the prediction's own factors: what no factor stands for
 """
 
 import math
-from dataclasses import dataclass
 
 from flopcast.cost.factor_kinds import in_words
+from flopcast.records import dataclass
 from flopcast.report.labels import component_label
 from flopcast.report.report import Report
 from flopcast.timeline.uncertainty import log_sigma

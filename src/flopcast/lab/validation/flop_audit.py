@@ -5,10 +5,10 @@ Elsewhere: the conventions (report/flop_conventions.py); what the printed FLOP d
 (lab/published/model.py). Predicted times play no part in it.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from flopcast.lab.validation.run import Run, counted_flop
+from flopcast.records import dataclass
 from flopcast.report.flop_conventions import ROUNDING, WORST_MISMATCH, match_convention
 from flopcast.report.metrics import BACKWARD_OVER_FORWARD
 from flopcast.spec.job import Job

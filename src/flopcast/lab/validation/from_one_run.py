@@ -13,7 +13,6 @@ factors, as the update has it: to first order what a prediction with the site fi
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from flopcast.dtypes import Counts, Floats
 from flopcast.lab.validation.from_run import NOISE_LOG_SIGMA, step_run
 from flopcast.lab.validation.published import ComparedRun
 from flopcast.lab.validation.statistics import grouped
+from flopcast.records import dataclass
 from flopcast.spec.site import SiteRun
 from flopcast.units import nine_digits
 

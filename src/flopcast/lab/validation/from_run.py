@@ -20,7 +20,6 @@ run is joined with the first whatever their order.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from flopcast.cost.site_runs import UNEXPLAINED, KnownRuns, condition, prior_log
 from flopcast.dtypes import Counts
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.validation.step_parts import components, part_row, step_row
+from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.spec.site import RunShare, Site, SiteFactor, SiteRun
 from flopcast.spec.source import Source

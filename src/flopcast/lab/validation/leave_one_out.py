@@ -14,7 +14,6 @@ without levels, so a source that is left out does not even affect the point at w
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.constant_transfer import GENERATION
@@ -25,6 +24,7 @@ from flopcast.lab.calibration.observations import Levels, ObservedStep, Prior, P
 from flopcast.lab.validation.published import ComparedRun, Constants, Published, with_baseline
 from flopcast.lab.validation.repeats import configuration, sweep_of
 from flopcast.lab.validation.statistics import grouped
+from flopcast.records import dataclass, replace
 from flopcast.report.report import JITTER
 from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import Sensitivity

@@ -7,13 +7,13 @@ Elsewhere: the rows (lab/published/suite_files.py, lab/published/functional_test
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
 from flopcast.lab.calibration.watched import Watched
 from flopcast.memory.peak import PeakMemory
+from flopcast.records import dataclass
 from flopcast.spec.job import Job
 from flopcast.strict_model import StrictModel
 

@@ -12,7 +12,6 @@ on its device, and otherwise over all other rows. So no row affects its own base
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,6 +23,7 @@ from flopcast.lab.validation.compare import ComparedStep
 from flopcast.lab.validation.diagnosis import Diagnosis, first_suspect
 from flopcast.lab.validation.flop_audit import FlopAudit, flop_audit
 from flopcast.lab.validation.run import Run, counted_flop, measured_step_time_s, memory_kind
+from flopcast.records import dataclass, replace
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.recomputed import recomputed_flop
 from flopcast.report.report import Report

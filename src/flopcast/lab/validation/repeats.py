@@ -11,10 +11,10 @@ time that one release prints twice is one measurement: tables are quoted in othe
 import math
 import statistics
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 
 from flopcast.lab.validation.published import ComparedRun
 from flopcast.lab.validation.statistics import errors, grouped
+from flopcast.records import dataclass
 
 QUOTED_RATIO = 1e-4  # of two times of one release: nearer, the later is the earlier, quoted
 

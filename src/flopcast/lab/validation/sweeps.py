@@ -10,13 +10,13 @@ Repeats of one run are one choice, by the geometric mean of their times.
 
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from flopcast.lab.validation.compare import ComparedRow, ComparedStep, ComparedSuite
 from flopcast.lab.validation.decisions import Choice, Sweep
 from flopcast.lab.validation.published import ComparedRun, ideal_s
 from flopcast.lab.validation.statistics import grouped
+from flopcast.records import dataclass, replace
 from flopcast.spec.job import Job
 
 

@@ -9,9 +9,9 @@ Lengths are in units of the drawing, which scales with the page; y increases dow
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from html import escape
 
+from flopcast.records import dataclass, replace
 from flopcast.units import Number
 
 WIDTH = 1000

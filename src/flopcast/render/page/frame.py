@@ -11,10 +11,10 @@ A text that was not escaped by mistake could therefore neither load nor run anyt
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 
+from flopcast.records import dataclass
 from flopcast.render.page.style import STYLE, UNSCRIPTED
 
 

@@ -7,9 +7,9 @@ Every text is escaped; each mark has its text as a `<title>`, which browsers sho
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 
+from flopcast.records import dataclass
 from flopcast.render.page.drawing import WIDTH, Axis, described_svg, grid, label, names
 from flopcast.render.page.frame import Section, document
 from flopcast.render.page.style import COLOURS, DRAWN, LINED

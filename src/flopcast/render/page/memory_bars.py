@@ -8,11 +8,11 @@ thin line goes on to the high end of the 90 % interval, which has the allocator'
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from flopcast.memory.tiers import TierMemory
 from flopcast.memory.verdict import verdict
+from flopcast.records import dataclass
 from flopcast.render.page.drawing import figure, label, legend
 from flopcast.render.page.pipeline import chosen
 from flopcast.render.page.style import HUES

@@ -14,12 +14,12 @@ Williams, Waterman, Patterson, "Roofline: an insightful visual performance model
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 
 from flopcast.operators.base import AbstractOperator
+from flopcast.records import dataclass
 from flopcast.render.page.drawing import Axis, figure, grid, label, line, mark, names, spanning
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, rate, seconds, share, table

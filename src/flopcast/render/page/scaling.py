@@ -5,8 +5,8 @@ Elsewhere: these predictions (search/scaled.py).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from flopcast.records import dataclass
 from flopcast.render.page.drawing import Axis, figure, grid, legend, line, mark, names
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, Quantity, rate, seconds, share, table

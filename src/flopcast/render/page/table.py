@@ -6,9 +6,9 @@ A number is a `<data>` element: its text is for readers, and its value has nine 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 
+from flopcast.records import dataclass
 from flopcast.units import Number, show, show_memory, show_seconds
 
 LEAST_SORTED = 4  # rows that are worth a button to sort them

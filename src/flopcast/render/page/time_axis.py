@@ -7,12 +7,12 @@ Without the script, the whole step is shown.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 
 from flopcast.dtypes import Integers
+from flopcast.records import dataclass
 from flopcast.render.page.drawing import Axis, described_svg, label
 from flopcast.units import Number, show_seconds
 

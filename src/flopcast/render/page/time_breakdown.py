@@ -8,11 +8,11 @@ operators of a component sum to the component, and the components to the step.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
 from html import escape
 
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
+from flopcast.records import dataclass
 from flopcast.render.page.drawing import WIDTH, figure, legend
 from flopcast.render.page.frame import Section
 from flopcast.render.page.style import HUES

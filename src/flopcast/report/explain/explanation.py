@@ -5,8 +5,7 @@ Elsewhere: which numbers can be explained (registry.py), the explanation of each
 (kernels.py, messages.py, steps.py, memory.py).
 """
 
-from dataclasses import dataclass
-
+from flopcast.records import dataclass
 from flopcast.units import show, show_memory, show_seconds
 
 

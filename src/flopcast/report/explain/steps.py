@@ -9,7 +9,6 @@ looked at along the critical path, as sensitivities are.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 from math import prod
 
 from flopcast.cost.factor_kinds import in_words, kind_of
@@ -19,6 +18,7 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
+from flopcast.records import replace
 from flopcast.report.explain.explanation import Explanation, Input
 from flopcast.report.explain.graph_kernels import graph_inputs
 from flopcast.report.explain.kernels import (

@@ -6,13 +6,13 @@ Elsewhere: the estimates (screen.py), the simulation (serving/serve.py), how the
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import Problem, SpecError
+from flopcast.records import dataclass
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.screen import Screened, promising, screened
 from flopcast.search.pareto_front import front

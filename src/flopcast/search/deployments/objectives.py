@@ -7,10 +7,10 @@ A loss is a number to minimise: device-seconds per token if the user asks for to
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 
 from flopcast.errors import InternalError
+from flopcast.records import dataclass
 from flopcast.search.deployments.steady import Steady
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.spec.operations import HOUR_S

@@ -4,9 +4,8 @@ Answers: which deployments are compared, for which jobs, by what?
 Elsewhere: what the objectives are (objectives.py), the answer (find.py).
 """
 
-from dataclasses import dataclass
-
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.records import dataclass
 from flopcast.search.deployments.objectives import SERVING_OBJECTIVES, ServingObjective
 from flopcast.search.deployments.space import DeploymentSpace
 from flopcast.spec.serving_job import ServingJob

@@ -7,11 +7,11 @@ Deployments that differ only in replicas and limits share their passes, which ar
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.records import dataclass, replace
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import (
     DeploymentSpace,

@@ -12,11 +12,10 @@ A static batch of B requests computes their prompts and then as many tokens as i
 this takes T, the rate is B / T, and a request that arrives at random waits for half of the batch before it.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.records import dataclass
 from flopcast.serving.decode_times import PassSeconds
 from flopcast.serving.pass_times import nodes
 from flopcast.serving.requests import Requests

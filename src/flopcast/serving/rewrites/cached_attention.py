@@ -4,8 +4,6 @@ Answers: which kernels of a pass read and write the cache of a layer with heads 
 Elsewhere: latent attention (cached_latents.py).
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from flopcast.dtypes import Counts, constant
@@ -15,6 +13,7 @@ from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.serving.seen import Seen
 
 CORE_ENDS = "attention.join_heads"  # kernels write heads side by side: the copy that joins them is left out

@@ -11,8 +11,6 @@ rank, and the sum over ranks behind the output projection joins what they read. 
 the heads of the rank, as without the split.
 """
 
-from dataclasses import replace
-
 from flopcast.dtypes import constant
 from flopcast.layers.block import Block
 from flopcast.layers.latent_attention import LatentAttention
@@ -20,6 +18,7 @@ from flopcast.operators.item import Item, kernel
 from flopcast.operators.latent_decode import LatentDecode
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.serving.latents import cached_latents_of
 from flopcast.serving.rewrites.cached_attention import CORE_ENDS, prompt_attention
 from flopcast.serving.seen import Seen

@@ -7,8 +7,6 @@ The convolution and the core run once over the prompts of a pass and once over i
 projections and the norm run over all new tokens together.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from flopcast.dtypes import constant
@@ -17,6 +15,7 @@ from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.operators.gated_delta import DeltaDecode, GatedDelta
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.seen import Seen
 

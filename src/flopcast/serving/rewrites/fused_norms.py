@@ -1,10 +1,9 @@
 """The addition of the residual and the norm behind it in one kernel."""
 
-from dataclasses import replace
-
 from flopcast.layers.block import Block
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.serving.seen import Seen
 from flopcast.workload.rewrites.base import kind_of
 

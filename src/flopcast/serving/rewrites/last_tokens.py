@@ -1,7 +1,5 @@
 """The head over the last token of each sequence, or those to verify, and sampling in place of a loss."""
 
-from dataclasses import replace
-
 from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.layers.head import Head
 from flopcast.operators.item import Item, blocking, kernel
@@ -9,6 +7,7 @@ from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather
 from flopcast.operators.row_sort import RowSort
+from flopcast.records import replace
 from flopcast.serving.seen import Seen
 
 

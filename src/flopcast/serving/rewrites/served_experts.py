@@ -9,8 +9,6 @@ over more ranks than a node of eight, engines send a token only to the ranks of 
 all-to-all over NVLink of TensorRT-LLM).
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from flopcast.dtypes import Counts, constant
@@ -23,6 +21,7 @@ from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.memory_bound import KINDS
 from flopcast.operators.messages import AllGather, ReduceScatter
+from flopcast.records import replace
 from flopcast.serving.seen import Seen
 from flopcast.spec.deployment import served_format
 

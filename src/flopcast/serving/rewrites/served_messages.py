@@ -1,9 +1,8 @@
 """All-reduces by the engine's own kernels or over one device; messages of a backward pass are left out."""
 
-from dataclasses import replace
-
 from flopcast.operators.item import Item
 from flopcast.operators.messages import AllReduce, Replicate, ServedAllReduce, StarAllReduce
+from flopcast.records import replace
 from flopcast.serving.seen import Seen
 
 

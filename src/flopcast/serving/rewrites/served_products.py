@@ -1,11 +1,10 @@
 """Products by the kernels of serving, with weights in the deployment's format."""
 
-from dataclasses import replace
-
 from flopcast.operators.formats import WIDEST
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.served_matmul import ServedMatmul
+from flopcast.records import replace
 from flopcast.serving.seen import Seen
 from flopcast.spec.deployment import served_format
 from flopcast.workload.rewrites.base import kind_of

@@ -8,10 +8,10 @@ works in every architecture. Items that it leaves alone it returns as they are: 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 
 Items = tuple[Item, ...]
 Rewrite = Callable[[Items], Items]

@@ -6,12 +6,12 @@ written: it is computed again from what enters, in the backward pass too. A prod
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from flopcast.dtypes import ZERO, Counts
 from flopcast.operators.convolution import Convolution
 from flopcast.operators.graph_kernel import JOINED, GraphKernel
 from flopcast.operators.item import Item
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items
 
 

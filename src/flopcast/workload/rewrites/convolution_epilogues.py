@@ -5,12 +5,11 @@ GEMM (cuDNN, developer guide, "Supported graph patterns"). The result of the pro
 written nor read.
 """
 
-from dataclasses import replace
-
 from flopcast.operators.convolution import Convolution
 from flopcast.operators.graph_kernel import JOINED, GraphKernel
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items
 
 EPILOGUES = ("elementwise", JOINED)

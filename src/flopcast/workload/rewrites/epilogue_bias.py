@@ -3,10 +3,9 @@
 Megatron-LM and GPT-NeoX build the other linears of a block with `skip_bias_add`: a later kernel adds it.
 """
 
-from dataclasses import replace
-
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, kind_of
 
 

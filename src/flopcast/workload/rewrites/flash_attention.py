@@ -4,13 +4,12 @@ The one rewrite that changes FLOP: a kernel skips the part of the square that ma
 Where keys travel round a ring of ranks, the kernel runs once for each rank's keys (ring_attention.py).
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside, kind_of, read_outside
 from flopcast.workload.rewrites.ring_attention import in_ring_steps
 

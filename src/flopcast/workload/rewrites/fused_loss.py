@@ -6,11 +6,10 @@ ranks, and a stack without a kernel for these keeps the chain. A batch of plans 
 the counts of items choose for each plan.
 """
 
-from dataclasses import replace
-
 from flopcast.dtypes import Counts
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, kind_of
 
 CAST, CHAIN, FUSED = "cast_to_fp32", "cross_entropy", "fused_cross_entropy"

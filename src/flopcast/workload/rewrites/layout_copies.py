@@ -4,11 +4,10 @@ GPT-NeoX rearranges them for the kernel, and rearranges its output back: (sequen
 into (token, sequence, head, element).
 """
 
-from dataclasses import replace
-
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside
 
 

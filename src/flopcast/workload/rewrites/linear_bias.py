@@ -4,10 +4,9 @@ PyTorch's `nn.Linear` does so wherever its bias is a vector; Megatron-LM's linea
 kernels (epilogue_bias.py).
 """
 
-from dataclasses import replace
-
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items
 
 

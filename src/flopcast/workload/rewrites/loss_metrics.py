@@ -4,10 +4,9 @@ Composer updates what a model calls its training metrics in every micro-batch; L
 entropy and the perplexity of language, each PyTorch's loss on 16-bit logits in fp32, without a gradient.
 """
 
-from dataclasses import replace
-
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside, kind_of
 
 METRICS = ("cross_entropy", "perplexity")

@@ -19,8 +19,6 @@ gradient, so it stays where tokens travel narrow. Around a product whose weight 
 cast in one layout, because no weight gradient reads the other.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
@@ -30,6 +28,7 @@ from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.low_precision_messages import LowPrecisionMessage
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.operators.quantise import Quantise
+from flopcast.records import replace
 from flopcast.spec.precision import NORMS, NarrowProducts, Recipe
 from flopcast.workload.casts import Casts, Product, is_low_precision, sizes_of
 from flopcast.workload.rewrites.base import Items, kind_of

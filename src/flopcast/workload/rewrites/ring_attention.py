@@ -19,8 +19,6 @@ arXiv:2310.01889; zigzag: arXiv:2311.09431 (striped and balanced orders) and Tra
 `AttnFuncWithCPAndKVP2P`.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from flopcast.dtypes import Counts
@@ -28,6 +26,7 @@ from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import RingPass
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside
 
 

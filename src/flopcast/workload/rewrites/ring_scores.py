@@ -18,12 +18,11 @@ arXiv:2105.13120 (ring self-attention, and its count of elements). hpcaitech/Col
 colossalai/nn/layer/parallel_sequence/_operation.py (`RingQK`, `RingAV`).
 """
 
-from dataclasses import replace
-
 from flopcast.dtypes import ZERO, Floats
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import Replicate, RingPass
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside
 
 

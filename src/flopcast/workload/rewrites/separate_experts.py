@@ -5,9 +5,8 @@ product for each expert on four streams (`te_multi_stream_cublas_gemm` of transf
 Kernels that serve instead put all experts of a layer into one grid.
 """
 
-from dataclasses import replace
-
 from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items
 
 

@@ -12,12 +12,11 @@ parallelize_llama.py (`PrepareModuleInput`: gathered once for all, so that gradi
 they are scattered).
 """
 
-from dataclasses import replace
-
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside, kind_of
 
 HALVES = ("swiglu", "geglu")

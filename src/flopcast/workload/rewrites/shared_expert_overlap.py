@@ -12,9 +12,9 @@ Megatron-Core, `transformer/moe/shared_experts.py`: which part runs beside which
 """
 
 import re
-from dataclasses import replace
 
 from flopcast.operators.item import Item
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items
 
 _SHARED = re.compile(r"(^|\.)shared\.(?!join$)")  # all of them but the sum with the others

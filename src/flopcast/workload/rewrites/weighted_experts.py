@@ -5,13 +5,12 @@ megatron/core/transformer/moe/experts.py, core v0.12). The output of experts is 
 the gradients of the weights need, the input of the activation, is kept anyway.
 """
 
-from dataclasses import replace
-
 from flopcast.dtypes import ELEMENT_BYTES
 from flopcast.operators.exchanges import OF_LIBRARIES, Dispatch
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside, change_kind, kind_of
 
 

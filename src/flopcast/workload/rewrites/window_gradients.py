@@ -7,9 +7,8 @@ heads of 64, a window of 128: backward 1.88 ms under MXFP8, four times as long a
 bf16; forward 0.18 and 0.19 ms.
 """
 
-from dataclasses import replace
-
 from flopcast.operators.flash_attention import FlashAttention
+from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items
 
 

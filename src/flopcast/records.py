@@ -1,0 +1,204 @@
+"""Dataclasses whose methods are written when they are first needed.
+
+Answers: why does flopcast import `dataclass`, `field` and `replace` from here?
+Elsewhere: nouns that users write (strict_model.py).
+
+`dataclasses.dataclass` writes and compiles six functions for each class. flopcast has hundreds of classes,
+and a prediction makes objects of a third of them, so this took a sixth of the time of `flopcast predict`.
+The `dataclass` of this module compiles one function for a class, when the first object is made.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import MISSING, Field, FrozenInstanceError, fields
+from dataclasses import field as field  # noqa: PLC0414 - exported
+from functools import cache
+from operator import attrgetter
+from reprlib import recursive_repr
+from types import MemberDescriptorType
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+
+if TYPE_CHECKING:
+    from inspect import Signature
+
+Kind = TypeVar("Kind")
+
+
+@dataclass_transform(field_specifiers=(field,))
+def dataclass(
+    *, frozen: bool = False, eq: bool = True, repr: bool = True, kw_only: bool = False, slots: bool = False
+) -> Callable[[type[Kind]], type[Kind]]:
+    """Return a decorator that makes a dataclass, like `dataclasses.dataclass`.
+
+    Parameters
+    ----------
+    frozen, eq, repr, kw_only, slots : as of `dataclasses.dataclass`
+
+    Examples
+    --------
+    >>> @dataclass(frozen=True, kw_only=True, slots=True)
+    ... class Point:
+    ...     x: int
+    ...     y: int = 0
+    >>> Point(x=1), Point(x=1) == Point(x=1, y=0), replace(Point(x=1), y=2)
+    (Point(x=1, y=0), True, Point(x=1, y=2))
+    """
+
+    def made(kind: type[Kind]) -> type[Kind]:
+        own = vars(kind).copy()
+        cls: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)(
+            kind
+        )
+        if "__init__" not in own:
+            cls.__init__ = _first_init(cls, frozen)
+            cls.__signature__ = _SignatureOfFields()
+        if repr and "__repr__" not in own:
+            cls.__repr__ = _repr
+        if eq and "__eq__" not in own:
+            cls.__eq__ = _equal(cls)
+        if eq and own.get("__hash__") is None:
+            cls.__hash__ = _hash(cls) if frozen else None
+        if frozen:
+            cls.__setattr__ = cls.__delattr__ = _refuse
+            cls.__getstate__, cls.__setstate__ = _state, _restore
+        made_kind: type[Kind] = cls
+        return made_kind
+
+    return made
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace  # noqa: PLC0414 - type checkers know its arguments
+else:
+
+    def replace(record, /, **changes):  # noqa: ANN001, ANN003, ANN201
+        """Return a copy of a record with other values of some fields, like `dataclasses.replace`."""
+        names, values = _values_of(type(record))
+        return type(record)(**{**dict(zip(names, values(record), strict=True)), **changes})
+
+
+@cache
+def _values_of(cls: type) -> tuple[tuple[str, ...], Callable[[object], tuple[object, ...]]]:
+    """Return the names of the fields that make a record, and the function that returns their values."""
+    names = tuple(one.name for one in fields(cls) if one.init)
+    return names, _getter(names)
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[object], tuple[object, ...]]:
+    """Return the function that returns the values of attributes as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda record: tuple([getattr(record, name) for name in names])
+
+
+def _arguments(cls: Any) -> list["Field[Any]"]:  # noqa: ANN401
+    """Return the fields that `__init__` takes, those that may have a position first."""
+    return sorted((one for one in fields(cls) if one.init), key=lambda one: bool(one.kw_only))
+
+
+class _SignatureOfFields:
+    """The signature of a class: what `inspect.signature` and `help` show."""
+
+    def __get__(self, record: object, cls: Any) -> "Signature":  # noqa: ANN401
+        """Return the signature of a class."""
+        from inspect import Parameter, Signature
+
+        return Signature(
+            [
+                Parameter(
+                    one.name,
+                    Parameter.KEYWORD_ONLY if one.kw_only else Parameter.POSITIONAL_OR_KEYWORD,
+                    default=Parameter.empty if _is_needed(one) else one.default,
+                    annotation=one.type,
+                )
+                for one in _arguments(cls)
+            ]
+        )
+
+
+def _is_needed(one: "Field[Any]") -> bool:
+    """Return whether a field has no default."""
+    return one.default is MISSING and one.default_factory is MISSING
+
+
+def _first_init(cls: Any, frozen: bool) -> Callable[..., None]:  # noqa: ANN401
+    """Return the `__init__` that the first object of a class replaces by a compiled one."""
+
+    def __init__(self: object, *values: object, **named: object) -> None:  # noqa: N807
+        cls.__init__ = _compiled_init(cls, frozen)
+        cls.__init__(self, *values, **named)
+
+    return __init__
+
+
+def _compiled_init(cls: Any, frozen: bool) -> Callable[..., None]:  # noqa: ANN401
+    """Return the `__init__` of a class."""
+    known: dict[str, Any] = {"put": object.__setattr__, "MISSING": MISSING}
+    head, body = ["self"], []
+    for one in _arguments(cls):
+        if one.kw_only and "*" not in head:
+            head.append("*")
+        known[f"default_{one.name}"] = one.default
+        head.append(one.name if _is_needed(one) else f"{one.name}=default_{one.name}")
+    for one in fields(cls):
+        value = name = one.name
+        if one.default_factory is not MISSING:
+            known[f"new_{name}"] = one.default_factory
+            value = f"new_{name}() if {name} is MISSING else {name}" if one.init else f"new_{name}()"
+        elif not one.init:
+            if one.default is MISSING:
+                continue
+            known[f"default_{name}"], value = one.default, f"default_{name}"
+        slot = getattr(cls, name, None)
+        if isinstance(slot, MemberDescriptorType):  # a third faster than object.__setattr__
+            known[f"put_{name}"] = slot.__set__
+            body.append(f"put_{name}(self, {value})")
+        else:
+            body.append(f"put(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    lines = "\n    ".join(body or ["pass"])
+    exec(f"def __init__({', '.join(head)}):\n    {lines}", known)
+    known["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
+    init: Callable[..., None] = known["__init__"]
+    return init
+
+
+def _equal(cls: Any) -> Callable[[object, object], bool]:  # noqa: ANN401
+    """Return the `__eq__` of a class: objects are equal if the values of their compared fields are."""
+    values = _getter(tuple(one.name for one in fields(cls) if one.compare))
+
+    def __eq__(self: object, other: object) -> bool:  # noqa: N807
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return __eq__
+
+
+def _hash(cls: Any) -> Callable[[object], int]:  # noqa: ANN401
+    """Return the `__hash__` of a class, of the fields that are compared."""
+    names = (one.name for one in fields(cls) if (one.compare if one.hash is None else one.hash))
+    values = _getter(tuple(names))
+    return lambda self: hash(values(self))
+
+
+@recursive_repr()
+def _repr(self: Any) -> str:  # noqa: ANN401
+    """Return the call that would make the object."""
+    values = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
+    return f"{type(self).__qualname__}({values})"
+
+
+def _refuse(_record: object, name: str, *_: object) -> None:
+    """Refuse to change a frozen object."""
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _state(self: Any) -> list[object]:  # noqa: ANN401
+    """Return the values of a frozen object, for a copy."""
+    return [getattr(self, one.name) for one in fields(self)]
+
+
+def _restore(self: Any, state: list[object]) -> None:  # noqa: ANN401
+    """Set the values of a copied object."""
+    for one, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, one.name, value)
