@@ -75,8 +75,8 @@ BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "accuracy": {"api", "lab"},
     "jobs": {"requests"},
     "__init__": {"accuracy", "api", "best_deployments", "best_plans", "jobs"},
-    "ui": {"accuracy", "api", "best_deployments", "best_plans", "garbage"},
-    "cli": {"best_deployments", "placement", "serving/explain", "ui", "workers"},
+    "ui": {"accuracy", "api", "best_deployments", "best_plans", "garbage", "placement"},
+    "cli": {"best_deployments", "serving/explain", "ui", "workers"},
     "__main__": {"cli"},
 }
 EDGES = {

@@ -9,6 +9,7 @@ from functools import cache
 
 from flopcast.library.curves import load_book
 from flopcast.search.find import OnProgress, SearchResult, find
+from flopcast.search.largest_model import LargestOn, largest_model
 from flopcast.search.question import Question
 from flopcast.search.space import Space
 from flopcast.spec.job import Job
@@ -87,3 +88,23 @@ def _with_batch(space: Space, jobs: Sequence[Job]) -> Space:
 def answer(question: Question, told: OnProgress | None = None) -> SearchResult:
     """Answer a complete question as `search_plans` does; the curves of each cluster are read once."""
     return find(question, cache(load_book), told)
+
+
+def largest_models(question: Question) -> tuple[LargestOn, ...]:
+    """Return the largest models with the layers of the question's model, on each cluster, size and stack.
+
+    Examples
+    --------
+    >>> from flopcast.jobs import job
+    >>> space = Space(tp=8, cp=1, mbs=1, gbs=8, zero=1, recompute="full")
+    >>> asked = Question(jobs=(job("llama-2-7b", cluster="dgx-a100:1", plan="tp=8 gbs=8"),), space=space)
+    >>> on_one_node, = largest_models(asked)
+    >>> on_one_node.found[False].num_layers < on_one_node.found[True].num_layers
+    True
+    """
+    answers = []
+    for job in question.sized():
+        book = load_book(job.cluster)
+        found = {outside: largest_model(question, job, book, offload=outside) for outside in (False, True)}
+        answers.append(LargestOn(job=job, found=found))
+    return tuple(answers)

@@ -7,13 +7,15 @@ smaller models. Chart labels are whole seconds and GB/s.
 """
 
 import math
-from dataclasses import replace
-from statistics import geometric_mean, mean
+from statistics import mean
 
 import pytest
+from command_line import flopcast
 from saving_cases import STORE, cluster_with, even_states
 
-from flopcast.economics.checkpoints import SaveRates, pinned_bytes_per_s, save_times, slowest_of
+from flopcast.economics.checkpoints import SaveRates, save_times
+from flopcast.lab.saving_runs import NODE_BYTES_PER_S, SavedModel, fitted_rates
+from flopcast.library.catalog import folder
 from flopcast.library.constants import shipped_levels
 from flopcast.spec.checkpoints import METHODS, Checkpoint
 
@@ -38,65 +40,39 @@ ITERATION_S = {
     30: (42, 24, 22, 14),
     70: (47, 39, 36, 29),
 }
-NODE_BYTES_PER_S = 9.7e9
 POLARIS = STORE.model_copy(
     update={"write_bytes_per_s": 650e9, "read_bytes_per_s": 650e9, "node_bytes_per_s": NODE_BYTES_PER_S}
 )
 SYNCHRONOUS, ASYNCHRONOUS, CHUNKED, LAZY = range(4)
 RATES = SaveRates.of(shipped_levels())
-
-
-def states(model):
-    """The checkpoint of a model: DeepSpeed's files of layers, norm, embedding and head, and of states."""
-    blocks, nodes, size_gb, *_ = RUNS[model]
-    ranks = 4 * nodes
-    return even_states(size_gb * 1e9, nodes, num_files=(blocks + 3) * 4 + ranks)
-
-
-def waits_s(model, method):
-    """Seconds that training waits, by the published throughput: the size over that time."""
-    return RUNS[model][2] / GB_PER_S[model][method]
+SAVED = {
+    model: SavedModel(
+        blocks=blocks,
+        nodes=nodes,
+        node_devices=4,
+        total_bytes=size_gb * 1e9,
+        waits_s=tuple(size_gb / rate for rate in GB_PER_S[model]),
+        device_bytes_per_s=25e9,
+    )
+    for model, (blocks, nodes, size_gb, *_) in RUNS.items()
+}
 
 
 def fitted(models):
     """Constants fitted on these models, as geometric means over the models."""
-    file_s = geometric_mean(waits_s(model, LAZY) / states(model).num_files for model in models)
-
-    def files_s(model):
-        return file_s * states(model).num_files
-
-    def rate(method, other_s=lambda _: 0.0):
-        return geometric_mean(
-            states(model).written_bytes[0]
-            * slowest_of(RUNS[model][1], RATES.node_log_sigma_factor)
-            / (waits_s(model, method) - other_s(model))
-            for model in models
-        )
-
-    def copied_and_written_s(model):
-        each = states(model).written_bytes[0]
-        return (
-            files_s(model) + 4 * each / NODE_BYTES_PER_S + each / pinned_bytes_per_s(cluster_with(), RATES)
-        )
-
-    return replace(
-        RATES,
-        file_s=file_s,
-        allocated_bytes_per_s=rate(ASYNCHRONOUS),
-        chunked_bytes_per_s=rate(CHUNKED, files_s),
-        serialised_bytes_per_s=rate(SYNCHRONOUS, copied_and_written_s),
-    )
+    return fitted_rates([SAVED[model] for model in models])
 
 
 def predicted(model, rates):
     """Throughput in GB/s and seconds of an iteration with a checkpoint, by method."""
     _, nodes, size_gb, passes_s, update_s = RUNS[model]
+    states = even_states(size_gb * 1e9, nodes, num_files=SAVED[model].num_files)
     found = []
     for method in METHODS:
         allocated = {} if method in ("synchronous", "lazy") else {"staging": "allocated"}
         checkpoint = Checkpoint(method=method, files="layer", **allocated)
         cluster = cluster_with(nodes, file_system=POLARIS)
-        times = save_times(states(model), checkpoint, cluster, passes_s, rates)
+        times = save_times(states, checkpoint, cluster, passes_s, rates)
         found.append((size_gb / times.blocked_s, times.cycle_s(passes_s + update_s)))
     return tuple(zip(*found, strict=True))
 
@@ -115,6 +91,23 @@ def test_the_constants_are_those_of_all_five_models():
 
     for name in ("file_s", "allocated_bytes_per_s", "chunked_bytes_per_s", "serialised_bytes_per_s"):
         assert getattr(RATES, name) == pytest.approx(getattr(found, name), rel=0.02), name
+
+
+def test_the_command_that_fits_constants_writes_the_file_of_the_catalogue(shared, tmp_path):
+    tables = [
+        shared / "validation" / "headlines.yaml",
+        shared / "data" / "checkpoint" / "async_dcp_h200.yaml",
+    ]
+    out = tmp_path / "checkpoints.json"
+    words = ["calibrate", "constants", "--out", out]
+
+    made = flopcast(*words, *(word for path in tables for word in ("--runs", path)))
+    mixed = flopcast(*words, "--runs", tables[0], "--runs", "published_runs.csv")
+
+    assert made.code == 0
+    assert out.read_text() == (folder("constants") / "checkpoints.json").read_text()
+    assert mixed.code == 1
+    assert "tables of checkpoints only" in mixed.err
 
 
 def test_throughput_of_models_that_were_left_out():

@@ -2,7 +2,6 @@
 
 import click
 
-from flopcast.cli.offload_advice import offload_advice
 from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_json, writes_document
 from flopcast.cli.terminal import print_text
 from flopcast.requests.job_request import JobRequest
@@ -31,6 +30,7 @@ def command(request: JobRequest, wants_json: bool) -> None:
     how many tokens and requests the KV cache holds.
     """
     from flopcast.prediction import memory_of
+    from flopcast.render.offload_advice import offload_advice
     from flopcast.render.report_json import FORMAT_VERSION, memory_as_json
     from flopcast.render.report_text import marked_memory_text
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli import options
-from flopcast.cli.offload_advice import offload_advice
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
@@ -72,6 +71,7 @@ def command(
         --plan "dp=16 tp=8 pp=8 mbs=1 gbs=1536 recompute=full precision=fp16" --json
     """
     from flopcast.api import diagnose, predict, report_page
+    from flopcast.render.offload_advice import offload_advice
     from flopcast.render.report_json import as_json
     from flopcast.render.report_text import marked_text
 

@@ -188,17 +188,11 @@ def _largest(asked: "SearchRequest", wants_json: bool, others: Sequence[str]) ->
                 for name in others
             ]
         )
-    from flopcast.library.curves import load_book
-    from flopcast.render.largest_models import LargestOn, largest_json, largest_text
+    from flopcast.best_plans import largest_models
+    from flopcast.render.largest_models import largest_json, largest_text
     from flopcast.requests.search_request import question_of
-    from flopcast.search.largest_model import largest_model
 
-    question = question_of(asked)
-    answers = []
-    for job in question.sized():
-        book = load_book(job.cluster)
-        found = {outside: largest_model(question, job, book, offload=outside) for outside in (False, True)}
-        answers.append(LargestOn(job=job, found=found))
+    answers = largest_models(question_of(asked))
     if wants_json:
         print_json(largest_json(answers))
     else:
@@ -241,6 +235,7 @@ def _search_plans(
 ) -> None:
     """Print the best plans of training, and write the files that are asked for."""
     from flopcast.render.error_json import no_plan
+    from flopcast.render.offload_advice import placed_json, placed_lines, placed_plans
     from flopcast.render.search_json import as_json
     from flopcast.render.search_text import marked_text, nearest
     from flopcast.requests.search_request import question_of
@@ -257,11 +252,12 @@ def _search_plans(
             result = answer(search, executor, ledger, watch)
         finally:
             watch.clear()
-    advice = _placed(result)
+    placed = placed_plans(result)
+    advice = placed_lines(placed)
     if wants_json:
         answered = as_json(result, top, watch.seconds, watch.screening_s)
         message = "\n".join([*nearest(result), *advice])
-        print_json(answered if result.plans else answered | no_plan(message))
+        print_json(answered if result.plans else answered | no_plan(message) | placed_json(placed))
     else:
         print_text("\n\n".join([marked_text(result, top, with_front=pareto), *advice]))
     for path in write(lambda: _written(result)):
@@ -271,27 +267,6 @@ def _search_plans(
     if result.partial:
         click.echo(broken_off("these are the best plans so far", workers["ledger"]), err=True)
         click.get_current_context().exit(BROKEN_OFF)
-
-
-def _placed(result: "SearchResult") -> list[str]:
-    """Return what placements outside the devices would do, if nothing is feasible and none were tried."""
-    from flopcast.library.curves import load_book
-    from flopcast.search.offload_that_fits import offload_for_setting
-
-    question = result.question
-    if result.plans or result.partial or not result.possible or question.space.offload:
-        return []
-    lines = []
-    for job in question.sized():
-        found = offload_for_setting(question, job, load_book(job.cluster))
-        if found is not None:
-            where = f"{job.cluster.name} × {job.cluster.num_devices}, {job.stack.label}"
-            lines.append(f"  {where}: {found.option} fits ({found.price})")
-    return (
-        ["\n".join(["with states outside the devices (--offload auto tries all placements)", *lines])]
-        if lines
-        else []
-    )
 
 
 def _written(result: "SearchResult") -> Written:

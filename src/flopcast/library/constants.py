@@ -2,7 +2,7 @@
 
 Answers: which levels do predictions use, which runs were they fitted on, what may a reader not claim?
 Training runs give those of `runs.json`; runs with states outside the devices those of `offload.json`;
-published checkpoints those of `checkpoints.json` (tests/economics/test_datastates.py fits them). Files are
+published checkpoints those of `checkpoints.json` (lab/saving_runs.py). Files are
 text, one constant a line, so that a refit shows in a diff which constants it moved.
 """
 

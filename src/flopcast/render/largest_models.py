@@ -6,24 +6,10 @@ Elsewhere: the models themselves (search/largest_model.py).
 
 from collections.abc import Sequence
 
-from flopcast.records import dataclass
-from flopcast.search.largest_model import STEP, LargestModel
-from flopcast.spec.job import Job
+from flopcast.search.largest_model import STEP, LargestModel, LargestOn
 from flopcast.units import show_count
 
 WHERE = {False: "all states on the devices", True: "states outside the devices"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LargestOn:
-    """The largest models of one cluster, size and stack.
-
-    `found` has the model under False if all states are on the devices, and under True if states may also be
-    outside of them; None if no model of the shape fits.
-    """
-
-    job: Job
-    found: dict[bool, LargestModel | None]
 
 
 def largest_text(answers: Sequence[LargestOn]) -> str:

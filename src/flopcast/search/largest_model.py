@@ -46,6 +46,18 @@ class LargestModel:
         return self.model.parameters()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LargestOn:
+    """The largest models of one cluster, size and stack.
+
+    `found` has the model under False if all states are on the devices, and under True if states may also be
+    outside of them; None if no model of the shape fits.
+    """
+
+    job: Job
+    found: dict[bool, LargestModel | None]
+
+
 def largest_model(
     question: Question, job: Job, book: CurveBook, *, offload: bool = False
 ) -> LargestModel | None:

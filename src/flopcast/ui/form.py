@@ -16,12 +16,12 @@ from flopcast.render.search_table import objective_name
 from flopcast.requests.job_files import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.ui.chosen_plan import CHOSEN
-from flopcast.ui.form_fields import FIELDS, Field
+from flopcast.ui.form_fields import FIELDS, FINDS, Field
 from flopcast.ui.request_fields import OF_DEGREES, OF_FORMATS, OF_LIMITS, OF_PLAN, OF_SEARCH
 
 Fields = Mapping[str, str]
 JOB = ("model", "cluster", "gpus", "gbs", "seq", "stack")
-RUN = ("tokens", "samples", "epochs", "lora", "qlora")
+RUN = ("tokens", "samples", "epochs", "checkpoint", "lora", "qlora")
 PLAN = (*(name for name in OF_PLAN if name != "gbs"), "plan")
 MORE = ("price", "power_limit", "slow", "changes")
 PICKED = ("model", "cluster", "stack")  # lists that are long enough to search in
@@ -31,6 +31,7 @@ EMPTY = {  # what a list shows while nothing is selected
     "model": "as the file says",
     "cluster": f"the file's, or {USUAL['cluster']}",
     "stack": f"usual: {USUAL['stack']}",
+    "find": "the best plans",
     "objectives": "step time",
     "evolve": "all of the space",
     "zero": "any",
@@ -202,8 +203,8 @@ def _options(choices: Sequence[str], value: str, empty: str) -> str:
 
 
 def _label(choice: str) -> str:
-    """Return what a list shows for a choice: an objective by its label, everything else as it is."""
-    return objective_name(OBJECTIVES[choice]) if choice in OBJECTIVES else choice
+    """Return what a list shows for a choice: labels of objectives and searches, others as they are."""
+    return objective_name(OBJECTIVES[choice]) if choice in OBJECTIVES else FINDS.get(choice, choice)
 
 
 def _buttons(inner: str) -> str:

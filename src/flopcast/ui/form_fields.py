@@ -14,6 +14,12 @@ from flopcast.spec.deployment import CacheFormat
 from flopcast.spec.precision import RECIPES
 from flopcast.spec.published_formats import WeightFormat
 
+FINDS = {  # what a search may find besides plans, with the label of each
+    "largest": "the largest model that fits",
+    "per_layer": "the best strategy of each block of a plan",
+    "node_order": "the best order of nodes for a plan",
+    "group_division": "the best division of a plan over groups of nodes",
+}
 POWERS = tuple(2**power for power in range(15))  # that sliders stop at
 
 
@@ -117,6 +123,13 @@ FROM_A_LIST = {
         choices=tuple(OBJECTIVES),
         wide=True,
     ),
+    "find": Field(
+        "Find",
+        about="Instead of the best plans: the largest model with layers of this width that fits, or the"
+        " best layout of one plan.",
+        choices=tuple(FINDS),
+        wide=True,
+    ),
     "evolve": Field(
         "Evolution chooses plans",
         about="Estimate a few thousand plans that evolution chooses, for spaces too large to try all.",
@@ -191,6 +204,12 @@ WRITTEN = {
         "Tokens of the whole run",
         "such as 2T",
         about="The number of tokens of the whole run, for its days and its cost.",
+        wide=True,
+    ),
+    "checkpoint": Field(
+        "Checkpoints",
+        "such as lazy file_system every=100",
+        about="How the run saves: a method, where checkpoints are written, and how often.",
         wide=True,
     ),
     "deadline": Field("Done within", "such as 30 d", about="The maximum time of the whole run."),

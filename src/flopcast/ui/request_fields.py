@@ -31,7 +31,14 @@ from flopcast.ui.packed_documents import packed, unpacked
 
 OF_MACHINE = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit", "slow")
 COUNTS = ("gpus", "seq", "lora", "qlora")
-OF_TRAINING = ("lora", "qlora", "samples", "epochs", "tokens")  # what is trained, and for how long
+OF_TRAINING = (
+    "lora",
+    "qlora",
+    "samples",
+    "epochs",
+    "tokens",
+    "checkpoint",
+)  # what is trained, for how long
 OF_JOB = (*OF_MACHINE, *OF_TRAINING)
 OF_PLAN = (
     "dp", "tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision", "schedule",
@@ -39,7 +46,7 @@ OF_PLAN = (
 )  # fmt: skip
 WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
 FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
-OF_SEARCH = ("objectives", "deadline", "budget", "headroom", "evolve")
+OF_SEARCH = ("find", "objectives", "deadline", "budget", "headroom", "evolve")
 OF_ENGINE = ("model", "cluster", "gpus", "engine", "price")
 OF_TRAFFIC = ("rate", "concurrency", "prompt", "output", "requests")
 OF_DEGREES = ("tp", "dp", "ep", "pp", "replicas")
@@ -47,7 +54,7 @@ OF_LIMITS = ("max_sequences", "max_tokens")
 OF_FORMATS = ("weights", "cache")
 OF_DEPLOYMENT = (*OF_DEGREES, *OF_LIMITS, *OF_FORMATS)
 OF_SERVING = (*OF_ENGINE, *OF_TRAFFIC, "slo", *OF_DEPLOYMENT, "settings")
-_FIELD_OF = {name.replace("_", "-"): name for name in (*OF_JOB, *OF_SEARCH, "plan", "log")}
+_FIELD_OF = {name.replace("_", "-"): name for name in (*OF_JOB, *OF_SEARCH, "offload", "plan", "log")}
 _FIELD_OF |= {"engine": "engine", "slo": "slo", "traffic": "rate, prompt and output"}
 _FIELD_OF |= {"objective": "objectives", "trace": "flopcast diagnose --trace"}
 _FIELD_OF |= {"tp-beyond-domain": "flopcast search --tp-beyond-domain"}
@@ -93,7 +100,7 @@ def question_from(words: Words) -> Question:
     clusters, stacks, objectives = (
         str(words.get(name) or "").replace(",", " ").split() for name in ("cluster", "stack", "objectives")
     )
-    named: dict[str, Any] = {name: text_of(words, name) for name in OF_SEARCH[1:]}
+    named: dict[str, Any] = {name: text_of(words, name) for name in OF_SEARCH[2:]}
     named |= {"clusters": clusters, "stacks": stacks, "objectives": objectives}
 
     def made() -> Question:
@@ -189,7 +196,7 @@ def _read_upload(text: str, name: str, given: int | None, node: int) -> JobSourc
 
 def _request(words: Words) -> tuple[JobRequest, JobSource]:
     """Return a request without its plan, and its document, which is empty if there is none."""
-    texts = ("model", "cluster", "stack", "price", "slow", "tokens", "samples", "epochs")
+    texts = ("model", "cluster", "stack", "price", "slow", "tokens", "samples", "epochs", "checkpoint")
     named: dict[str, Any] = {name: text_of(words, name) for name in texts}
     limit, job = text_of(words, "power_limit"), words.get("job")
     changes = str(words.get("changes") or "").split()

@@ -20,7 +20,8 @@ from flopcast.lab.diagnosis.settings import best_changes
 from flopcast.lab.logs.reader import read_log
 from flopcast.library import catalog
 from flopcast.render import comparison, diagnosis, search_json
-from flopcast.render.page.evidence import costs, evidence
+from flopcast.render.offload_advice import offload_advice, placed_json, placed_plans, proposed_offload
+from flopcast.render.page.evidence import costs, evidence, saving
 from flopcast.render.page.frame import Section
 from flopcast.render.page.limits import limits
 from flopcast.render.page.memory import memory
@@ -36,9 +37,11 @@ from flopcast.search.find import SearchResult
 from flopcast.spec.job import Job
 from flopcast.spec.job_file import job_text
 from flopcast.spec.model import Model
+from flopcast.spec.offload import offload_word
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui import brought_files, serving
+from flopcast.ui.layout_searches import finds, found, page_part
 from flopcast.ui.live_search import LiveSearch
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, Words, job_from, question_from
 from flopcast.ui.search_answer import SHOWN_PLANS, search_parts
@@ -67,14 +70,34 @@ def fields_of(plan: Plan) -> dict[str, str]:
 
 def predict_page(words: Words, _: OnProgress) -> Made:
     """Return the page's answer to a form: the report of the job that the form describes."""
-    return report_parts(api.predict(job_from(words)))
+    return report_parts(api.predict(job_from(words)), words)
 
 
-def report_parts(report: Report) -> Made:
-    """Return a report as parts of a page, with the fields of its plan for the form."""
-    sections = (where(report), memory(report), pipeline(report), limits(report), costs(report))
-    html = answer(report) + _place_of_advice(report) + "".join(map(_part, (*sections, evidence(report))))
+def report_parts(report: Report, words: Words) -> Made:
+    """Return a report as parts of a page, with the fields of its plan for the form.
+
+    If the plan does not fit, the page links to the prediction with the placement that makes it fit.
+    """
+    first = (where(report), memory(report), pipeline(report), limits(report), costs(report))
+    saved = saving(report)
+    sections = (*first, *([saved] if saved else []), evidence(report))
+    html = answer(report) + _offload(report, words) + _place_of_advice(report)
+    html += "".join(map(_part, sections))
     return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
+
+
+def _offload(report: Report, words: Words) -> str:
+    """Return the placement that makes a plan fit, with a link that applies it; empty if the plan fits."""
+    found = proposed_offload(report.job, report.memory)
+    if found is None:
+        return ""
+    link = "/?" + urlencode({**words, "offload": offload_word(found.plan.offload)})
+    return _applied(f"The plan fits with {found.option}: {found.price}", link)
+
+
+def _applied(change: str, link: str) -> str:
+    """Return a change that makes a job fit, with a link that applies it."""
+    return f'<p class="warning">{escape(change)}. <a class="button" href="{escape(link)}">Apply</a></p>'
 
 
 def _place_of_advice(report: Report) -> str:
@@ -151,20 +174,32 @@ def compare_page(words: Words, _: OnProgress) -> Made:
 
 def search_page(words: Words, on_progress: OnProgress) -> Made:
     """Return the result of a search as a page: the front as a drawing, the plans as text."""
+    if name := finds(words):
+        text, _, best = found(name, words)
+        address = None if best is None else _address(best, words)
+        return JSON, json.dumps({"html": page_part(text, address), "fields": {}})
     result, _, _ = _found(words, on_progress)
     html = search_parts(result, lambda job: _address(job, words))
+    for job, placed in placed_plans(result):
+        where = f"{job.cluster.num_devices} × {job.cluster.name}"
+        own = job.model_copy(update={"plan": placed.plan})
+        fits = f"The model fits on {where} with {placed.option}: {placed.price}"
+        html += _applied(fits, _address(own, words))
     return JSON, json.dumps({"html": html, "fields": {}})
 
 
 def predict_data(words: Words, _: OnProgress) -> Made:
     """Return a report, as `flopcast predict --json`."""
-    return JSON, _json(as_json(api.predict(job_from(words))))
+    report = api.predict(job_from(words))
+    return JSON, _json(as_json(report) | offload_advice(report.job, report.memory)[1])
 
 
 def memory_data(words: Words, _: OnProgress) -> Made:
     """Return the memory of a job, as `flopcast memory --json`."""
-    memory = memory_as_json(api.predict_memory(job_from(words)))
-    return JSON, _json({"format_version": FORMAT_VERSION, "memory": memory})
+    job = job_from(words)
+    memory = api.predict_memory(job)
+    told = offload_advice(job, memory)[1]
+    return JSON, _json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)} | told)
 
 
 def compare_data(words: Words, _: OnProgress) -> Made:
@@ -197,9 +232,12 @@ def diagnose_data(words: Words, _: OnProgress) -> Made:
 
 
 def search_data(words: Words, on_progress: OnProgress) -> Made:
-    """Return plans, as `flopcast search --json`."""
+    """Return plans, as `flopcast search --json`, or what `find` asks for."""
+    if name := finds(words):
+        return JSON, _json(found(name, words)[1])
     result, seconds, screening_s = _found(words, on_progress)
-    return JSON, _json(search_json.as_json(result, SHOWN_PLANS, seconds, screening_s))
+    answered = search_json.as_json(result, SHOWN_PLANS, seconds, screening_s)
+    return JSON, _json(answered | placed_json(placed_plans(result)))
 
 
 def job_file(words: Words, _: OnProgress) -> Made:

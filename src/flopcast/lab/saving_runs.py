@@ -1,0 +1,212 @@
+"""Published checkpoints, and the constants of saving that are fitted on them.
+
+Answers: which checkpoints does a file hold, and how fast is the software that wrote them?
+Elsewhere: what the constants mean and their priors (cost/tier_constants.py), the time of a checkpoint
+(economics/checkpoints.py), the file (catalog/constants/checkpoints.json).
+
+DataStates-LLM (arXiv:2406.10707) saved five models with four methods on Polaris, after every step. Each
+constant is a geometric mean over the models, of which the time that training waited is the size divided by
+the published throughput. Its sigma says by how much another model would differ. Asynchronous checkpoints of
+PyTorch give the share of the training speed that their writer costs. That is a single run, so its sigma is
+that of the method.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, variance
+from typing import Any
+
+from flopcast.cost.constants import Constant, Fitted
+from flopcast.cost.tier_constants import (
+    ALLOCATED_COPIES,
+    CHUNKED_COPIES,
+    INTERFERENCE,
+    LOG_SIGMAS,
+    OPENED_FILES,
+    SERIALISING,
+)
+from flopcast.economics.checkpoints import (
+    FILE_S,
+    INTERFERENCE_FRACTION,
+    UNPINNED_BYTES_PER_S,
+    SaveRates,
+    slowest_of,
+)
+from flopcast.errors import FlopcastError
+from flopcast.files.yaml_text import read_yaml
+from flopcast.library.constants import shipped_levels
+from flopcast.records import dataclass, replace
+from flopcast.spec.checkpoints import METHODS
+
+DATASTATES, DCP = "datastates_llm_polaris", "pytorch_dcp_async_1856_h200"  # entries of files
+SOURCES = {DATASTATES: "DataStates-LLM", DCP: "PyTorch DCP on H200"}
+SYNCHRONOUS, ASYNCHRONOUS, CHUNKED, LAZY = METHODS
+NODE_BYTES_PER_S = 9.7e9  # at which TorchSnapshot saves the three smaller models
+OTHER_LAYERS = 3  # of which DeepSpeed writes files besides those of blocks: embedding, norm and head
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedModel:
+    """A model that four methods saved.
+
+    Attributes
+    ----------
+    waits_s : seconds that training waited with each method, in the order of METHODS
+    device_bytes_per_s : the rate of the link from a device to pinned memory
+    """
+
+    blocks: int
+    nodes: int
+    node_devices: int
+    total_bytes: float
+    waits_s: tuple[float, ...]
+    device_bytes_per_s: float
+
+    @property
+    def rank_bytes(self) -> float:
+        """Return the bytes that each rank writes."""
+        return self.total_bytes / (self.nodes * self.node_devices)
+
+    @property
+    def num_files(self) -> int:
+        """Return the number of files: of each layer and tensor-parallel rank, and of each rank's states."""
+        return (self.blocks + OTHER_LAYERS + self.nodes) * self.node_devices
+
+    def waited_s(self, method: str) -> float:
+        """Return the seconds that training waited with a method."""
+        return self.waits_s[list(METHODS).index(method)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavingRuns:
+    """The checkpoints of some files.
+
+    `lost_fractions` are the shares of the training speed that writers in Python cost.
+    """
+
+    models: tuple[SavedModel, ...] = ()
+    lost_fractions: tuple[float, ...] = ()
+
+
+def is_saving_table(path: Path) -> bool:
+    """Return whether a file holds measured checkpoints."""
+    return any(_entries(path))
+
+
+def read_saving_runs(paths: Sequence[Path]) -> SavingRuns:
+    """Return the checkpoints of some files."""
+    entries = [entry for path in paths for entry in _entries(path)]
+    return SavingRuns(
+        models=tuple(
+            model for entry in entries if entry["id"] == DATASTATES for model in _saved_models(entry)
+        ),
+        lost_fractions=tuple(_lost_fraction(entry) for entry in entries if entry["id"] == DCP),
+    )
+
+
+def fit_saving(runs: SavingRuns) -> Fitted:
+    """Return the constants that checkpoints show."""
+    of_methods = fitted_ratios(runs.models) if runs.models else {}
+    found = [_constant(name, ratios, DATASTATES) for name, ratios in of_methods.items()]
+    if runs.lost_fractions:
+        lost = [fraction / INTERFERENCE_FRACTION for fraction in runs.lost_fractions]
+        found.append(_constant(INTERFERENCE, lost, DCP))
+    return Fitted(constants=tuple(found), noise_log_sigmas={})
+
+
+def fitted_rates(models: Sequence[SavedModel]) -> SaveRates:
+    """Return the speeds of software that saves, fitted on these models alone."""
+    values = {name: math.exp(mean(map(math.log, each))) for name, each in fitted_ratios(models).items()}
+    return replace(
+        SaveRates.of(shipped_levels()),
+        file_s=FILE_S * values[OPENED_FILES],
+        allocated_bytes_per_s=UNPINNED_BYTES_PER_S / values[ALLOCATED_COPIES],
+        chunked_bytes_per_s=UNPINNED_BYTES_PER_S / values[CHUNKED_COPIES],
+        serialised_bytes_per_s=UNPINNED_BYTES_PER_S / values[SERIALISING],
+    )
+
+
+def fitted_ratios(models: Sequence[SavedModel]) -> dict[str, list[float]]:
+    """Return the ratio of every model for each constant of the methods.
+
+    Lazy copies are hidden, so training waits for files alone. Synchronous saving also copies to pinned
+    memory and writes. The slowest node decides on copies.
+    """
+    rates = SaveRates.of(shipped_levels())
+    files = [model.waited_s(LAZY) / model.num_files / FILE_S for model in models]
+    file_s = FILE_S * math.exp(mean(map(math.log, files)))
+
+    def copied(method: str, other_s: Callable[[SavedModel], float]) -> list[float]:
+        slowest = [slowest_of(model.nodes, rates.node_log_sigma_factor) for model in models]
+        return [
+            (model.waited_s(method) - other_s(model)) * UNPINNED_BYTES_PER_S / model.rank_bytes / slow
+            for model, slow in zip(models, slowest, strict=True)
+        ]
+
+    def opened_s(model: SavedModel) -> float:
+        return file_s * model.num_files
+
+    def opened_copied_and_written_s(model: SavedModel) -> float:
+        pinned_s = model.rank_bytes / (rates.pinned_fraction * model.device_bytes_per_s)
+        return opened_s(model) + pinned_s + model.node_devices * model.rank_bytes / NODE_BYTES_PER_S
+
+    return {
+        OPENED_FILES: files,
+        ALLOCATED_COPIES: copied(ASYNCHRONOUS, lambda _: 0.0),
+        CHUNKED_COPIES: copied(CHUNKED, opened_s),
+        SERIALISING: copied(SYNCHRONOUS, opened_copied_and_written_s),
+    }
+
+
+def _constant(name: str, ratios: Sequence[float], entry: str) -> Constant:
+    """Return the geometric mean of ratios.
+
+    Its sigma is what another run differs by: the deviation between runs, and the uncertainty of their mean,
+    whose prior is that of the constant.
+    """
+    logs = [math.log(ratio) for ratio in ratios]
+    sigma = METHODS[ASYNCHRONOUS].log_sigma_factor
+    if len(logs) > 1:
+        of_mean = 1.0 / (LOG_SIGMAS[name] ** -2 + len(logs) / variance(logs))
+        sigma = math.sqrt(variance(logs) + of_mean)
+    return Constant(
+        name=name,
+        ratio=float(f"{math.exp(mean(logs)):.4g}"),
+        log_sigma_factor=float(f"{sigma:.2g}"),
+        prior_log_sigma_factor=LOG_SIGMAS[name],
+        rows=len(ratios),
+        sources=(SOURCES[entry],),
+    )
+
+
+def _entries(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a file that hold checkpoints."""
+    try:
+        data = read_yaml(path.read_bytes(), str(path)).data if path.suffix in (".yaml", ".yml") else None
+    except (OSError, FlopcastError):
+        return
+    listed = data.get("headlines") if isinstance(data, dict) else data
+    for entry in listed if isinstance(listed, list) else ():
+        if isinstance(entry, dict) and entry.get("id") in SOURCES:
+            yield entry
+
+
+def _saved_models(entry: dict[str, Any]) -> Iterator[SavedModel]:
+    rates = {row[0]: row[1:] for row in entry["checkpoint_throughput_GBps"]["rows"]}
+    for row in entry["rows"]:
+        values = dict(zip(entry["columns"], row, strict=True))
+        yield SavedModel(
+            blocks=values["layers"],
+            nodes=values["nodes"],
+            node_devices=entry["hardware"]["gpus_per_node"],
+            total_bytes=values["ckpt_GB"] * 1e9,
+            waits_s=tuple(values["ckpt_GB"] / rate for rate in rates[values["model_b"]]),
+            device_bytes_per_s=entry["hardware"]["d2h_pinned_GBps_per_gpu"] * 1e9,
+        )
+
+
+def _lost_fraction(entry: dict[str, Any]) -> float:
+    measured = entry["measured"]
+    return 1.0 - float(measured["tokens_per_s_during_after"] / measured["tokens_per_s_full"])

@@ -1,0 +1,97 @@
+"""Searches that rank no plans: the largest model, strategies of blocks, an order of nodes, a division.
+
+Answers: what does `find` of a request for a search ask for, and what is its answer?
+Elsewhere: the searches themselves (best_plans.py, placement.py), their text (render/largest_models.py,
+render/layouts.py), searches of plans (responses.py).
+"""
+
+from collections.abc import Callable, Mapping
+from html import escape
+
+from flopcast import placement
+from flopcast.best_plans import largest_models
+from flopcast.errors import spec_error
+from flopcast.render import layouts
+from flopcast.render.largest_models import largest_json, largest_text
+from flopcast.spec.job import Job
+from flopcast.ui.form_fields import FINDS
+from flopcast.ui.request_fields import OF_SEARCH, Words, job_from, question_from, text_of
+
+Found = tuple[str, dict[str, object], Job | None]  # as text, as JSON, and the job with the best layout
+NOT_RANKED = ("objectives", "deadline", "budget", "headroom", "evolve")
+
+
+def finds(words: Words) -> str | None:
+    """Return what a request for a search finds besides plans; None if it finds the best plans.
+
+    Raises
+    ------
+    SpecError
+        There is no such search, or it has no meaning for another field of the request.
+    """
+    name = text_of(words, "find")
+    if name is None:
+        return None
+    if name not in FINDS:
+        allowed, because = ", ".join(FINDS), "a search without it finds the best plans"
+        raise spec_error("find", name, allowed, because, "remove it", "request")
+    for other in NOT_RANKED:
+        if text_of(words, other) is not None:
+            because = f"a search with find={name} ranks no plans"
+            raise spec_error(other, words[other], "nothing", because, f"remove {other} or find", "request")
+    return name
+
+
+def found(name: str, words: Words) -> Found:
+    """Return the answer to one of `FINDS`.
+
+    Raises
+    ------
+    SpecError
+        The fields have faults, or the search has no meaning for the job.
+    """
+    return _SEARCHES[name](words)
+
+
+def page_part(text: str, address: str | None) -> str:
+    """Return an answer as a part of a page, with a link to the prediction of the best layout."""
+    link = "" if address is None else f'<p><a href="{escape(address)}">Predict this plan</a></p>'
+    return f"<pre>{escape(text)}</pre>{link}"
+
+
+def _largest(words: Words) -> Found:
+    if text_of(words, "offload") is not None:
+        because = "the search tries training with and without states outside the devices"
+        raise spec_error("offload", words["offload"], "nothing", because, "remove offload", "request")
+    rest = {name: value for name, value in words.items() if name != "find"}
+    answers = largest_models(question_from(rest))
+    return largest_text(answers), largest_json(answers), None
+
+
+def _one_job(words: Words) -> Job:
+    return job_from({name: value for name, value in words.items() if name not in OF_SEARCH})
+
+
+def _per_layer(words: Words) -> Found:
+    job = _one_job(words)
+    best = placement.best_strategies(job)
+    return layouts.per_layer_text(job, best), layouts.per_layer_json(best), best.job
+
+
+def _node_order(words: Words) -> Found:
+    job = _one_job(words)
+    best = placement.best_node_order(job)
+    return layouts.node_order_text(job, best), layouts.node_order_json(best), None
+
+
+def _group_division(words: Words) -> Found:
+    best = placement.best_group_division(_one_job(words))
+    return layouts.group_division_text(best), layouts.group_division_json(best), None
+
+
+_SEARCHES: Mapping[str, Callable[[Words], Found]] = {
+    "largest": _largest,
+    "per_layer": _per_layer,
+    "node_order": _node_order,
+    "group_division": _group_division,
+}
