@@ -13,7 +13,6 @@ that of the method.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean, variance
 from typing import Any
