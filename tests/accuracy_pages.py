@@ -354,7 +354,7 @@ def residuals_table(found):
 
     `found` holds rows by the name of two columns, of bias and of spread.
     """
-    headings = " | ".join(f"{name}: bias | spread" for name in found)
+    headings = " | ".join(f"{name}, bias | {name}, spread" for name in found)
     lines = [f"| source | runs | {headings} |", "|---|--:" + "|--:|--:" * len(found) + "|"]
     for family in ("dense", "experts"):
         kept = {name: of_family(rows, family) for name, rows in found.items()}
