@@ -40,7 +40,7 @@ def test_text_has_a_line_for_each_constant_with_its_numbers_in_order():
 
     assert head.split() == ["constant", "ratio", "sigma", "before", "rows", "sources"]
     assert first.split(maxsplit=5) == ["gemm_level[a]", "1.200", "0.050", "0.100", "7", "one, two"]
-    assert second.split(maxsplit=5) == ["fabric[b]", "0.800", "0.050", "0.100", "3", "one (site)"]
+    assert second.split(maxsplit=5) == ["fabric[b]", "0.800", "0.050", "0.100", "3", "one (only source)"]
 
 
 def test_columns_of_the_text_stand_below_their_headings():
@@ -78,11 +78,11 @@ def test_the_page_has_one_row_a_constant_and_tells_each_kind_of_constant_once():
 
     page = as_markdown(many)
 
-    of_runs = page.split("| where |")[0]
+    of_runs = page.split("| file in the catalogue |")[0]
     rows = [cells(line) for line in of_runs.splitlines() if line.startswith("| `")]
     assert [row[0] for row in rows] == ["`gemm_level[a]`", "`fabric[b]`", "`gemm_level[c]`"]
-    assert rows[1] == ["`fabric[b]`", "0.800", "0.050", "0.100", "3", "one (site)"]
-    meanings = [line for line in page.splitlines() if line.startswith("- `")]
+    assert rows[1] == ["`fabric[b]`", "0.800", "0.050", "0.100", "3", "one (only source)"]
+    meanings = [line for line in page.splitlines() if line.startswith(("- `gemm_level`", "- `fabric`"))]
     assert meanings == [f"- `{name}`: {KINDS[name].meaning}." for name in ("gemm_level", "fabric")]
 
 

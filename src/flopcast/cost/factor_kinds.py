@@ -37,15 +37,18 @@ class FactorKind:
 KINDS: Mapping[str, FactorKind] = {
     "gemm_level": FactorKind(
         label="speed of matrix products",
-        meaning="time of matrix products in training, relative to their curves for this device",
+        meaning="time of matrix products in training, divided by the time that benchmarks of the device"
+        " give",
     ),
     "attention_level": FactorKind(
         label="speed of attention kernels",
-        meaning="time of attention kernels in training, relative to their curves for this device",
+        meaning="time of attention kernels in training, divided by the time that benchmarks of the device"
+        " give",
     ),
     "memory_level": FactorKind(
         label="speed of memory-bound kernels",
-        meaning="time of memory-bound kernels in training, relative to their curves for this device",
+        meaning="time of memory-bound kernels in training, divided by the time that benchmarks of the"
+        " device give",
     ),
     "graph_level": FactorKind(
         label="speed of the kernels of an exported graph",
@@ -53,45 +56,51 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "in_training_derate": FactorKind(
         label="efficiency of the software in training",
-        meaning="time of products and unfused attention under a stack (clocks, cold caches, kernels),"
-        " relative to the curves",
+        meaning="time of matrix products and unfused attention in one software release, divided by the"
+        " time that benchmarks give; clocks, cold caches and other kernels cause the difference",
         is_lever=False,
     ),
     "fabric": FactorKind(
         label="speed of collectives",
-        meaning="time of collectives in a job, relative to the fabric's measurements or data sheet",
+        meaning="time of collectives in training, divided by the time that measurements or the data sheet"
+        " of the network give",
     ),
     "borrowed": FactorKind(
         label="unmeasured kernel, estimated from a similar one",
-        meaning="time of an unmeasured kernel or collective, relative to the curve of another that it uses",
+        meaning="time of a kernel or collective without measurements, divided by the time of the similar"
+        " one that flopcast uses instead",
         rests_on="the curve of another kernel class or collective",
         is_lever=False,
     ),
     "uncalibrated": FactorKind(
         label="kernels not measured on this device",
-        meaning="time of a device's unmeasured kernels, relative to a fallback device or data sheet",
+        meaning="time of kernels that were not measured on the device, divided by the time that follows"
+        " from a similar device or from the data sheet",
         rests_on="the curves of another device, or a data sheet",
         is_lever=False,
     ),
     "extrapolated": FactorKind(
         label="sizes outside the measured range",
-        meaning="time of kernels or messages outside their measured range, relative to the curve",
+        meaning="time of kernels or messages whose size was not measured, divided by the time that"
+        " measurements of other sizes predict",
         rests_on="its shape lies outside the measured range",
         is_lever=False,
     ),
     "attention_generation": FactorKind(
         label="version of the attention kernel",
-        meaning="time of an earlier attention kernel, relative to the ratio in its paper",
+        meaning="time of an older attention kernel, divided by the time that the speed-up in the paper on"
+        " its successor predicts",
         rests_on="ratios of the kernels' papers",
     ),
     "exchange": FactorKind(
         label="speed of the all-to-all between experts",
-        meaning="time of the all-to-all of expert tokens, relative to the prediction",
+        meaning="time of the all-to-all between experts, divided by the predicted time",
         rests_on="the difference between kernels alone and calls of the library",
     ),
     "expert_launch": FactorKind(
         label="launch time of one GEMM for each expert",
-        meaning="launch time if each expert has its own GEMM, relative to launches from Python",
+        meaning="launch time of a GEMM for a single expert, divided by the launch time of a kernel from"
+        " Python",
         rests_on="prior: a launch from C++ costs a fifth of one from Python",
     ),
     "host": FactorKind(label="speed of the host", rests_on="prior: the usual difference between hosts"),
@@ -116,15 +125,16 @@ KINDS: Mapping[str, FactorKind] = {
     "jitter": FactorKind(label="variation from step to step", is_lever=False),
     "between_plans": FactorKind(
         label="unexplained differences between plans",
-        meaning="unexplained deviation from the predicted ratio of two plans' step times, on one machine",
+        meaning="sigma of the ratio of two plans' step times on one machine that no other factor explains",
     ),
     "carried": FactorKind(
         label="constants used for another kind of job",
-        meaning="how much constants differ between kinds of jobs; widens intervals of another kind of job",
+        meaning="sigma of constants between device generations, precisions, model families or numbers of"
+        " devices",
     ),
     "unexplained": FactorKind(
         label="unexplained differences between runs",
-        meaning="deviation of whole steps that no other factor explains; affects only the interval",
+        meaning="sigma of the step time that no other factor explains; it only widens intervals",
         is_lever=False,
     ),
     "host_link": FactorKind(
@@ -140,33 +150,38 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "state_copies": FactorKind(
         label="speed of software that copies states",
-        meaning="time of copies of states through pinned memory, relative to the rate of the link",
+        meaning="time of copies of states through pinned memory, divided by the time at the rate of the"
+        " link",
         rests_on="prior: software reaches a fraction of the link's bandwidth",
     ),
     "host_updates": FactorKind(
         label="speed of the optimizer on a host without measured rate",
-        meaning="time of updates on the host, relative to the peak bandwidth of its memory",
+        meaning="time of optimizer updates on the host, divided by the time at the peak bandwidth of its"
+        " memory",
         rests_on="prior: processors reach a fraction of their memory bandwidth",
     ),
     "interleaved_update": FactorKind(
         label="speed of updates that the host and the device share",
-        meaning="time of an update that host and device share: the host's part relative to its usual"
-        " time, and the device's part relative to half of the time that the host would need",
+        meaning="time of an optimizer update that host and device share: the time of the host, divided by"
+        " the time of its usual updates, and the time of the device, divided by half of the time that the"
+        " host would need",
         rests_on="prior: the device costs between nothing and as much as the host",
     ),
     "checkpoint_copies": FactorKind(
         label="speed of copies of checkpoints",
-        meaning="time of copies to memory that is not pinned, relative to 4 GB/s of one rank",
+        meaning="time of copies to memory that is not pinned, divided by the time at 4 GB/s for each rank",
         rests_on="prior: one processor core zeroes the pages before it writes them",
     ),
     "checkpoint_files": FactorKind(
         label="time to open a file of a checkpoint",
-        meaning="time that coordinating the ranks adds for each further file, as a multiple of 2 ms",
+        meaning="time that each further file of a checkpoint adds because the ranks coordinate, divided by"
+        " 2 ms",
         rests_on="prior: the time to create a file on a parallel file system",
     ),
     "checkpoint_interference": FactorKind(
         label="training speed lost to writes in the background",
-        meaning="share of the training speed that a writer in Python costs, relative to 0.2",
+        meaning="fraction of the training speed that is lost while a Python process writes a checkpoint,"
+        " divided by 0.2",
         rests_on="prior: a writer in Python slows training",
     ),
     "storage": FactorKind(

@@ -75,7 +75,7 @@ def as_text(legend: Mapping[str, str], tables: Iterable[PrintedTable]) -> str:
         lines += ["", head] if head else [""]
         if table.lines:
             rows = [(table.first, *table.headings), *((name, *line) for name, line in table.lines)]
-            lines += aligned(rows)
+            lines += aligned_below(rows[0], rows[1:])
     return "\n".join(lines)
 
 

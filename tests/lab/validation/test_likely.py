@@ -55,8 +55,8 @@ def test_the_largest_component_is_named_with_its_share():
     found = first_suspect(REPORT, 0.1)
 
     assert math.isclose(found.component_share * REPORT.step_time_s, max(REPORT.breakdown.values()))
-    assert f"most is {component_label(found.component)} (" in found.phrase()
-    assert found.phrase().startswith(f"{in_words(found.factor)} (")
+    assert f"largest component is {component_label(found.component)} (" in found.phrase()
+    assert found.phrase().startswith(f"{in_words(found.factor)} affects ")
 
 
 def test_every_worst_row_is_told_with_its_suspect_in_every_form():

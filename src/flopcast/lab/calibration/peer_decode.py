@@ -175,7 +175,7 @@ def _module_file(cache: str) -> PeerFile:
         measured_s=core_s,
         on_device=_with_queries,
         belongs=is_word(f"kv_cache_dtype={CACHES[cache]}"),
-        faults={"no similar module was timed with a short cache": lambda r: np.isnan(shortest_s(r))},
+        faults={"no similar module was timed with a short KV cache": lambda r: np.isnan(shortest_s(r))},
         remark=f"{CACHES[cache]} cache, attention cores of DeepSeek-V3 modules, other parts subtracted",
     )
 
@@ -184,10 +184,12 @@ MODULES: dict[str, str] = {
     mark: name for mark, name in SYSTEMS.items() if mark not in (OLD_SYSTEM, "system=b60")
 }
 FAULTS_OF_A100: dict[str, Mask] = {
-    "the row shows the time of the host, not of the kernel": lambda r: (
+    "the time is that of a launch by the host, not of the kernel": lambda r: (
         (r["latency_ms"] < HOST_MS) | (r["batch_size"] * r["step"] < HOST_TOKENS)
     ),
-    "a single head, which no deployment has, runs another kernel": lambda r: r["num_heads"] == 1.0,
+    "another kernel runs for a single head, and no deployment has a single head": lambda r: (
+        r["num_heads"] == 1.0
+    ),
 }
 HEADS_OF_128 = PeerFile(
     project=AICONFIGURATOR,

@@ -31,7 +31,7 @@ POWER_LAWS = {"distribution=power_law_1.01": 1.01, "distribution=power_law_1.2":
 LARGEST_DRAW = 0.8  # of the tokens: where the power law is cut
 BALANCED = "distribution=balanced"
 LAYOUTS = {"forward": "fwd", "input_gradient": "bwd_grad_act", "weight_gradient": "bwd_grad_w"}
-FEW_ROWS = "fewer than 32 rows a group"
+FEW_ROWS = "a group has fewer than 32 rows"
 
 
 def grouped(
@@ -126,10 +126,10 @@ PRECISIONS: dict[str, tuple[Mapping[str, str], str]] = {  # devices, and whose p
     "nvfp4": (BLACKWELL, "fp4"),
 }
 LAYER_FAULTS: dict[str, peer_tables.Mask] = {
-    "tokens follow a power law over ranks, and the table lacks the rows of the fullest rank": lambda r: (
+    "a power law spreads the tokens over ranks, and the table lacks rows of the fullest rank": lambda r: (
         _is_law(r) & (r["moe_ep_size"] > 1)
     ),
-    "experts without a gate: the table does not state which GEMMs ran": lambda r: (
+    "these experts have no gate, and the table does not state which GEMMs ran": lambda r: (
         (r["hidden_size"] == UNGATED) | (r["inter_size"] == UNGATED)
     ),
     FEW_ROWS: lambda r: _rows_of_layer(r) < SMALLEST_GROUP * _experts(r),

@@ -22,7 +22,7 @@ from flopcast.lab.calibration.peer_operators import BLACKWELL, BLOCKED, NARROW, 
 from flopcast.layers.expert_load import fullest_rank_load
 from flopcast.operators.fused_experts import FusedExperts
 
-UNGATED = "experts without a gate: the table does not state which GEMMs ran"
+UNGATED = "these experts have no gate, and the table does not state which GEMMs ran"
 DATA_CENTRE = {mark: name for mark, name in BLACKWELL.items() if not name.startswith("rtx")}
 NEWER = {mark: name for mark, name in SYSTEMS.items() if not name.startswith("a100")}
 FORMATS: dict[str, tuple[str, Mapping[str, str]]] = {  # the table's word → ours, and who measured it
@@ -34,7 +34,9 @@ FORMATS: dict[str, tuple[str, Mapping[str, str]]] = {  # the table's word → ou
     "w4a16_mxfp4": ("mxfp4", NEWER),
     "w4a8_mxfp4_mxfp8": ("mxfp4_mxfp8", DATA_CENTRE),
 }
-MANY_EXPERTS = "896 experts: four times as slow as other rows of the same bytes, so another kernel ran"
+MANY_EXPERTS = (
+    "rows with 896 experts take four times as long as others with as many bytes, so another kernel ran"
+)
 FAULTS: dict[str, peer_tables.Mask] = {
     UNGATED: LAYER_FAULTS[UNGATED],
     MANY_EXPERTS: lambda r: (

@@ -36,7 +36,7 @@ AICONFIGURATOR = "aiconfigurator"
 CACHED = ("system=l40s", "system=rtx_pro_6000_server")
 CACHED_BYTES = (1e6, 16e6)
 FEW_ROWS = 256.0  # with more, products take longer than reading such weights
-CACHE_FAULT = "the benchmark read the weights from the cache, and an engine does not"
+CACHE_FAULT = "the benchmark read the weights from the cache, but an engine reads them from memory"
 GB200_FAULT = "its kernels of 16 bits have two speeds, 0.42 and 0.72 of the peak; B200 has the same chip"
 
 

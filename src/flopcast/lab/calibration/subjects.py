@@ -36,8 +36,8 @@ Measured = Literal["operators", "peers", "collectives"]  # whose tables: a folde
 Fit = Callable[[Samples], Curve]
 GRADIENTS = "gemm.gradients"
 SIZES = ("hidden", "heads", "seq_len")  # the first that a file varies is left out for the unseen split
-IMPOSSIBLE = "faster than the device's peaks, or no time at all"
-TOO_SHORT = "the row shows the time of the host, or a rate above the peak of the device"
+IMPOSSIBLE = "the rate exceeds the peaks of the device, or the time is zero"
+TOO_SHORT = "the time is that of a launch by the host, or the rate exceeds the peak of the device"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -267,7 +267,9 @@ def fabric_subjects(
         rows
         for subject in subjects
         for rows in _rows_by_reason(
-            subject.name, fabric, {"faster than the link": sum(part.rejected for part in subject.parts)}
+            subject.name,
+            fabric,
+            {"the rate exceeds that of the link": sum(part.rejected for part in subject.parts)},
         )
     ]
     return subjects, rejected

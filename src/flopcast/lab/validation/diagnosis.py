@@ -37,14 +37,14 @@ class Diagnosis:
     def phrase(self) -> str:
         """Return the suspect in one line."""
         alone = (
-            f"would have to be × {self.needed_ratio:.2f}"
+            f"if this part took {self.needed_ratio:.2f} times as long, the prediction would be right"
             if self.needed_ratio is not None
-            else "cannot explain it alone"
+            else "this part alone cannot explain the error"
         )
         return (
-            f"{in_words(self.factor)} ({self.share:.0%} of the step, ± {self.log_sigma_factor:.0%})"
-            f" {alone}; {self.surprise_ratio:+.1f} sigma in all; most is {component_label(self.component)}"
-            f" ({self.component_share:.0%})"
+            f"{in_words(self.factor)} affects {self.share:.0%} of the step, with an uncertainty of"
+            f" {self.log_sigma_factor:.0%}; {alone}. The error is {self.surprise_ratio:+.1f} sigma; the"
+            f" largest component is {component_label(self.component)} ({self.component_share:.0%})"
         )
 
 
