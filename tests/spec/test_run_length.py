@@ -16,16 +16,14 @@ LONG_TAIL = Batch(seq=4096, micro_batches=({"seq": 512, "count": 3}, {}))
 
 @given(st.integers(1, 10**7), st.floats(0.1, 20.0), st.integers(1, 10**5))
 def test_samples_times_epochs_times_the_length_are_the_tokens(samples, epochs, length):
-    tokens = RunLength(samples=samples, epochs=epochs).total_tokens(Batch(seq=length))
+    tokens = RunLength(samples=samples, epochs=epochs).total_tokens(length)
 
     assert tokens == pytest.approx(samples * epochs * length, rel=1e-12)
-    assert RunLength(tokens=samples * length, epochs=epochs).total_tokens(LONG_TAIL) == pytest.approx(
-        tokens
-    )
+    assert RunLength(tokens=samples * length, epochs=epochs).total_tokens(7) == pytest.approx(tokens)
 
 
 def test_samples_of_different_lengths_have_the_mean_length():
-    assert RunLength(samples=4).total_tokens(LONG_TAIL) == 3 * 512 + 4096
+    assert RunLength(samples=4).total_tokens(LONG_TAIL.mean_sequence_tokens) == 3 * 512 + 4096
 
 
 @all_cases(("text", "number"), [("52000", 52_000), ("52k", 52_000), ("1.5M", 1_500_000), (7, 7)])
@@ -38,7 +36,7 @@ def test_a_number_with_commas_as_flopcast_prints_it_is_read_as_the_same_number(n
     printed = f"{number:,}"
 
     assert RunLength(samples=printed).samples == number
-    assert RunLength(tokens=printed, epochs=printed).total_tokens(Batch(seq=8)) == number * number
+    assert RunLength(tokens=printed, epochs=printed).total_tokens(8) == number * number
 
 
 @all_cases(

@@ -3,8 +3,10 @@
 import sqlite3
 
 import pytest
+from conftest import PACKAGE
 
 from flopcast.errors import SpecError
+from flopcast.workers import tasks
 from flopcast.workers.ledger import open_ledger
 
 
@@ -77,3 +79,20 @@ def test_a_folder_that_does_not_exist_is_told(tmp_path):
         open_ledger(tmp_path / "none" / "file", "question", "program"),
     ):
         pass
+
+
+def test_the_digest_of_the_program_depends_on_every_file_that_decides_a_result(tmp_path, monkeypatch):
+    files = {path.suffix for path in PACKAGE.rglob("*") if path.is_file()}
+    shipped = files - {".pyc", ".css", ".js", ".typed"}
+    monkeypatch.setattr(tasks.flopcast, "__file__", str(tmp_path / "__init__.py"))
+    digest = tasks.program_digest.__wrapped__
+    for suffix in shipped:
+        before = digest()
+        (tmp_path / f"new{suffix}").write_bytes(b"1")
+        added = digest()
+        (tmp_path / f"new{suffix}").write_bytes(b"2")
+        assert len({before, added, digest()}) == 3, suffix
+    before = digest()
+    (tmp_path / "compiled.pyc").write_bytes(b"1")
+    assert digest() == before
+    assert {".py", ".yaml", ".json", ".gz"} <= shipped

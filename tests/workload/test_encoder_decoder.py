@@ -9,6 +9,9 @@ from flopcast.library.curves import load_book
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter
 from flopcast.prediction import memory_of, predict, programs_of
+from flopcast.search.objectives import Estimates
+from flopcast.spec.batch import Batch
+from flopcast.spec.run_length import RunLength
 
 HIDDEN, HEADS, SIZE, INNER, WIDTH, VOCABULARY = 256, 8, 64, 512, 1024, 32000
 SOURCE, TARGET, SEQUENCES = 512, 128, 4
@@ -167,3 +170,20 @@ def test_stages_hand_on_the_activation_and_the_result_of_the_encoder():
     sent = programs_of(job(PLANS[3])).hop_across.forward[0].work.message_bytes
 
     assert np.all(sent == SEQUENCES * (SOURCE + TARGET) * HIDDEN * FP16_BYTES)
+
+
+def test_an_encoder_reads_as_many_tokens_as_the_decoder_if_the_job_does_not_say():
+    stated = job(source=TARGET, target=TARGET)
+    unstated = stated.model_copy(update={"batch": Batch(sequence_length=TARGET)})
+
+    reports = [predict(one, load_book(one.cluster)) for one in (stated, unstated)]
+    assert reports[0].step_time_s == reports[1].step_time_s
+    assert reports[0].metrics.model_flop == reports[1].metrics.model_flop
+    for one in (stated, unstated):
+        assert one.step_tokens == one.plan.global_batch * 2 * TARGET
+        run = one.model_copy(update={"run": RunLength(samples=10)})
+        assert run.run_tokens == 10 * 2 * TARGET
+        estimates = Estimates(
+            job=one, step_s=np.ones((1, 1)), global_batch=np.full((1, 1), 32.0), used_bytes=np.ones((1, 1))
+        )
+        assert estimates.token_s.item() == pytest.approx(1 / (32 * 2 * TARGET), rel=1e-12)

@@ -92,7 +92,7 @@ def _model_flop(job: Job, causal: bool, windows: bool = False) -> float:
     """
     length, model = job.batch.sequence_length, job.model
     padding = model.head_flop(length) * (_padded_vocabulary(job) / model.vocabulary - 1.0)
-    source = job.batch.source_length
+    source = job.batch.source_tokens
     forward = model.forward_flop(length, causal, windows, source_length=source) + padding
     return job.plan.global_batch * (PASSES * forward - model.frozen_flop(length))
 

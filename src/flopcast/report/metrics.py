@@ -74,7 +74,7 @@ def measure(job: Job, step_time_s: float) -> Metrics:
 def _model_flop(job: Job) -> float:
     """Forward and backward of a global batch whose sequences are alike."""
     length = job.batch.sequence_length
-    source = job.batch.source_length
+    source = job.batch.source_tokens
     forward = job.model.forward_flop(length, documents=job.batch.documents, source_length=source)
     backward = 0.0 if job.batch.forward_only else BACKWARD_OVER_FORWARD
     passes = (1.0 + backward) * forward + _frozen_forward_flop(job)

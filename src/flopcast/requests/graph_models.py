@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flopcast.errors import spec_error
+from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
+from flopcast.spec.graph_file import ENDINGS, GraphFile
 
-ENDINGS = (".onnx", ".pt2")
 AUTOCAST_NOTE = "graph: under autocast, norms, softmax and sums run in fp32, and products in 16 bits"
 
 
@@ -21,6 +22,20 @@ def is_graph(path: str) -> bool:
     (True, False)
     """
     return Path(path).suffix.lower() in ENDINGS
+
+
+def stated_graph(document: Document) -> GraphFile | None:
+    """Return the exported graph that a document describes as its model; None if the model is another.
+
+    Raises
+    ------
+    SpecError
+        Keys beside "graph" are unknown, or have wrong values.
+    """
+    model = document.data.get("model") if isinstance(document.data, dict) else None
+    if not isinstance(model, dict) or "graph" not in model:
+        return None
+    return build(GraphFile, document, model, ("model",))
 
 
 def graph_model(

@@ -18,7 +18,7 @@ from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import edited_document, long_names, merged, placed
 from flopcast.records import replace
-from flopcast.requests.graph_models import is_graph, refuse_graph_options
+from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
 from flopcast.requests.job_files import AUTO, COMMAND_LINE, NOUNS, USUAL, ReadFile, built, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.serving_words import OF_SERVING
@@ -164,11 +164,14 @@ def _no_file(path: Path, _: int) -> bytes:
 def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobRequest]:
     """Return the document with the model and the site of files, and the request without such a model."""
     data = document.data if isinstance(document.data, dict) else {}
-    model = request.model or data.get("model")
+    stated = stated_graph(document) if request.model is None else None
+    model = request.model or (stated.graph if stated else data.get("model"))
     if not any(is_graph(str(each)) for each in (model, *request.files[:1])):
         refuse_graph_options(request.size, request.autocast)
     if isinstance(model, str) and is_path(model):
-        document = with_model(document, model, request.size, request.autocast)
+        sizes = (*(stated.size_words if stated else ()), *request.size)
+        autocast = request.autocast or (stated is not None and stated.autocast)
+        document = with_model(document, model, sizes, autocast)
         request = replace(request, model=None)
         data = document.data if isinstance(document.data, dict) else {}
     if request.site is not None:

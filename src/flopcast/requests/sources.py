@@ -232,8 +232,11 @@ def with_model(
     document: Document, path: str, sizes: Sequence[str] = (), autocast: bool = False
 ) -> Document:
     """Return the document with the model of a file, an exported graph with these sizes."""
-    in_file = isinstance(document.data, dict) and document.data.get("model") == path
-    where = document.where(("model",)) if in_file else ""
+    named = document.data.get("model") if isinstance(document.data, dict) else None
+    places = {str(named): ("model",)} | (
+        {str(named.get("graph")): ("model", "graph")} if isinstance(named, dict) else {}
+    )
+    where = document.where(places[path]) if path in places else ""
     if is_graph(path):
         model, notes = graph_model(path, sizes, where, autocast)
         return assuming(_with_model(document, model), notes)

@@ -14,6 +14,7 @@ from flopcast.records import replace
 from flopcast.requests.job_files import USUAL
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming
+from flopcast.spec.batch import Batch
 from flopcast.spec.cluster import Device
 
 LONGEST_USUAL = 8192  # tokens
@@ -57,9 +58,10 @@ def _with_source_length(document: Document) -> Document:
     has_encoder = any(isinstance(each, Mapping) and each.get("reads") == "source" for each in entries)
     if not has_encoder or not isinstance(batch, dict) or "source_length" in batch:
         return document
-    length = batch.get("sequence_length", batch.get("seq"))
-    if not isinstance(length, int):
+    of_decoder = batch.get("sequence_length", batch.get("seq"))
+    if not isinstance(of_decoder, int) or of_decoder < 1:
         return document
+    length = Batch(sequence_length=of_decoder).source_tokens
     note = f"source_length {length}, as long as the decoder's sequences"
     return _with_assumed(document, "batch", batch | {"source_length": length}, note)
 

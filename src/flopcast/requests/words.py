@@ -16,8 +16,8 @@ from flopcast.files.inputs import PIPED, exists, is_missing
 from flopcast.files.nearest_names import nearest
 from flopcast.library import catalog
 from flopcast.records import replace
-from flopcast.requests.graph_models import ENDINGS as GRAPHS
 from flopcast.requests.job_request import JobRequest
+from flopcast.spec.graph_file import ENDINGS as GRAPHS
 
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
 ENDINGS = (".json", ".yaml", ".yml", ".toml", *GRAPHS, *SCRIPTS)

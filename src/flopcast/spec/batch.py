@@ -171,10 +171,16 @@ class Batch(StrictModel):
         return np.array([[kind.sequence_length] for kind in self.kinds], dtype=np.float64)
 
     @property
+    def source_tokens(self) -> int:
+        """Return tokens of a sequence that an encoder reads, if the model has one; by default as many as of
+        a sequence of the decoder.
+        """
+        return self.source_length or self.sequence_length
+
+    @property
     def source_by_kind(self) -> Counts:
-        """Return tokens of a sequence of an encoder, if the model has one; (kinds, 1)."""
-        lengths = [[kind.source_length or kind.sequence_length] for kind in self.kinds]
-        return np.array(lengths, dtype=np.float64)
+        """Return `source_tokens` of each kind, (kinds, 1)."""
+        return np.array([[kind.source_tokens] for kind in self.kinds], dtype=np.float64)
 
     @property
     def shared_by_kind(self) -> Counts:
@@ -201,11 +207,6 @@ class Batch(StrictModel):
         """Return mean tokens of a rank for each sequence that it lists."""
         pairs = zip(self.shares, self.kinds, strict=True)
         return sum(share * kind.sequence_length for share, kind in pairs)
-
-    @property
-    def mean_trained_tokens(self) -> float:
-        """Return `mean_sequence_tokens`, with the tokens that an encoder reads beside each sequence."""
-        return self.mean_sequence_tokens + (self.source_length or 0)
 
     def of(self, each: MicroBatch) -> "Batch":
         """Return the batch whose micro-batches are all like this one."""

@@ -1,6 +1,6 @@
 """The job: everything that a prediction needs, in one frozen noun."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
@@ -14,6 +14,14 @@ from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 from flopcast.strict_model import StrictModel, nameable
 from flopcast.units import Number
+
+
+def _as_in_a_file(schema: dict[str, Any]) -> None:
+    """Change the schema to that of a job file: parts may be names, and the model an exported graph."""
+    from flopcast.spec.graph_file import GraphFile
+
+    nameable("model", "cluster", "plan", "stack", "site")(schema)
+    schema["properties"]["model"]["anyOf"].append(GraphFile.model_json_schema())
 
 
 class Job(StrictModel):
@@ -49,9 +57,7 @@ class Job(StrictModel):
     ['assumptions', 'checkpoint', 'run', 'site']
     """
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(
-        json_schema_extra=nameable("model", "cluster", "plan", "stack", "site")
-    )
+    model_config: ClassVar[ConfigDict] = ConfigDict(json_schema_extra=_as_in_a_file)
 
     model: Model
     cluster: Cluster
@@ -71,14 +77,17 @@ class Job(StrictModel):
     @property
     def step_tokens(self) -> float:
         """Return tokens of one step, including padding: of all sequences of the global batch."""
-        unstated = self.model.has_encoder and self.batch.source_length is None
-        of_encoder = self.batch.sequence_length if unstated else 0
-        return self.plan.global_batch * (self.batch.mean_trained_tokens + of_encoder)
+        return self.plan.global_batch * self.sequence_tokens
+
+    @property
+    def sequence_tokens(self) -> float:
+        """Return mean tokens of a sequence, with those that an encoder reads beside it."""
+        return self.batch.mean_sequence_tokens + self.batch.source_tokens * self.model.has_encoder
 
     @property
     def run_tokens(self) -> Number | None:
         """Return the tokens of the whole run, including padding; None if its length is not known."""
-        return None if self.run is None else self.run.total_tokens(self.batch)
+        return None if self.run is None else self.run.total_tokens(self.sequence_tokens)
 
     @property
     def fine_tunes(self) -> bool:

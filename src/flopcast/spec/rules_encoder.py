@@ -67,7 +67,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.sequence_parallel",
         holds=lambda c: (
             not (c.structure.sequence_parallel and c.model.has_encoder)
-            or (c.batch.source_length or c.batch.sequence_length) % c.plans.tensor_parallel == 0
+            or c.batch.source_tokens % c.plans.tensor_parallel == 0
         ),
         allowed="a tensor_parallel that divides source_length, or false",
         because="sequence parallelism divides the tokens of the encoder evenly too",

@@ -9,7 +9,6 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from flopcast.other_units import rewritten_count
-from flopcast.spec.batch import Batch
 from flopcast.strict_model import StrictModel
 from flopcast.units import Number, parse_tokens, show_count, without_separators
 
@@ -30,9 +29,9 @@ class RunLength(StrictModel):
 
     Examples
     --------
-    >>> RunLength(samples="52k", epochs=3).total_tokens(Batch(seq=512))
+    >>> RunLength(samples="52k", epochs=3).total_tokens(512)
     79872000.0
-    >>> RunLength(tokens="2T").total_tokens(Batch(seq=512))
+    >>> RunLength(tokens="2T").total_tokens(512)
     2000000000000.0
     """
 
@@ -83,9 +82,9 @@ class RunLength(StrictModel):
             raise ValueError(f"{ONE_OF}; because a length needs one of them; fix: add samples or tokens")
         return self
 
-    def total_tokens(self, batch: Batch) -> Number:
+    def total_tokens(self, sample_tokens: Number) -> Number:
         """Return the tokens of the whole run, padding included."""
-        of_epoch = self.tokens or (self.samples or 0) * batch.mean_trained_tokens
+        of_epoch = self.tokens or (self.samples or 0) * sample_tokens
         return of_epoch * (self.epochs or 1.0)
 
     def text(self) -> str:

@@ -38,6 +38,7 @@ from flopcast.spec.plan import Plan
 
 CHOOSE, SCREEN, REFINE, PLAY = "choose", "screen", "refine", "play"
 book_of: BookOf = cache(load_book)  # one process reads the curves of a cluster once
+NO_PART_OF_RESULTS = (".pyc", ".css", ".js", ".typed")  # compiled modules, and what only pages show
 KEPT = KeptResults(4096)  # what the tasks of one process have in common
 as_question: Callable[[str], Question] = lru_cache(maxsize=8)(read_question)
 
@@ -158,11 +159,12 @@ def program_digest() -> str:
     """Return a digest of the code, the catalogue and the curves.
 
     Results in a ledger count only if the digest is the same: any change of these files may change a result.
+    Compiled modules and what only pages show are left out.
     """
     folder = Path(flopcast.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
-        if path.suffix in (".py", ".yaml", ".json", ".csv") and path.is_file():
+        if path.suffix not in NO_PART_OF_RESULTS and path.is_file():
             digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

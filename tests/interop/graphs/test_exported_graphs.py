@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tracemalloc
 import zipfile
 
@@ -15,6 +16,7 @@ from flopcast.graph.model_of_graph import model_of_graph
 from flopcast.interop.graphs.archive import MOST_BYTES, read_archive
 from flopcast.interop.graphs.limits import MOST_NODES
 from flopcast.interop.graphs.onnx_file import read_onnx
+from flopcast.requests.graph_models import AUTOCAST_NOTE
 from flopcast.spec.model import Model
 
 FLOP = 2 * 8 * 32 * 32 * 27 + 2 * 8 * 10  # of a sample of the small model
@@ -109,6 +111,46 @@ def test_a_file_is_predicted_like_any_model(tmp_path):
     assert alone.step_time_s < report.step_time_s
     assert alone.memory.allocated_bytes < report.memory.allocated_bytes
     assert job(path, gpus=8, cluster="dgx-a100", plan="gbs=512").plan.micro_batch > 1
+
+
+def test_a_job_file_states_the_graph_its_sizes_and_autocast_as_the_options_do(tmp_path):
+    path, file = tmp_path / "small.onnx", tmp_path / "job.yaml"
+    path.write_bytes(small())
+    common = "cluster: dgx-a100:1\nplan: dp=8 mbs=4 gbs=32\n"
+    plain, mixed = (
+        job(
+            path, gpus=8, cluster="dgx-a100", plan="dp=8 mbs=4 gbs=32", size={"batch": 8}, autocast=autocast
+        )
+        for autocast in (False, True)
+    )
+
+    for autocast, expected in (("false", plain), ("true", mixed)):
+        stated = f"model:\n  graph: {path}\n  sizes: {{batch: 8}}\n  autocast: {autocast}\n"
+        file.write_text(stated + common)
+        found = job(file)
+        assert found.model == expected.model
+        assert predict(found).step_time_s == predict(expected).step_time_s
+        assert (AUTOCAST_NOTE in found.assumptions) == (autocast == "true")
+    assert predict(plain).step_time_s != predict(mixed).step_time_s
+
+
+def test_wrong_keys_of_a_graph_in_a_job_file_have_their_line_and_what_is_allowed(tmp_path):
+    file = tmp_path / "job.yaml"
+    wrong = (
+        ("graph: small.bin", "model.graph", "ends in .onnx or .pt2"),
+        ("graph: small.onnx\n  autocasts: true", "model.autocasts", "autocast"),
+        ("graph: small.onnx\n  autocast: 16 bits", "model.autocast", "true or false"),
+        ("graph: small.onnx\n  sizes: {batch: 0}", "model.sizes.batch", "at least 1"),
+        ("graph: missing.onnx", "model", "a file that exists"),
+    )
+    for text, field, allowed in wrong:
+        file.write_text(f"model:\n  {text}\ncluster: dgx-a100:1\nplan: dp=8 mbs=4 gbs=32\n")
+        with pytest.raises(SpecError) as fault:
+            job(file)
+        (problem,) = fault.value.problems
+        assert problem.field == field
+        assert allowed in str(problem)
+        assert re.search(r"job\.yaml:\d+$", problem.where)
 
 
 def test_open_sizes_are_asked_for_by_name_and_given_ones_are_used():
