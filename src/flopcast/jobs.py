@@ -45,6 +45,7 @@ def job(
     samples: str | int | None = None,
     epochs: Number | None = None,
     checkpoint: Part | None = None,
+    loader: Part | None = None,
     site: str | Path | None = None,
     slow: Part | None = None,
     price: str | None = None,
@@ -66,8 +67,8 @@ def job(
     lora, qlora : rank of adapters, which alone are trained, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
     site, slow, price : path of measured speeds; slow parts, "device=3:0.8"; price of a device, "2.10 USD/h"
-    kind, arg, env : format of the file; arguments of a launch script, {"1": "8"}, and its environment
-    changes, checkpoint : "KEY=VALUE" by the names of a job file; how it saves, "lazy file_system every=100"
+    kind, arg, env, changes : format; arguments {"1": "8"} and environment of a script; "KEY=VALUE" of a job
+    checkpoint, loader : how it saves, "lazy file_system"; how samples reach the devices, "decode=9ms:8"
 
     Raises
     ------
@@ -83,8 +84,7 @@ def job(
         **_common(file, model, site, changes, size, arg, env), inference=inference, autocast=autocast,
         cluster=cluster, gpus=gpus, offload=offload, batch=batch, tokens=tokens, epochs=epochs, lora=lora,
         plan=plan, stack=stack, seq=seq, qlora=qlora, samples=samples, slow=slow, kind=kind, price=price,
-        checkpoint=checkpoint,
-    ))  # fmt: skip
+        checkpoint=checkpoint, loader=loader))  # fmt: skip
 
 
 def serving_job(

@@ -60,7 +60,7 @@ def parts(**changes):
     """Parts of a job; words that are no part of it change the plan."""
     nouns = {
         key: changes.pop(key)
-        for key in ("model", "cluster", "stack", "batch", "site", "checkpoint")
+        for key in ("model", "cluster", "stack", "batch", "site", "checkpoint", "loader")
         if key in changes
     }
     return nouns | {"plan": PLAN | changes}

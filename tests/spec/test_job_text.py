@@ -106,7 +106,7 @@ def test_the_same_job_gives_the_same_text():
 def test_what_is_left_out_has_its_default():
     told = job_document(JOB)
 
-    assert set(told) == set(Job.model_fields) - {"site", "assumptions", "run", "checkpoint"}
+    assert set(told) == set(Job.model_fields) - {"site", "assumptions", "run", "checkpoint", "loader"}
     assert "tensor_parallel" not in told["plan"]
     assert math.isclose(
         parse_quantity(told["cluster"]["tiers"][0]["latency_s"], ("s",)), JOB.cluster.tiers[0].latency_s

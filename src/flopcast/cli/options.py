@@ -92,6 +92,11 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         metavar="METHOD STORAGE ...",
         help='How the run saves its state: "lazy file_system every=100", "asynchronous nvme every=10min".',
     ),
+    "loader": click.option(
+        "--loader",
+        metavar="STAGE=VALUE[,...]",
+        help="How samples reach the devices: decode=9ms:8 (for each sample, 8 workers),copy=602kB@link.",
+    ),
     "site": click.option(
         "--site",
         type=FILE,

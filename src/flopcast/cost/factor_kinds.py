@@ -184,6 +184,13 @@ KINDS: Mapping[str, FactorKind] = {
         " divided by 0.2",
         rests_on="prior: a writer in Python slows training",
     ),
+    "loader": FactorKind(
+        label="speed of a stage of the loader", rests_on="prior: the usual error of a stated time"
+    ),
+    "loader_gather": FactorKind(
+        label="speed of gathers in the memory of the host",
+        rests_on="prior: processors reach a fraction of their memory bandwidth",
+    ),
     "storage": FactorKind(
         label="speed of the storage", rests_on="prior: the usual difference from data sheets"
     ),

@@ -8,13 +8,14 @@ the rest of the nodes, and the share that cooling and conversion add to both (PU
 """
 
 from collections.abc import Mapping
+from math import prod
 
 from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Priced
 from flopcast.economics.amount import Amount
 from flopcast.economics.checkpoint_cost import CheckpointCost, checkpoint_cost
 from flopcast.economics.checkpoints import SaveRates
-from flopcast.economics.energy import device_energy, drawn_w
+from flopcast.economics.energy import WAITING, device_energy, drawn_w
 from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -102,9 +103,26 @@ def step_cost(
         step_usd=None if hourly is None else step_s * hourly * (cluster.num_devices / HOUR_S),
         energy=None
         if cluster.node.device.board_power_w is None or cluster.has_mixed_devices
-        else _energy(cluster, job.site, step_s, *device_energy(timeline, priced, cluster, job.site, whole)),
+        else _energy(cluster, job.site, step_s, *_of_device(job, step_s, timeline, priced, whole)),
         reliability=None if described is None else described.reliability,
     )
+
+
+def _of_device(
+    job: Job, step_s: Amount, timeline: Timeline, priced: Priced, whole: Mapping[str, Factor]
+) -> tuple[Amount, dict[str, float]]:
+    """Return the joules of a device, and how busy it is, with the time in which it waits for samples."""
+    cluster = job.cluster
+    joules, busy = device_energy(timeline, priced, cluster, job.site, whole)
+    if job.loader is None:
+        return joules, busy
+    own_s = timeline.step_time_s * prod(factor.ratio for factor in whole.values())
+    device, share = cluster.node.device, own_s / step_s.value
+    waited = Amount((step_s.value - own_s) * drawn_w(WAITING, device, job.site))
+    joules += waited.hanging_on(f"power_{WAITING}[{device.name}]", device.power.waiting.log_sigma_factor)
+    busy = {name: part * share for name, part in busy.items()}
+    busy[WAITING] = busy.get(WAITING, 0.0) + 1 - share
+    return joules, dict(sorted(busy.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def described_checkpoint(

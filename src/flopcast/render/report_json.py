@@ -14,6 +14,7 @@ from flopcast.economics.amount import Amount
 from flopcast.economics.run import TrainingRun
 from flopcast.economics.step import KWH_J, StepCost
 from flopcast.render.checkpoint_text import checkpoint_as_json
+from flopcast.render.loader_text import loader_as_json
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.report.stragglers import Stragglers
@@ -77,6 +78,7 @@ def as_json(report: Report) -> dict[str, object]:
         "power": None if report.watts is None else fields_of(report.watts),
         "run": None if report.run is None else run_as_json(report.run),
         "checkpoint": None if report.checkpoint is None else checkpoint_as_json(report.checkpoint),
+        "loader": None if report.loader is None else loader_as_json(report.loader),
         "stragglers": None if report.stragglers is None else stragglers_as_json(report.stragglers),
         "assumptions": list(report.assumptions),
         "evidence": [

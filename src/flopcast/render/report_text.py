@@ -15,6 +15,7 @@ from flopcast.economics.step import KWH_J, StepCost
 from flopcast.memory.verdict import VERDICTS
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.checkpoint_text import checkpoint_lines
+from flopcast.render.loader_text import loader_lines
 from flopcast.render.tables import aligned
 from flopcast.render.terminal import OF_VERDICT, answer, plain
 from flopcast.render.trained_text import trained_lines
@@ -52,6 +53,7 @@ def marked_text(report: Report, changes: Iterable[str] = ()) -> str:
         _answer(report) + change_lines(changes),
         _run(report),
         _times(report),
+        loader_lines(report.loader),
         straggler_lines(report),
         _memory(report.memory),
         _outside(report.memory),

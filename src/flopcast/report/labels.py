@@ -38,6 +38,7 @@ COMPONENTS: Mapping[str, str] = {
     "ep_communication": "exposed EP communication",
     "dp_communication": "exposed DP communication",
     "offload": "exposed copies to and from the host",
+    "loader": "waiting for samples",
     "host_update": "optimizer on the host",
     "pp_communication": "exposed PP communication",
 }

@@ -212,3 +212,28 @@ def _stage_memory(
         device_used_bytes=float(min(peak.allocated_bytes * cached + beside, seen_bytes[0, at])),
         by_category=peak.by_category,
     )
+
+
+def memory_warnings(memory: MemoryReport) -> list[str]:
+    """Return warnings about memory that is too small, or full."""
+    warnings = []
+    if memory.device_verdict == "does not fit":
+        over = memory.expected_bytes / memory.capacity_bytes
+        needs = "the fullest stage needs" if memory.num_stages > 1 else "the job needs"
+        warnings.append(f"does not fit: {needs} {over:.0%} of the device's memory")
+    elif memory.device_verdict == "tight":
+        free = memory.capacity_bytes - memory.expected_bytes
+        warnings.append(
+            f"tight: {show_memory(free)} should stay free, but up to {show_memory(memory.high_bytes)} may"
+            " be in use; the run may run out of memory, or lose time (which is not counted) when the"
+            " allocator empties its cache"
+        )
+    return warnings + [_of_tier(tier) for tier in memory.tiers if tier.verdict != "fits"]
+
+
+def _of_tier(tier: TierMemory) -> str:
+    """Return a warning about a memory outside the devices that may not hold what the plan places there."""
+    share = f"{tier.expected_bytes / tier.capacity_bytes:.0%} of the {tier.label} of {tier.owner}"
+    if tier.verdict == "does not fit":
+        return f"does not fit: what the plan places outside the devices needs {share}"
+    return f"tight: the plan fills {share}, and buffers that flopcast does not count may need the rest"

@@ -34,6 +34,14 @@ class Metrics:
     hfu_ratio: float
     peak_flop_per_s: float
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return a warning if MFU is above 1, which only the convention explains."""
+        masked = (
+            "MFU is above 1, because it counts masked attention in full, and the kernel skips half of it"
+        )
+        return (masked,) if self.mfu_ratio > 1 else ()
+
 
 def measure(job: Job, step_time_s: float) -> Metrics:
     """Return the metrics of a step of this duration.

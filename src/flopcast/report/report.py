@@ -20,10 +20,10 @@ from flopcast.economics.power import PowerDraw, power_draw
 from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.economics.step import StepCost, described_checkpoint, step_cost
 from flopcast.errors import SpecError
-from flopcast.memory.tiers import TierMemory
 from flopcast.records import dataclass, replace
 from flopcast.report.labels import component_label
-from flopcast.report.memory_report import MemoryReport, memory_report
+from flopcast.report.loader import LoadedStep, loaded_step
+from flopcast.report.memory_report import MemoryReport, memory_report, memory_warnings
 from flopcast.report.metrics import Metrics, measure
 from flopcast.report.stragglers import Stragglers, stragglers_of
 from flopcast.report.summary import Summarised, Summary
@@ -59,7 +59,8 @@ class Report(Summarised):
 
     Parts that take time to work out (rates, shares, intervals, memory, money and energy) are computed when
     they are first read, and kept. `timeline` and `priced` are kept for what is drawn from a report: traces,
-    explanations. `whole` holds the factors of the whole step (`whole_step`).
+    explanations. `whole` holds the factors of the whole step (`whole_step`), and `loader` what the input
+    pipeline adds to it, if the job describes one.
     """
 
     job: Job
@@ -67,16 +68,24 @@ class Report(Summarised):
     whole: Mapping[str, Factor]
     timeline: Timeline
     priced: Priced
+    loader: LoadedStep | None = None
 
     @property
     def clean_step_time_s(self) -> float:
         """Return the step without jitter: the best step that a quiet machine runs."""
-        return self.timeline.step_time_s
+        clean_s = self.timeline.step_time_s
+        return clean_s if self.loader is None else replace(self.loader, device_step_s=clean_s).step_time_s
+
+    @property
+    def device_step_time_s(self) -> float:
+        """Return the step, with jitter, if samples were always there in time."""
+        return self.step_time_s if self.loader is None else self.loader.device_step_s
 
     @cached_property
     def factors(self) -> tuple[Sensitivity, ...]:
         """Return the factors that the step depends on, the widest contribution first."""
-        return sensitivities(self.timeline, self.priced, self.whole)
+        of_device = sensitivities(self.timeline, self.priced, self.whole)
+        return of_device if self.loader is None else self.loader.factors(of_device)
 
     @cached_property
     def bounds_s(self) -> tuple[float, float]:
@@ -101,7 +110,8 @@ class Report(Summarised):
     @cached_property
     def breakdown(self) -> dict[str, float]:
         """Return seconds by component, the most first."""
-        return breakdown(self.timeline, self.step_time_s - self.timeline.step_time_s)
+        of_device = breakdown(self.timeline, self.device_step_time_s - self.timeline.step_time_s)
+        return of_device if self.loader is None else self.loader.breakdown(of_device)
 
     @cached_property
     def memory(self) -> MemoryReport:
@@ -146,7 +156,7 @@ class Report(Summarised):
     @cached_property
     def stragglers(self) -> Stragglers | None:
         """Return what slow devices, hosts and links cost; None if the job states none."""
-        return stragglers_of(self.job, self.priced, self.step_time_s, self.timeline.step_time_s)
+        return stragglers_of(self.job, self.priced, self.device_step_time_s, self.timeline.step_time_s)
 
     @cached_property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -163,9 +173,11 @@ class Report(Summarised):
         """Return what a reader must not miss."""
         return (
             *self.priced.warnings,
-            *_warnings(self.memory, self.metrics),
+            *memory_warnings(self.memory),
+            *self.metrics.warnings,
             *unknown_warnings(self.breakdown, self.step_time_s),
-            *_unused(self.job, self.priced),
+            *(() if self.loader is None else self.loader.warnings),
+            *_unused(self.job, self.priced, self.loader),
         )
 
     @cached_property
@@ -223,7 +235,15 @@ def summarise(job: Job, priced: Priced, timeline: Timeline) -> Report:
     """
     whole = whole_step(job, priced, timeline)
     step_time_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
-    return Report(job=job, step_time_s=step_time_s, whole=whole, timeline=timeline, priced=priced)
+    loader = loaded_step(job, FactorBook(priced.site, priced.levels), step_time_s)
+    return Report(
+        job=job,
+        step_time_s=step_time_s if loader is None else loader.step_time_s,
+        whole=whole,
+        timeline=timeline,
+        priced=priced,
+        loader=loader,
+    )
 
 
 def _assumed(job: Job) -> list[str]:
@@ -296,41 +316,12 @@ def _evidence(priced: Priced) -> tuple[Evidence, ...]:
     )
 
 
-def _unused(job: Job, priced: Priced) -> list[str]:
+def _unused(job: Job, priced: Priced, loader: LoadedStep | None) -> list[str]:
     """Return the site's factors that scale nothing here: misspelt, or of another machine."""
-    known = {*priced.factors, JITTER}
+    of_loader = () if loader is None else (each.factor.name for each in loader.stages)
+    known = {*priced.factors, *of_loader, JITTER}
     return [
         f"the site's factor {factor.name} does not apply to this job, which has {', '.join(sorted(known))}"
         for factor in job.site.factors
         if factor.name not in known
     ]
-
-
-def _warnings(memory: MemoryReport, metrics: Metrics) -> list[str]:
-    """Return warnings about memory, and about an MFU above 1 that only the convention explains."""
-    warnings = []
-    if memory.device_verdict == "does not fit":
-        over = memory.expected_bytes / memory.capacity_bytes
-        needs = "the fullest stage needs" if memory.num_stages > 1 else "the job needs"
-        warnings.append(f"does not fit: {needs} {over:.0%} of the device's memory")
-    elif memory.device_verdict == "tight":
-        free = memory.capacity_bytes - memory.expected_bytes
-        warnings.append(
-            f"tight: {show_memory(free)} should stay free, but up to {show_memory(memory.high_bytes)} may"
-            " be in use; the run may run out of memory, or lose time (which is not counted) when the"
-            " allocator empties its cache"
-        )
-    warnings += [_of_tier(tier) for tier in memory.tiers if tier.verdict != "fits"]
-    if metrics.mfu_ratio > 1:
-        warnings.append(
-            "MFU is above 1, because it counts masked attention in full, and the kernel skips half of it"
-        )
-    return warnings
-
-
-def _of_tier(tier: TierMemory) -> str:
-    """Return a warning about a memory outside the devices that may not hold what the plan places there."""
-    share = f"{tier.expected_bytes / tier.capacity_bytes:.0%} of the {tier.label} of {tier.owner}"
-    if tier.verdict == "does not fit":
-        return f"does not fit: what the plan places outside the devices needs {share}"
-    return f"tight: the plan fills {share}, and buffers that flopcast does not count may need the rest"

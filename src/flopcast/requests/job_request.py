@@ -39,6 +39,7 @@ class JobRequest:
     lora, qlora : rank of adapters, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : length of the whole run, as spec/run_length.py has it
     checkpoint : how the run saves, "lazy file_system every=100", or a mapping as in a job file
+    loader : how samples reach the devices, "decode=9ms:8,copy=602kB@link", or a mapping as in a job file
     site : path of a site file
     slow : devices, hosts and links that are slower than the others; replaces those of the site
     price : of a device
@@ -68,6 +69,7 @@ class JobRequest:
     samples: object = None
     epochs: object = None
     checkpoint: object = None
+    loader: object = None
     site: Path | None = None
     slow: object = None
     price: object = None

@@ -36,7 +36,15 @@ from flopcast.requests.words import is_path, with_named_model
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 
-WRITTEN = ("model", "stack", "cluster", "plan", "checkpoint", *OF_SERVING)  # parts that options replace
+WRITTEN = (
+    "model",
+    "stack",
+    "cluster",
+    "plan",
+    "checkpoint",
+    "loader",
+    *OF_SERVING,
+)  # parts that options replace
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
 Made = TypeVar("Made")

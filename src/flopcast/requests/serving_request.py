@@ -38,6 +38,7 @@ OF_TRAINING = (
     "samples",
     "epochs",
     "checkpoint",
+    "loader",
 )
 ROOM = 8  # requests of the longest kind for which a deployment that flopcast chooses has a cache
 

@@ -22,6 +22,7 @@ from flopcast.memory.peak import peak_memory, seen_bytes
 from flopcast.memory.tiers import outside_ratio, outside_verdict
 from flopcast.memory.verdict import VERDICTS, Verdict, verdict
 from flopcast.records import dataclass
+from flopcast.report.loader import loaded_step
 from flopcast.report.report import breakdown, whole_step
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -146,6 +147,10 @@ def _batch(jobs: Sequence[Job], book: CurveBook, kept: KeptResults) -> Iterator[
         whole = whole_step(one, priced, timeline)
         step_s = timeline.step_time_s * math.prod(factor.ratio for factor in whole.values())
         factors = sensitivities(timeline, priced, whole)
+        shares = breakdown(timeline, step_s - timeline.step_time_s)
+        loader = loaded_step(job, FactorBook(one.site, book.levels), step_s)
+        if loader is not None:
+            step_s, factors, shares = loader.step_time_s, loader.factors(factors), loader.breakdown(shares)
         cost = step_cost(job, amount_of(step_s, factors), timeline, priced, whole)
         low_s, high_s = interval(step_s, factors)
         yield Exact(
@@ -155,7 +160,7 @@ def _batch(jobs: Sequence[Job], book: CurveBook, kept: KeptResults) -> Iterator[
             step_high_s=high_s,
             factors=factors,
             cost=cost,
-            breakdown=breakdown(timeline, step_s - timeline.step_time_s),
+            breakdown=shares,
             device_used_bytes=float(used[row]),
             expected_bytes=float(expected[row]),
             high_bytes=float(high[row]),

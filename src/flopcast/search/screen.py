@@ -20,6 +20,7 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import fits, peaks, seen_bytes
 from flopcast.memory.tiers import outside_ratio
 from flopcast.records import dataclass
+from flopcast.report.loader import with_loader
 from flopcast.spec.checks import Case
 from flopcast.spec.job import Job
 from flopcast.spec.mirrored import halved
@@ -100,12 +101,16 @@ def screen(
     step_s, used, high, fit, outside = _estimates(possible, job, book, kept, least=not every)
     result.device_used_bytes[rows], result.high_bytes[rows], result.fits[rows] = used, high, fit
     result.outside_ratio[rows] = outside
+    factors = FactorBook(job.site, book.levels if book is not None else {})
+    step_s = with_loader(step_s, job, possible, factors)
     result.step_time_s[rows] = step_s if every else np.inf
     if wanted is not None and book is not None and not every:
         least_s = np.zeros(plans.size)
         least_s[rows] = step_s
         while len(some := np.flatnonzero(wanted(result, least_s) & np.isposinf(result.step_time_s))):
-            result.step_time_s[some] = _steps(rows_of(plans, some), job, book, kept.of_few(len(some)))
+            asked = rows_of(plans, some)
+            estimated_s = _steps(asked, job, book, kept.of_few(len(some)))
+            result.step_time_s[some] = with_loader(estimated_s, job, asked, factors)
     return result
 
 

@@ -19,6 +19,7 @@ from flopcast.spec.batch import Batch
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
+from flopcast.spec.loader import Loader
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan, Plans
 from flopcast.spec.rows import of_equal_program, rows_of
@@ -38,6 +39,7 @@ class Case:
     plans: Plans
     site: Site
     checkpoint: Checkpoint | None = None
+    loader: Loader | None = None
 
     @classmethod
     def of(cls, job: Job, plans: Plans) -> "Case":
@@ -53,6 +55,7 @@ class Case:
             plans=plans,
             site=job.site,
             checkpoint=job.checkpoint,
+            loader=job.loader,
         )
 
     @property

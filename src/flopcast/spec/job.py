@@ -7,6 +7,7 @@ from pydantic import ConfigDict
 from flopcast.spec.batch import Batch
 from flopcast.spec.checkpoints import CheckpointField
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.loader import LoaderField
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan
 from flopcast.spec.run_length import RunLength
@@ -48,13 +49,16 @@ class Job(StrictModel):
     checkpoint : Checkpoint or None
         How the run saves its state, or a short form: "lazy file_system every=100". Without it,
         `cluster.reliability` says how long a checkpoint takes.
+    loader : Loader or None
+        How samples reach the devices, or a short form: "decode=9ms:8,copy=602kB@link". Without it, samples
+        are always there in time.
     assumptions : tuple of str
         Values that were missing and that flopcast filled in; reports list them.
 
     Examples
     --------
     >>> sorted(name for name, field in Job.model_fields.items() if not field.is_required())
-    ['assumptions', 'checkpoint', 'run', 'site']
+    ['assumptions', 'checkpoint', 'loader', 'run', 'site']
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(json_schema_extra=_as_in_a_file)
@@ -67,6 +71,7 @@ class Job(StrictModel):
     site: Site = Site()
     run: RunLength | None = None
     checkpoint: CheckpointField = None
+    loader: LoaderField = None
     assumptions: tuple[str, ...] = ()
 
     @property

@@ -173,6 +173,12 @@ WRITTEN = {
         about="Slow devices, hosts (host=1:0.7) and links (link=12:0.5), with a fraction of their speed.",
         wide=True,
     ),
+    "loader": Field(
+        "Input pipeline",
+        "such as decode=9ms:8,copy=602kB@link",
+        about="Stages that bring samples to the devices: a time with workers, or bytes, for each sample.",
+        wide=True,
+    ),
     "schedule": Field("Schedule", "such as 1f1b", about="The order of work on pipeline stages."),
     "offload": Field(
         "Offload",

@@ -29,7 +29,7 @@ from flopcast.search.question import Question
 from flopcast.spec.job import Job
 from flopcast.ui.packed_documents import packed, unpacked
 
-OF_MACHINE = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit", "slow")
+OF_MACHINE = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit", "slow", "loader")
 COUNTS = ("gpus", "seq", "lora", "qlora")
 OF_TRAINING = (
     "lora",
@@ -196,7 +196,7 @@ def _read_upload(text: str, name: str, given: int | None, node: int) -> JobSourc
 
 def _request(words: Words) -> tuple[JobRequest, JobSource]:
     """Return a request without its plan, and its document, which is empty if there is none."""
-    texts = ("model", "cluster", "stack", "price", "slow", "tokens", "samples", "epochs", "checkpoint")
+    texts = ("model", "cluster", "stack", "price", "slow", "loader", *OF_TRAINING[2:])
     named: dict[str, Any] = {name: text_of(words, name) for name in texts}
     limit, job = text_of(words, "power_limit"), words.get("job")
     changes = str(words.get("changes") or "").split()

@@ -24,6 +24,7 @@ from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_forward import RULES as RULES_OF_FORWARD_PASSES
 from flopcast.spec.rules_layers import RULES as RULES_OF_LAYERS
 from flopcast.spec.rules_linear_attention import RULES as RULES_OF_LINEAR_ATTENTION
+from flopcast.spec.rules_loader import RULES as RULES_OF_LOADERS
 from flopcast.spec.rules_node_groups import RULES as RULES_OF_NODE_GROUPS
 from flopcast.spec.rules_offload import RULES as RULES_OF_OFFLOAD
 from flopcast.spec.rules_operations import RULES as RULES_OF_OPERATIONS
@@ -90,6 +91,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_RECOMPUTE,
     *RULES_OF_OFFLOAD,
     *RULES_OF_CHECKPOINTS,
+    *RULES_OF_LOADERS,
     *RULES_OF_OPERATIONS,
     *RULES_OF_SPEEDS,
     *RULES_OF_NODE_GROUPS,

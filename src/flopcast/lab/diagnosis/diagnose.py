@@ -22,7 +22,7 @@ from flopcast.lab.diagnosis.recompute_shown import PassRatio, other_recompute, r
 from flopcast.lab.diagnosis.series_suspects import series_of
 from flopcast.lab.diagnosis.settings import better_plan, slow_settings
 from flopcast.lab.diagnosis.size_suspects import as_logged
-from flopcast.lab.diagnosis.stragglers import stated_stragglers
+from flopcast.lab.diagnosis.stragglers import slow_loader, stated_stragglers
 from flopcast.lab.diagnosis.suspect import Contradiction, Predict, SlowStep, Suspect
 from flopcast.lab.diagnosis.timer_suspects import longer_than_step, timed_suspects
 from flopcast.lab.diagnosis.trace_suspects import COMPUTE, is_one_step, traced_suspects
@@ -80,7 +80,11 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
     if trace is not None and describes_run:
         _read_trace(report, trace, found)
     negligible: list[str] = []
-    settings = [*stated_stragglers(report), *slow_settings(report, predict, negligible)]
+    settings = [
+        *stated_stragglers(report),
+        *slow_loader(report),
+        *slow_settings(report, predict, negligible),
+    ]
     settings += better_plan(report, predict, settings)
     left_s = _left_s(report, found) if describes_run else 0.0
     possible = list(_possible(report, left_s)) if left_s > 0 else []

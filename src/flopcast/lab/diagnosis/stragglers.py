@@ -1,7 +1,7 @@
-"""Slow devices, hosts and links that a job states, as suspects.
+"""Slow parts and a slow input pipeline that a job states, as suspects.
 
-Answers: what would a step gain if a slow part were replaced?
-Elsewhere: what slow parts cost (report/stragglers.py), slow ranks that timers of a log show
+Answers: what would a step gain if a slow part were replaced, or if the devices never waited for samples?
+Elsewhere: what these cost (report/stragglers.py, report/loader.py), slow ranks that timers of a log show
 (timer_suspects.py).
 """
 
@@ -29,3 +29,27 @@ def stated_stragglers(report: Report) -> Iterator[Suspect]:
                 against=(SHOWN_TWICE,) if len(found.each) > 1 else (),
                 change="replace it, or give its ranks less work",
             )
+
+
+def slow_loader(report: Report) -> Iterator[Suspect]:
+    """Yield a suspect if the devices wait for the input pipeline that the job states."""
+    found = report.loader
+    if found is None or found.wait_s <= 0:
+        return
+    exposed = [each.stage.name for each in found.stages if not each.stage.overlapped]
+    names = " and ".join(found.slowest if found.is_limit else exposed)
+    title, change = f"Every step waits for {names} of the loader", "prepare later batches during the step"
+    if found.is_limit:
+        title = f"The loader is the limit: {names}"
+        change = "give these stages more workers or fewer bytes, or prepare samples before the run"
+    yield Suspect(
+        name="loader",
+        title=title,
+        cost_s=found.wait_s,
+        basis="predicted",
+        evidence=(
+            f"the devices need {show_seconds(found.device_step_s)} for a step of"
+            f" {show_seconds(found.step_time_s)}",
+        ),
+        change=change,
+    )

@@ -13,10 +13,11 @@ from html import escape
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.records import dataclass
+from flopcast.render.loader_text import loader_lines
 from flopcast.render.page.drawing import WIDTH, figure, legend
 from flopcast.render.page.frame import Section
 from flopcast.render.page.style import HUES
-from flopcast.render.page.table import bar, markup, seconds, share, table
+from flopcast.render.page.table import bar, markup, rate, seconds, share, table
 from flopcast.report.labels import component_label
 from flopcast.report.report import LAUNCH, Report
 from flopcast.units import show_seconds
@@ -86,6 +87,24 @@ def _stragglers(report: Report) -> str:
     return table(caption, ("slow part", "speed", "costs alone"), rows)
 
 
+def _loader(report: Report) -> str:
+    """Return the stages of the input pipeline; nothing if the job describes none."""
+    found = report.loader
+    if found is None:
+        return ""
+    rows = [
+        (
+            each.stage.name,
+            seconds(each.step_s),
+            rate(each.samples_per_s, "samples/s"),
+            "overlapped" if each.stage.overlapped else "exposed",
+        )
+        for each in found.stages
+    ]
+    caption = f"{loader_lines(found)[0].capitalize()}."
+    return table(caption, ("stage", "time of a step", "rate alone", ""), rows)
+
+
 def where(report: Report) -> Section:
     """Return the section: the step as one bar, then a line per component that unfolds to its operators."""
     inside = parts(report)
@@ -108,6 +127,7 @@ def where(report: Report) -> Section:
         heading="Where the time goes",
         html=_drawing(report)
         + table(f"{one_step(report)}, by component.", ("component", "time", "share", ""), rows)
+        + _loader(report)
         + _stragglers(report)
         + f"<h3>Operators of each component</h3>{opened}",
     )

@@ -29,8 +29,10 @@ from flopcast.report.explain.kernels import (
     rate,
     source_of,
 )
+from flopcast.report.explain.loader import explain_loader
 from flopcast.report.explain.messages import formula_of, message_inputs
 from flopcast.report.explain.outside import outside_inputs
+from flopcast.report.loader import LOADER
 from flopcast.report.report import BUBBLE, JITTER, LAUNCH, Report, whole_step
 from flopcast.spec.precision import product_engine
 from flopcast.units import show_seconds
@@ -96,6 +98,8 @@ def explain_component(report: Report, name: str) -> Explanation:
         return _jitter(report)
     if name == BUBBLE:
         return _bubble(report)
+    if name == LOADER and report.loader is not None:
+        return explain_loader(report.loader, _share(report.loader.wait_s, report))
     seconds: dict[str, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
         if (share.item.component if share.item else LAUNCH) == name:
@@ -134,7 +138,8 @@ def _jitter(report: Report) -> Explanation:
     whole = whole_step(report.job, report.priced, report.timeline)
     ratio = prod(factor.ratio for factor in whole.values())
     known = source_of(report.job.cluster.jitter.source, "ratio") or ORDINARY_JITTER
-    inputs = [lasting("clean step", report.clean_step_time_s)]
+    clean_s = report.timeline.step_time_s
+    inputs = [lasting("clean step", clean_s)]
     inputs += [
         Input(
             name=name.partition("[")[0],
@@ -144,7 +149,7 @@ def _jitter(report: Report) -> Explanation:
         )
         for name, factor in whole.items()
     ]
-    amount = report.clean_step_time_s * (ratio - 1.0)
+    amount = clean_s * (ratio - 1.0)
     formula = "step without these factors × (product of the factors that scale the whole step − 1)"
     return Explanation(name=JITTER, amount=amount, unit="s", formula=formula, inputs=tuple(inputs))
 
@@ -304,7 +309,9 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
             note=kind_of(name).label,
         )
     whole = whole_step(report.job, report.priced, report.timeline)
-    ratio = whole[name].ratio if name in whole else report.priced.factors[name].ratio
+    stages = () if report.loader is None else report.loader.stages
+    of_loader = {each.factor.name: each.factor for each in stages}
+    ratio = {**report.priced.factors, **of_loader, **whole}[name].ratio
     scaled: dict[str, float] = defaultdict(float)
     for share in report.timeline.shares:
         if name in share.factors(report.priced) or name in whole:

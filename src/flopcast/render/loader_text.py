@@ -1,0 +1,47 @@
+"""An input pipeline in reports: lines of text, and JSON.
+
+Answers: how does a report show what the loader adds to a step?
+Elsewhere: the seconds of stages (report/loader.py), the table of a page (page/time_breakdown.py).
+"""
+
+from flopcast.render.tables import aligned
+from flopcast.report.loader import LoadedStep
+from flopcast.units import nine_digits, show, show_seconds
+
+
+def loader_lines(found: LoadedStep | None) -> list[str]:
+    """Return what the input pipeline adds to the step, and each stage; nothing without a pipeline."""
+    if found is None:
+        return []
+    rows = [
+        (
+            each.stage.name,
+            show_seconds(each.step_s),
+            show(each.samples_per_s, "samples/s"),
+            "overlapped" if each.stage.overlapped else "exposed",
+        )
+        for each in found.stages
+    ]
+    device = f"the devices need {show_seconds(found.device_step_s)} for a step"
+    limit = "the loader is the limit" if found.is_limit else "the loader is not the limit"
+    head = f"{limit}: {device} and wait {show_seconds(found.wait_s)} for samples"
+    return [head, *(f"  {line}" for line in aligned(rows, "<>><"))]
+
+
+def loader_as_json(found: LoadedStep) -> dict[str, object]:
+    """Return what the input pipeline adds to the step: seconds, its slowest stages, and each stage."""
+    seconds = ("device_step_s", "wait_s", "exposed_s", "overlapped_s")
+    return {
+        **{name: nine_digits(getattr(found, name)) for name in seconds},
+        "slowest": list(found.slowest),
+        "is_limit": found.is_limit,
+        "stages": [
+            {
+                "name": each.stage.name,
+                "overlapped": each.stage.overlapped,
+                "step_s": nine_digits(each.step_s),
+                "samples_per_s": nine_digits(each.samples_per_s),
+            }
+            for each in found.stages
+        ],
+    }

@@ -1,0 +1,29 @@
+"""The time in which devices wait for samples, explained.
+
+Answers: how does the wait of a step follow from the stages of its input pipeline?
+Elsewhere: the seconds of stages (report/loader.py), the other parts of a step (steps.py).
+"""
+
+from flopcast.report.explain.explanation import Explanation
+from flopcast.report.explain.kernels import lasting
+from flopcast.report.loader import LOADER, LoadedStep
+
+
+def explain_loader(found: LoadedStep, note: str) -> Explanation:
+    """Return how long the devices wait for samples, and the times of all stages; `note` is its share."""
+    return Explanation(
+        name=LOADER,
+        amount=found.wait_s,
+        unit="s",
+        formula="max(devices + exposed stages, slowest overlapped stages) − devices",
+        inputs=(
+            lasting("devices", found.device_step_s),
+            lasting("exposed stages", found.exposed_s),
+            lasting("slowest overlapped stages", found.overlapped_s),
+        ),
+        parts=tuple(
+            Explanation(name=each.stage.name, amount=each.step_s, unit="s", formula=each.stage.text())
+            for each in found.stages
+        ),
+        note=note,
+    )

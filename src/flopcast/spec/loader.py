@@ -1,0 +1,207 @@
+"""How samples reach the devices: the stages of an input pipeline, "decode=9ms:8,copy=602kB@link".
+
+Answers: what does each stage do for a sample, with how many workers, and does the step wait for it?
+Elsewhere: the seconds of stages, and a step that waits for them (report/loader.py), storage and memory that
+stages need (rules_loader.py).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from flopcast.strict_model import StrictModel
+from flopcast.units import parse_quantity
+
+Path = Literal["link", "pageable", "zero_copy", "host", "nvme", "file_system", "object_store"]
+PATHS: tuple[str, ...] = get_args(Path)
+OF_LINK = ("link", "pageable", "zero_copy")  # paths that use the link between host and device
+OF_ROWS = ("zero_copy", "host")  # paths that read scattered rows
+EXAMPLE = "decode=9ms:8,copy=602kB@link"
+
+
+class LoaderStage(StrictModel):
+    """One stage of an input pipeline: it works for a time on each sample, or it moves bytes of each sample.
+
+    Attributes
+    ----------
+    name : str
+        Name of the stage in reports.
+    sample_s : float or None
+        Seconds that one worker needs for a sample.
+    workers : int
+        Workers of each data-parallel rank that share the samples, as `num_workers` of a PyTorch DataLoader.
+    sample_bytes : float or None
+        Bytes of a sample that the stage moves. A stage states either these or `sample_s`.
+    through : str
+        What the bytes pass through. "link": a copy from pinned memory to the device. "pageable": a copy
+        from memory that is not pinned. "zero_copy": the device itself reads scattered rows from the memory
+        of the host. "host": the host gathers rows in its own memory. "nvme", "file_system" or
+        "object_store": a read from this storage.
+    row_bytes : float or None
+        Size of a row that "zero_copy" or "host" reads. A partly used line of memory counts in full. By
+        default, samples are contiguous.
+    overlapped : bool
+        Whether the stage prepares later batches while the devices compute. If not, every step waits for it.
+    """
+
+    name: str = Field(min_length=1)
+    sample_s: float | None = Field(default=None, gt=0)
+    workers: int = Field(default=1, ge=1)
+    sample_bytes: float | None = Field(default=None, gt=0)
+    through: Path = "link"
+    row_bytes: float | None = Field(default=None, gt=0)
+    overlapped: bool = True
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "LoaderStage":
+        if (self.sample_s is None) == (self.sample_bytes is None):
+            because = "because a stage either works on a sample or moves its bytes"
+            raise ValueError(f"sample_s or sample_bytes, and not both; {because}; fix: state one of them")
+        if self.row_bytes is not None and (self.sample_s is not None or self.through not in OF_ROWS):
+            because = "because other stages do not read scattered rows"
+            raise ValueError(f"no row_bytes here; {because}; fix: remove row_bytes")
+        return self
+
+    def text(self) -> str:
+        """Return the stage in the short form.
+
+        >>> LoaderStage(name="decode", sample_s=0.009, workers=8).text()
+        'decode=0.009s:8'
+        >>> LoaderStage(name="gather", sample_bytes=12e3, through="zero_copy", row_bytes=400).text()
+        'gather=12000.0B@zero_copy:400.0B'
+        """
+        if self.sample_s is not None:
+            return f"{self.name}={self.sample_s!r}s:{self.workers}"
+        row = "" if self.row_bytes is None else f":{self.row_bytes!r}B"
+        return f"{self.name}={self.sample_bytes!r}B@{self.through}{row}"
+
+
+class Loader(StrictModel):
+    """An input pipeline.
+
+    Attributes
+    ----------
+    stages : tuple of LoaderStage
+        Stages in their order. Overlapped stages work on different batches at the same time.
+    """
+
+    stages: tuple[LoaderStage, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "Loader":
+        names = [stage.name for stage in self.stages]
+        for name in names:
+            if names.count(name) > 1:
+                because = "because stages are told apart by their names"
+                raise ValueError(f"each name once, and not {name!r} again; {because}; fix: rename a stage")
+        return self
+
+    def text(self) -> str:
+        """Return the short form, which reads back as this pipeline.
+
+        >>> decode = LoaderStage(name="decode", sample_s=0.009)
+        >>> copy = LoaderStage(name="copy", sample_bytes=5e5, overlapped=False)
+        >>> Loader(stages=(decode, copy)).text()
+        'decode=0.009s:1,copy=500000.0B@link,exposed=copy'
+        """
+        words = [stage.text() for stage in self.stages]
+        exposed = [stage.name for stage in self.stages if not stage.overlapped]
+        return ",".join([*words, *([f"exposed={'+'.join(exposed)}"] if exposed else [])])
+
+
+def _of_text(given: object) -> object:
+    """Return the mapping that a short form means; anything else as it is.
+
+    A mapping may change the stages of a short form, its `base`, as KEY=VALUE on the command line does.
+
+    Raises
+    ------
+    ValueError
+        A word has no meaning, or names no stage.
+    """
+    if isinstance(given, str):
+        return {"stages": _stages(given)}
+    if not isinstance(given, Mapping) or not isinstance(base := given.get("base"), str):
+        return given
+    stages, changes = _stages(base), given.get("stages") or {}
+    for place, stage in enumerate(stages):
+        if isinstance(changes, Mapping) and isinstance(changed := changes.get(str(place)), Mapping):
+            stage.update(changed)
+    return {key: value for key, value in given.items() if key != "base"} | {"stages": stages}
+
+
+def _stages(text: str) -> list[dict[str, object]]:
+    stages: list[dict[str, object]] = []
+    exposed: list[str] = []
+    for word in text.replace(",", " ").split():
+        name, _, value = word.partition("=")
+        if not name or not value:
+            because = "because each stage has a name"
+            raise ValueError(f"words NAME=VALUE, and not {word!r}; {because}; fix: write {EXAMPLE}")
+        if name == "exposed":
+            exposed += value.split("+")
+        else:
+            stages.append({"name": name} | _stage(word, value))
+    names = [str(stage["name"]) for stage in stages]
+    for name in exposed:
+        if name not in (*names, "all"):
+            because = "because exposed lists stages that the step waits for"
+            raise ValueError(
+                f"{', '.join(names)} or all, and not {name!r}; {because}; fix: write exposed=all"
+            )
+    for stage in stages:
+        if "all" in exposed or stage["name"] in exposed:
+            stage["overlapped"] = False
+    return stages
+
+
+def _stage(word: str, value: str) -> dict[str, object]:
+    """Return the fields of a stage: "9ms:8", "110/s:8", "602kB@link" or "12kB@zero_copy:400B"."""
+    amount, at, way = value.partition("@")
+    if at:
+        through, colon, row = way.partition(":")
+        fields: dict[str, object] = {"sample_bytes": _quantity(word, amount, "B"), "through": through}
+        if through not in PATHS:
+            because = "because bytes pass through one of these"
+            raise ValueError(
+                f"{', '.join(PATHS)}, and not {through!r}; {because}; fix: write {amount}@link"
+            )
+        return fields | ({"row_bytes": _quantity(word, row, "B")} if colon else {})
+    amount, colon, workers = value.partition(":")
+    if colon and not (workers.isdecimal() and int(workers)):
+        because = "because a stage has a whole number of workers"
+        raise ValueError(f"TIME:WORKERS, and not {value!r}; {because}; fix: write {amount}:8")
+    rate = amount.endswith("/s")
+    fields = {"sample_s": 1 / _rate(word, amount) if rate else _quantity(word, amount, "s")}
+    return fields | ({"workers": int(workers)} if colon else {})
+
+
+def _rate(word: str, text: str) -> float:
+    """Return samples per second, of "110/s"."""
+    try:
+        rate = float(text.removesuffix("/s"))
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        because = "because a rate counts samples per second and worker"
+        raise ValueError(f"a rate such as 110/s, and not {word!r}; {because}; fix: write {EXAMPLE}")
+    return rate
+
+
+def _quantity(word: str, text: str, unit: str) -> float:
+    try:
+        return parse_quantity(text, (unit,))
+    except ValueError:
+        because = "because a stage has a time (9ms), a rate (110/s) or a size (602kB@link) for each sample"
+        raise ValueError(
+            f"a number with its unit, and not {word!r}; {because}; fix: write {EXAMPLE}"
+        ) from None
+
+
+def _or_text(schema: dict[str, Any]) -> None:
+    """Make the schema accept the short form as well."""
+    schema["anyOf"] = [{"type": "string", "examples": [EXAMPLE]}, *schema.get("anyOf", [])]
+
+
+LoaderField = Annotated[Loader | None, BeforeValidator(_of_text), Field(json_schema_extra=_or_text)]
