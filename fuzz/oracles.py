@@ -40,7 +40,7 @@ OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
     "no event of a device kernel",
     "a header and nothing below it",
     "training command is not in the file",
-    "a table lists the tasks of every stage",  # the plan has another number of them
+    "the table must list the tasks of every stage",  # the plan has another number of them
     "usable rows of at least one class",
 )
 PASSIVE = {  # sections that say nothing of sizes

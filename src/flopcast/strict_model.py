@@ -119,10 +119,10 @@ def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
         for name in fields:
             schema["properties"][name] = {
                 "anyOf": [
-                    {"type": "string", "description": "a name of the catalogue, or a short form"},
+                    {"type": "string", "description": "Name in the catalogue, or a short form."},
                     {
                         "type": "object",
-                        "description": "a catalogue entry, and the fields that differ from it",
+                        "description": "A catalogue entry (`base`), and the fields that differ from it.",
                         "properties": {"base": base},
                         "required": ["base"],
                     },

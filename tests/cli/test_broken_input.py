@@ -223,9 +223,15 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "a comparison of three": (("compare", "job.yaml", "job.yaml", "job.yaml"), "two jobs"),
     "a kind of device for a cluster": (("predict", *WHOLE, "--cluster", "h100"), "did you mean dgx-h100"),
     "a name of a hub": (("predict", *WHOLE, "--model", "meta-llama/Llama-99-7B"), "did you mean llama-7b"),
-    "more devices than there are": (("predict", *WORDS, "--gpus", 10**12), "no known cluster is larger"),
+    "more devices than there are": (
+        ("predict", *WORDS, "--gpus", 10**12),
+        "no known cluster has more devices",
+    ),
     "more nodes than there are": (("memory", *WORDS, "--cluster", "dgx-a100:99999999"), "is larger"),
-    "a batch without end": (("predict", "job.yaml", "plan.gbs=8000000000"), "no step has that many"),
+    "a batch without end": (
+        ("predict", "job.yaml", "plan.gbs=8000000000"),
+        "no known training run has so many",
+    ),
     "a sequence without end": (("predict", "job.yaml", "--seq", 10**26), "longer sequences"),
     "an empty site": (("predict", "job.yaml", "--site", "nothing.yaml"), "a mapping of its fields"),
     "a file where a number is named": (("explain", "job.yaml", "mlp"), "flopcast explain mlp job.yaml"),

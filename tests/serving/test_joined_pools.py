@@ -215,8 +215,8 @@ def test_the_command_and_a_file_take_pools(tmp_path):
 
 
 FAULTS = {
-    "prefill.tp=4": ("plan.decode", "both of prefill and decode"),
-    "prefill.tp=4 decode.tp=4 tp=2": ("plan.decode", "each pool states its own"),
+    "prefill.tp=4": ("plan.decode", "a prefill pool and a decode pool"),
+    "prefill.tp=4 decode.tp=4 tp=2": ("plan.decode", "each pool has its own value of this field"),
     "prefill.tp=4 prefill.replicas=3 decode.tp=4": ("plan.decode.replicas", "3 x 4 + 1 x 4"),
     "prefill.tp=3 decode.tp=4": ("plan.prefill.tensor_parallel", "heads"),
     "prefill.tp=1 decode.tp=4": ("plan.prefill.tensor_parallel to 2", "weights of"),

@@ -166,8 +166,8 @@ def test_engines_without_own_all_reduces_send_by_nccl():
 @all_cases(
     "words, because",
     (
-        ({"batching": "static"}, "nothing preempts a request of a static batch"),
-        ({"padding": True}, "only requests of a static batch begin together"),
+        ({"batching": "static"}, "an engine with static batching never preempts a request"),
+        ({"padding": True}, "only an engine with static batching pads prompts to the same length"),
     ),
 )
 def test_contradictory_engines_are_refused(words, because):

@@ -164,5 +164,6 @@ def test_more_chunks_than_blocks_get_no_list_that_could_not_work():
 
     advised = {problem.fix for problem in told if problem.field == "plan.stage_layers"}
     assert advised == {
-        "choose at most 8 chunks (pipeline_parallel · virtual_stages), and give a number of blocks for each"
+        "choose at most 8 chunks (pipeline_parallel · virtual_stages), and write the number of blocks of "
+        "each chunk"
     }

@@ -118,7 +118,7 @@ def test_a_mode_alone_is_its_own_word_and_says_no_more(mode):
     ],
 )
 def test_what_a_word_says_may_not_be_said_by_its_field_too(word, field):
-    with pytest.raises(ValueError, match=f"either recompute: {word} or {field}"):
+    with pytest.raises(ValueError, match=f"recompute: {word} or the field {field}"):
         split_word({"recompute": word, field: "block"})
 
 

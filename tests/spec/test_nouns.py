@@ -278,7 +278,7 @@ def test_every_property_of_the_schema_has_a_description():
 def test_a_description_is_the_whole_entry_of_the_docstring_without_its_headings():
     nouns = Job.model_json_schema()["$defs"]
 
-    assert nouns["NodeGroup"]["description"] == "A number of equal nodes."
+    assert nouns["NodeGroup"]["description"] == "A group of equal nodes."
     assert nouns["NodeGroup"]["properties"]["count"]["description"] == "Number of nodes."
     assert not any("----" in each["description"] for each in nouns.values())
 

@@ -147,7 +147,7 @@ def test_a_word_of_recompute_that_means_nothing_is_refused(word):
 
 
 def test_what_a_word_of_recompute_says_is_not_said_again():
-    with pytest.raises(ValidationError, match="recompute_layers, and not both"):
+    with pytest.raises(ValidationError, match="recompute_layers, but not both"):
         Plan.model_validate({"recompute": "full:block:4", "recompute_layers": 4})
 
 

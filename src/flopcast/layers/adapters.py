@@ -39,24 +39,24 @@ BASE_DTYPES = {"lora": "model", "qlora": "nf4"}  # method → how frozen weights
 
 
 class Adapters(StrictModel):
-    """Low-rank adapters (LoRA) of linears, in every block.
+    """Low-rank adapters (LoRA), which are added to linear layers of every block.
 
     Attributes
     ----------
     rank : int
-        Rank of the adapters: the width between the two matrices of an adapter.
+        Rank r of the adapters: an adapter is the product of two matrices, and r is their common dimension.
     targets : tuple of str
-        Linears with an adapter. `q`, `k`, `v`, `gate` and `up` have one each, as separate matrices do
-        (Hugging Face PEFT, torchtune); `qkv` and `gate_up` have one for the fused matrix (Megatron-LM's
-        `linear_qkv` and `linear_fc1`). With `expert_gate`, `expert_up` and `expert_down`, every expert of a
-        mixture has adapters of its own.
+        Linear layers that get an adapter. `q`, `k`, `v`, `gate` and `up` get one adapter each, as in
+        Hugging Face PEFT and torchtune. `qkv` and `gate_up` get one adapter for the fused matrix, as
+        Megatron-LM's `linear_qkv` and `linear_fc1` do. With `expert_gate`, `expert_up` and
+        `expert_down`, every expert has its own adapter.
     dropout : float
-        Probability of dropout on the input of an adapter. Above 0, the adapter keeps its own copy of the
-        input.
+        Probability of dropout on the input of an adapter. If it is above 0, the adapter keeps its own copy
+        of the input for the backward pass.
     base_dtype : str
-        How frozen linears of blocks are stored: as the model's other weights, or in 4 bits with quantised
-        scales ("nf4"), which are expanded to 16 bits before each use. Embedding, norms and head stay in 16
-        bits.
+        Number format of the frozen linear layers of blocks. "model": the same as that of the other weights.
+        "nf4": 4 bits with quantised scales (QLoRA); weights are dequantised to 16 bits before each use.
+        Embedding, norms and head stay in 16 bits.
     """
 
     rank: int = Field(ge=1)

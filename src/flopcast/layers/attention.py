@@ -34,8 +34,8 @@ CORE = "core_attention"  # the group that selective recompute runs again
 class Attention(AbstractMixer):
     """Softmax attention with `heads` query heads and `kv_heads` key/value heads.
 
-    Equal numbers make multi-head attention, one key/value head multi-query attention (arXiv:1911.02150),
-    and anything between them grouped-query attention (arXiv:2305.13245).
+    If the two numbers are equal, this is multi-head attention. With one key/value head, it is multi-query
+    attention (arXiv:1911.02150), and otherwise grouped-query attention (arXiv:2305.13245).
 
     Attributes
     ----------
@@ -44,41 +44,46 @@ class Attention(AbstractMixer):
     kv_heads : int, optional
         Number of key/value heads; by default as many as query heads.
     head_size : int, optional
-        Elements of one head; by default hidden / heads. Gemma has 16 heads of 256 with 3072 hidden
-        elements.
+        Number of elements of one head; by default hidden / heads. Set it for models such as Gemma, which
+        has 16 heads of 256 elements and a hidden size of 3072.
     qkv_bias : bool
         Whether the projections of queries, keys and values have a bias.
     out_bias : bool
-        Whether the output projection has a bias. The block adds it after the sum over ranks.
+        Whether the output projection has a bias, which is added after the all-reduce over tensor-parallel
+        ranks.
     rotary_fraction : float
-        Part of each head that rotary positions rotate: 1 for Llama, 0.25 for GPT-NeoX, 0 for other
-        positions.
+        Fraction of the elements of each head to which rotary position embeddings (RoPE) apply: 1 for Llama,
+        0.25 for GPT-NeoX, 0 for models without rotary embeddings.
     rotary_scaled : bool
-        Whether the rotated part is multiplied by a number (YaRN).
+        Whether rotary embeddings also multiply the elements that they rotate by a number, as YaRN does.
     causal : bool
         Whether a token attends only to itself and earlier tokens.
     dropout : float
         Probability of dropout on the attention scores after the softmax.
     qk_norm : str
-        Root-mean-square norms of queries and keys before rotary positions: over each head with one scale
-        for all heads ("per_head": Qwen3, Gemma 3) or without a scale ("unscaled": Llama 4), or over the
-        whole width ("whole": OLMo 2), for which tensor-parallel ranks exchange their sums.
+        RMS norms of queries and keys. "none": there are none. "per_head": the norm of each head, with one
+        scale for all heads (Qwen3, Gemma 3). "unscaled": the norm of each head, without a scale (Llama 4).
+        "whole": one norm over all heads (OLMo 2), for which tensor-parallel ranks add up their sums of
+        squares.
     alibi : bool
-        Whether ALiBi adds a slope to the scores, or T5 a number from a table of relative positions. It
+        Whether a bias that depends on the relative position is added to the scores, as by ALiBi and T5. It
         costs time only if attention is not fused.
     softcap : bool
         Whether scores are limited by c · tanh(scores / c). It costs time only if attention is not fused.
     window : int, optional
-        Largest number of tokens that a query attends to, itself included; by default all. A fused kernel
-        skips the others; without fusion, they are computed and masked.
+        Largest number of tokens that a query attends to, its own token included; by default all. A fused
+        kernel skips the scores of all other tokens; if attention is not fused, their scores are computed
+        and masked.
     window_kind : str
-        Which tokens a window contains (layers/windows.py).
+        Which tokens are in the window of a query. "sliding": its own token and those just before it.
+        "chunked": tokens of the chunk of `window` tokens that contains the query.
     sinks : bool
-        Whether every head has a learned logit in the softmax that belongs to no token (GPT-OSS). It counts
-        as a weight and costs no time.
+        Whether the softmax of every head has an attention sink: a learned logit that belongs to no token
+        (GPT-OSS). It counts as a weight and costs no time.
     out_gate : bool
-        Whether a sigmoid of a projection of the input, as wide as the queries, multiplies the joined heads
-        (Qwen3-Next, Qwen3.5).
+        Whether the output of attention is multiplied by a gate before the output projection (Qwen3-Next,
+        Qwen3.5). The gate is the sigmoid of a projection of the layer's input and has as many elements as
+        the queries.
 
     References
     ----------

@@ -83,7 +83,7 @@ FeedForward = Annotated[
 
 
 class Block(AbstractLayer):
-    """One block: a mixer and a feed-forward layer, with one or two norms for each.
+    """One transformer block: a mixer, such as attention, and a feed-forward layer.
 
     Attributes
     ----------
@@ -98,23 +98,24 @@ class Block(AbstractLayer):
     norm_scale : bool
         Whether norms have weights. OLMo's have none (arXiv:2402.00838, section 2.1).
     norm_placement : str
-        Place of the norms relative to mixer and feed-forward layer: "before" both, "after" (OLMo 2,
-        arXiv:2501.00656) or "around". If mixer and feed-forward layer run in parallel, it is "before".
+        Where norms are applied. "before": to the inputs of mixer and feed-forward layer. "after": to their
+        outputs (OLMo 2, arXiv:2501.00656). "around": to both. It must be "before" if mixer and feed-forward
+        layer run in parallel.
     residual : str
-        Whether the feed-forward layer follows the mixer ("sequential") or has the same input as the mixer
-        ("parallel"), after its own norm or after the norm of the mixer ("parallel_shared_norm").
+        How mixer and feed-forward layer are connected. "sequential": the feed-forward layer follows the
+        mixer. "parallel": both have the same input, and each has its own norm. "parallel_shared_norm": both
+        read the output of one norm.
     dropout : float
-        Probability of dropout on the results of mixer and feed-forward layer, before the residual sum.
+        Probability of dropout on the outputs of mixer and feed-forward layer, before the residual add.
     reads : str
-        Which tokens the block works on: those of the "sequence", whose loss the model computes, or those of
-        the "source", which an encoder reads (T5, BART).
+        Tokens that the block processes: "sequence", those with a loss, or "source", an encoder's (T5).
     ends_encoder : bool
-        Whether the block is the last of the encoder: a norm of its kind follows, whose result all decoder
-        blocks read.
+        Whether the block is the last one of the encoder. A norm then follows it, and all decoder blocks
+        read the output of this norm.
     cross : CrossAttention or None
-        Attention over the encoder's result, between the mixer and the feed-forward layer.
+        Cross-attention to the output of the encoder, between the mixer and the feed-forward layer.
     count : int
-        Number of equal blocks in a row. Weights and items are always those of one block.
+        Number of consecutive blocks that are equal to this one.
 
     Examples
     --------

@@ -27,18 +27,19 @@ from flopcast.operators.memory_bound import MemoryBound
 
 
 class CrossAttention(AbstractLayer):
-    """Attention of a decoder block over the result of the encoder, without a mask.
+    """Cross-attention of a decoder block to the output of the encoder, without a mask.
 
     Attributes
     ----------
     heads : int
-        Number of heads, the same for queries, keys and values.
+        Number of heads. Queries, keys and values have the same number.
     head_size : int, optional
         Elements of one head; by default hidden / heads.
     qkv_bias : bool
         Whether the projections of queries, keys and values have a bias.
     out_bias : bool
-        Whether the output projection has a bias. The block adds it after the sum over ranks.
+        Whether the output projection has a bias, which is added after the all-reduce over tensor-parallel
+        ranks.
     dropout : float
         Probability of dropout on the attention scores after the softmax.
 

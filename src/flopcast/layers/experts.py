@@ -44,11 +44,7 @@ from flopcast.records import replace
 class Experts(AbstractLayer):
     """A mixture of experts: `num_experts` feed-forward layers, of which every token uses `top_k`.
 
-    The router is one GEMM with a score for each expert. Shared experts together are one dense MLP. A
-    selection bias follows the loads and no gradient (arXiv:2412.19437, section 2.1.2). Padding up to the
-    capacity is sent and multiplied like tokens (arXiv:2101.03961, section 2.2). Biases and `gate_clamp` are
-    GPT-OSS's. Without `load_imbalance_ratio`, routing is random, and too even for trained routers
-    (expert_load.py).
+    The router is one GEMM that computes a score for each expert. Shared experts form one dense MLP.
 
     Examples
     --------
@@ -62,34 +58,40 @@ class Experts(AbstractLayer):
 
     kind: Literal["experts"] = "experts"
     in_tensor_region: ClassVar[bool] = False
-    num_experts: int = Field(ge=1, description="number of experts, without shared ones")
-    top_k: int = Field(ge=1, description="number of experts that each token uses")
-    expert_hidden: int = Field(ge=1, description="inner width of one expert")
+    num_experts: int = Field(ge=1, description="Number of experts, without shared experts.")
+    top_k: int = Field(ge=1, description="Number of experts that each token uses, without shared experts.")
+    expert_hidden: int = Field(ge=1, description="Width between the two linear layers of one expert.")
     activation: Literal["gelu", "silu", "relu", "relu2", "swiglu", "geglu"] = Field(
-        default="swiglu", description="activation function of an expert"
+        default="swiglu", description="Activation function; 'swiglu' and 'geglu' are gated."
     )
-    shared_experts: int = Field(default=0, ge=0, description="number of experts that every token uses")
+    shared_experts: int = Field(default=0, ge=0, description="Number of experts that every token uses.")
     shared_hidden: int | None = Field(
-        default=None, ge=1, description="inner width of one shared expert; by default expert_hidden"
+        default=None, ge=1, description="Width of one shared expert; by default expert_hidden."
     )
-    shared_gate: bool = Field(default=False, description="a sigmoid scales the output of shared experts")
-    router: Literal["softmax", "sigmoid"] = Field(default="softmax", description="turns logits into scores")
+    shared_gate: bool = Field(default=False, description="Whether a sigmoid scales shared experts' output.")
+    router: Literal["softmax", "sigmoid"] = Field(
+        default="softmax", description="Function that turns the router's logits into scores."
+    )
     router_dtype: Literal["model", "fp32"] = Field(
-        default="model", description="number format of the router"
+        default="model", description="Number format of the router; 'model' is that of the other layers."
     )
-    selection_bias: bool = Field(default=False, description="scores have a bias that balances the loads")
-    expert_groups: int = Field(default=1, ge=1, description="number of groups of neighbouring experts")
-    top_groups: int = Field(default=1, ge=1, description="groups from which a token chooses its experts")
-    auxiliary_loss: bool = Field(default=True, description="an auxiliary loss balances the loads")
-    router_bias: bool = Field(default=False, description="the router has a bias")
-    expert_bias: bool = Field(default=False, description="both linears of every expert have a bias")
-    gate_clamp: bool = Field(default=False, description="both inputs of a gated activation are clamped")
+    selection_bias: bool = Field(default=False, description="Whether a bias of the scores balances loads.")
+    expert_groups: int = Field(default=1, ge=1, description="Number of groups for group-limited routing.")
+    top_groups: int = Field(default=1, ge=1, description="Number of groups from which a token may choose.")
+    auxiliary_loss: bool = Field(default=True, description="Whether an auxiliary loss balances the loads.")
+    router_bias: bool = Field(default=False, description="Whether the router has a bias (GPT-OSS).")
+    expert_bias: bool = Field(default=False, description="Whether an expert's linear layers have biases.")
+    gate_clamp: bool = Field(
+        default=False, description="Whether both inputs of the gated activation are clamped (GPT-OSS)."
+    )
     capacity_factor: float = Field(
-        default=0.0, ge=0, description="capacity of an expert over its mean load; 0: no token is dropped"
+        default=0.0, ge=0, description="Capacity of an expert / its mean load; 0 means no limit."
     )
-    pads_to_capacity: bool = Field(default=False, description="every expert is padded to its capacity")
+    pads_to_capacity: bool = Field(
+        default=False, description="Whether experts are padded to their capacity."
+    )
     load_imbalance_ratio: float | None = Field(
-        default=None, ge=1, description="load of the fullest expert over the mean load"
+        default=None, ge=1, description="Largest / mean load of experts; by default, of random routing."
     )
 
     @model_validator(mode="after")

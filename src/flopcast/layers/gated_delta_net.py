@@ -26,20 +26,20 @@ from flopcast.operators.memory_bound import MemoryBound
 
 
 class GatedDeltaNet(AbstractMixer):
-    """Linear attention by the gated delta rule (arXiv:2412.06464).
+    """A gated delta net: linear attention with the gated delta rule (arXiv:2412.06464).
 
     Attributes
     ----------
     heads : int
-        Number of heads of values. Each has a state of key_size times value_size elements.
+        Number of value heads. Each has a state of key_size times value_size elements.
     key_heads : int
-        Number of heads of queries and keys; each serves heads / key_heads heads of values.
+        Number of query and key heads. Each of them is shared by heads / key_heads value heads.
     key_size : int
-        Elements of a head of queries and keys.
+        Number of elements of one query or key head.
     value_size : int
-        Elements of a head of values.
+        Number of elements of one value head.
     convolution : int
-        Tokens that the short convolution of queries, keys and values spans.
+        Kernel size of the short convolution of queries, keys and values, in tokens.
 
     Examples
     --------

@@ -45,14 +45,14 @@ Family = Literal[
 
 
 class KeptTensor(StrictModel):
-    """Memory that is kept for the backward pass.
+    """Tensors that are kept for the backward pass.
 
     Attributes
     ----------
     name : str
-        Name of the tensor in the block, or of memory that only this operator uses.
+        Name of the tensor in the block, or of a buffer that only this operator uses.
     elements : Size
-        Size of the tensor, in elements of the activation dtype.
+        Number of elements of the tensor, in the dtype of activations.
     """
 
     name: str
@@ -65,33 +65,34 @@ class GraphConvolution(AbstractTracedOperator):
     Attributes
     ----------
     rows : Size
-        Number of images times output positions; for a transposed convolution, input positions.
+        Number of images times the number of output positions of one image. For a transposed convolution, of
+        input positions.
     columns : int
-        Channels of the output; of a transposed convolution, of its input.
+        Number of output channels. For a transposed convolution, of input channels.
     terms : int
-        Channels of one group times elements of the filter.
+        Number of input channels of one group times the number of positions that the filter covers.
     read : Size
-        Elements of the input; of a transposed convolution, of its output.
+        Number of elements of the input. For a transposed convolution, of the output.
     groups : int
-        Number of groups of channels.
+        Number of groups of a grouped convolution; 1 for an ordinary convolution.
     transposed : bool
-        Whether the convolution is transposed: the forward pass then computes the input gradient of a
+        Whether the convolution is transposed. Its forward pass is then the input gradient of an ordinary
         convolution.
     trained : bool
         Whether the filters have a gradient.
     input_gradient : bool
         Whether the input has a gradient.
     keeps_input : bool
-        Whether this operator is the first in the graph that keeps its input tensor. Later ones keep no
-        second copy.
+        Whether this operator keeps its input for the backward pass. If several operators read the same
+        tensor, only the first one keeps it.
     window : int
         Kernel size of the convolution: number of positions that the filter covers.
     places : int
-        Number of rows that one image has, one for each position of the filter on it.
+        Number of positions of the filter on one image.
     stride : int
-        Number of pixels of the input between two adjacent positions of the filter.
+        Stride of the filter, in pixels of the input.
     channels_last : bool
-        Whether all channels of a pixel are adjacent in memory.
+        Whether tensors have the channels-last memory layout (NHWC).
     """
 
     kind: Literal["convolution"] = "convolution"
@@ -141,9 +142,9 @@ class GraphAttention(AbstractTracedOperator):
     Attributes
     ----------
     heads : Size
-        Query heads over all samples.
+        Number of query heads, summed over all samples.
     kv_heads : Size
-        Key/value heads over all samples.
+        Number of key/value heads, summed over all samples.
     queries : int
         Number of queries of each head.
     keys : int
@@ -190,27 +191,28 @@ class GraphPass(AbstractTracedOperator):
     Attributes
     ----------
     family : str
-        Kind of the kernel, which determines the memory bandwidth that it reaches.
+        Kind of the kernel. Its efficiency curve determines the memory bandwidth that the kernel reaches.
     operator : str
         Name of the operator in reports.
     moved : Size
         Number of elements that the kernel reads and writes in the forward pass.
     moved_backward : Size
-        Number of elements that the kernel of its gradient reads and writes.
+        Number of elements that the kernel of the backward pass reads and writes.
     read : tuple of Size
         Number of elements of each input.
     written : Size
         Number of elements of the output.
     row : int
-        Number of elements that are summed or normalised together.
+        Number of elements in one row of a sum or a norm.
     strided : bool
-        Whether the kernel reads elements in another order than that of memory.
+        Whether the kernel reads elements in an order that differs from their order in memory, as a
+        transpose does.
     keeps : tuple of KeptTensor
-        Memory that is kept for the backward pass.
+        Tensors that are kept for the backward pass.
     fusible : bool
-        Whether a compiler fuses it with adjacent operators.
+        Whether a compiler fuses the kernel with adjacent operators.
     gradient : bool
-        Whether a kernel runs in the backward pass.
+        Whether the operator also has a kernel in the backward pass.
     """
 
     kind: Literal["graph_pass"] = "graph_pass"

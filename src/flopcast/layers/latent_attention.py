@@ -46,29 +46,31 @@ from flopcast.records import replace
 
 
 class LatentAttention(AbstractMixer):
-    """Softmax attention over keys and values that are projected up from a latent (DeepSeek).
+    """Multi-head latent attention (DeepSeek): keys and values are projected from a latent.
 
-    The queries and keys of a head have `qk_nope_head_size` elements that are projected up and
-    `qk_rope_head_size` that are rotated; all heads share the rotated part of the keys. Norms of latents are
-    root-mean-square; no projection has a bias.
+    The queries and keys of a head have `qk_nope_head_size` elements without and `qk_rope_head_size`
+    elements with rotary position embeddings. All heads share the rotary elements of the keys. Latents have
+    RMS norms, and no projection has a bias.
 
     Attributes
     ----------
     heads : int
         Number of heads.
     q_lora_rank : int, optional
-        Elements of the latent of queries. By default, queries have no latent (DeepSeek-V2-Lite).
+        Number of elements of the latent of queries. By default, queries have no latent, as in
+        DeepSeek-V2-Lite.
     kv_lora_rank : int
-        Elements of the latent of keys and values, without the rotated part of the keys.
+        Number of elements of the latent of keys and values, without the rotary elements of the keys.
     qk_nope_head_size : int
-        Elements of a head's queries and keys that are not rotated.
+        Number of elements of a head's queries and keys without rotary position embeddings.
     qk_rope_head_size : int
-        Elements of a head's queries and keys that are rotated.
+        Number of elements of a head's queries and keys with rotary position embeddings.
     value_head_size : int
-        Elements of a head's values and output.
+        Number of elements of a head's values and output.
     latent_groups : int
-        Number of latents of keys and values (grouped latent attention, arXiv:2505.21487). Equal groups of
-        heads have a latent of `kv_lora_rank` elements each; all heads share the rotated part of the keys.
+        Number of latents of keys and values. With more than one (grouped latent attention,
+        arXiv:2505.21487), heads are divided into as many equal groups, and each group has its own latent of
+        `kv_lora_rank` elements.
     dropout : float
         Probability of dropout on the attention scores after the softmax.
 

@@ -20,17 +20,20 @@ from flopcast.operators.memory_bound import KINDS, MemoryBound
 
 
 class Mlp(AbstractLayer):
-    """A feed-forward layer, `down(activation(up(x)))`; gated activations multiply two halves of `up`.
+    """A feed-forward layer, `down(activation(up(x)))`.
+
+    If the activation is gated, `up` computes two halves; one is multiplied by the activation of the other.
 
     Attributes
     ----------
     ffn_hidden : int
-        Width between the two linears: 4 · hidden for GPT, about 8/3 · hidden for gated MLPs, whose three
-        matrices then have as many parameters as the two of GPT (arXiv:2002.05202, section 2).
+        Width between the two linear layers: usually 4 · hidden, or about 8/3 · hidden for gated activations
+        (arXiv:2002.05202, section 2).
     activation : str
         Activation function; "relu2" is a squared ReLU (arXiv:2109.08668), "swiglu" and "geglu" are gated.
     bias : bool
-        Whether both linears have a bias. The block adds the second one after the sum over ranks.
+        Whether both linear layers have a bias. The second bias is added after the all-reduce over
+        tensor-parallel ranks.
     """
 
     kind: Literal["mlp"] = "mlp"

@@ -40,11 +40,13 @@ class TracedWeight(StrictModel):
     elements : int
         Number of elements.
     active : int, optional
-        Elements that one token uses, if the weight holds several experts; by default all.
+        Number of elements that one token uses, if the weight contains several experts. By default, all
+        elements.
     divided : bool
         Whether tensor-parallel ranks divide the weight.
     trained : bool
-        Whether the weight has a gradient. If not, it takes memory but does not count as a parameter.
+        Whether the weight is trained. If not, it occupies memory but has no gradient and does not count as
+        a parameter.
     """
 
     name: str
@@ -81,21 +83,20 @@ CORES = ("attention", "graph_attention")
 
 
 class Traced(AbstractMixer):
-    """A whole block that was traced: its weights, and its operators in the order in which they run.
+    """A whole block that was traced with PyTorch or read from an exported graph.
 
-    A trace does not record dropout, windows or masks; attention in one kernel is causal.
+    A trace does not record dropout, windows or masks: attention in one kernel is assumed to be causal.
 
     Attributes
     ----------
     batch_of : str
-        What the batch counts. An exported graph has sizes for each of its "samples", whatever a sample
-        is; a sequence then has a length of 1.
+        What the batch of a job counts. "tokens": sequences of tokens. "samples": samples of an exported
+        graph, such as images; the sequence length is then 1.
     heads : int
-        Always 1: the operators of the trace contain the heads.
+        Always 1, because the operators of the trace already contain the heads.
     units : int, optional
-        Number of heads and columns that tensor-parallel ranks share: the tensor-parallel degree must divide
-        it. It is 1 if no GEMM can be divided. Older files do not have it, because their traces did not
-        record which GEMM uses which weight.
+        Largest tensor-parallel degree of the block; every degree must divide it. 1 means that no GEMM can
+        be divided. It is missing in older files, whose traces do not record which GEMM uses which weight.
     whole_products : tuple of WholeProduct
         GEMMs that tensor parallelism does not divide.
     weights_of_block : tuple of TracedWeight
@@ -219,7 +220,7 @@ def _component(operator: TracedOperator) -> str:
 
 
 class NoFeedForward(AbstractLayer):
-    """The empty second half of a traced block, whose mixer holds all operators."""
+    """No feed-forward layer, because a traced mixer contains all operators of the block."""
 
     kind: Literal["none"] = "none"
     in_tensor_region: ClassVar[bool] = False

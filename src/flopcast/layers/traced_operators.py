@@ -22,25 +22,25 @@ from flopcast.units import Number
 
 
 class Size(StrictModel):
-    """A size that depends on the micro-batch; a plain number is a constant.
+    """A size that depends on the micro-batch; a plain number is a constant size.
 
-    The size is a polynomial in b, the number of sequences of the micro-batch, and s, the tokens of each of
-    these sequences: constant + sequences · b + length · s + tokens · b · s + square · s² + pairs · b · s².
+    With b sequences of s tokens in the micro-batch, the size is constant + sequences · b + length · s +
+    tokens · b · s + square · s² + pairs · b · s².
 
     Attributes
     ----------
     constant : int or float
-        Part of the size that depends on neither b nor s.
+        Term of the size that depends on neither b nor s.
     sequences : int or float
-        Number that is multiplied by b: the elements that each sequence adds.
+        Coefficient of b: the number of elements for each sequence.
     length : int or float
-        Number that is multiplied by s: it does not depend on the number of sequences.
+        Coefficient of s.
     tokens : int or float
-        Number that is multiplied by b · s: the elements that each token of the micro-batch adds.
+        Coefficient of b · s: the number of elements for each token of the micro-batch.
     square : int or float
-        Number that is multiplied by s²: it does not depend on the number of sequences.
+        Coefficient of s².
     pairs : int or float
-        Number that is multiplied by b · s²: the elements that each pair of tokens of a sequence adds.
+        Coefficient of b · s²: the number of elements for each pair of tokens of a sequence.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Size(StrictModel):
 
 
 class TracedTensor(StrictModel):
-    """A tensor that is kept for the backward pass, or that divided operators read.
+    """A tensor that is kept for the backward pass, or that a divided operator reads.
 
     Attributes
     ----------
@@ -104,17 +104,18 @@ class AbstractTracedOperator(StrictModel):
     name : str
         Name of the operator.
     inputs : tuple of str
-        Names of the tensors that it reads.
+        Names of the tensors that the operator reads.
     output : str
-        Name of the tensor that it writes.
+        Name of the tensor that the operator writes.
     weight : str
-        Name of the weight of a GEMM, if it has one.
+        Name of the weight, if the operator is a GEMM with a weight.
     division : str
-        How tensor parallelism divides the operator. "column": a GEMM with a weight [k, n] writes n / ranks
-        columns. "row": it sums over k / ranks, and the ranks add their outputs. "within": it works on the
-        heads of its rank. "whole": every rank runs all of it.
+        How tensor parallelism divides the operator. "column": the weight [k, n] of a GEMM is divided along
+        n. "row": it is divided along k, and an all-reduce adds up the outputs. "within": each rank runs the
+        operator on its own heads or columns. "whole": every rank runs the whole operator.
     enters : tuple of TracedTensor
-        Inputs that are whole on every rank, but whose gradients are partial sums.
+        Names of inputs that every tensor-parallel rank holds whole, but whose gradients must be added up
+        over these ranks.
     """
 
     name: str
@@ -134,14 +135,14 @@ class AbstractTracedOperator(StrictModel):
 
 
 class TracedPass(AbstractTracedOperator):
-    """Passes over tensors in one memory-bound kernel.
+    """One memory-bound kernel.
 
     Attributes
     ----------
     moved : Size
-        Elements that are read and written.
+        Number of elements that the kernel reads and writes.
     divided : Size
-        Elements of `moved` that belong to divided tensors.
+        Number of the elements in `moved` that belong to tensors that tensor parallelism divides.
     keeps : tuple of TracedTensor
         Tensors that are kept for the backward pass.
     """
@@ -165,11 +166,11 @@ class TracedMatmul(AbstractTracedOperator):
     Attributes
     ----------
     m : Size
-        Rows of the output.
+        Number of rows of the output.
     n : Size
-        Columns of the output.
+        Number of columns of the output.
     k : Size
-        Length of the sum.
+        Number of products that are added up for each element of the output.
     """
 
     kind: Literal["matmul"] = "matmul"
@@ -196,13 +197,14 @@ class TracedBatchedMatmul(AbstractTracedOperator):
     batch : Size
         Number of products.
     m : Size
-        Rows of each output.
+        Number of rows of each output.
     n : Size
-        Columns of each output.
+        Number of columns of each output.
     k : Size
-        Length of the sum.
+        Number of products that are added up for each element of the output.
     scores : bool
-        Whether the output is large and the sum short (attention scores) or the reverse.
+        Whether the product computes attention scores (a large output and short sums) instead of their
+        product with the values.
     """
 
     kind: Literal["batched_matmul"] = "batched_matmul"
@@ -267,18 +269,18 @@ class TracedAttention(AbstractTracedOperator):
 
 
 class TracedGroupedMatmul(AbstractTracedOperator):
-    """Products of `groups` weights of shape [k, n] with `rows` rows in all, spread evenly.
+    """Products of `groups` weights of shape [k, n], each with the same number of rows.
 
     Attributes
     ----------
     groups : int
         Number of weights.
     rows : Size
-        Rows over all groups.
+        Number of rows of all groups together.
     n : Size
-        Columns of each output.
+        Number of columns of each output.
     k : Size
-        Length of the sum.
+        Number of products that are added up for each element of the output.
     """
 
     kind: Literal["grouped_matmul"] = "grouped_matmul"

@@ -18,20 +18,21 @@ Rows = tuple[int, ...]  # which of the kinds each micro-batch of a step is, firs
 
 
 class MicroBatch(StrictModel):
-    """One micro-batch of a step, or several equal ones that follow each other.
+    """One micro-batch of a step, or several equal consecutive ones.
 
     Attributes
     ----------
     sequence_length : int, optional
-        Tokens of each sequence of the micro-batch ("seq" for short); by default the sum of its documents,
-        or the batch's length. The plan's `micro_batch` says how many sequences there are.
+        Number of tokens of each sequence of the micro-batch (short name: seq). By default, the sum of its
+        documents or, without documents, the length that the batch states. The number of sequences is the
+        plan's `micro_batch`.
     documents : tuple of int
-        Tokens of each document of a sequence, as in Batch.
+        Number of tokens of each document of a packed sequence, as in Batch.
     shared_by : int
-        Number of neighbouring data-parallel ranks that share each sequence of the micro-batch: context
-        parallelism of this micro-batch alone. All of them list it.
+        Number of neighbouring data-parallel ranks over which each sequence of this micro-batch is divided,
+        like context parallelism of this micro-batch only. All of these ranks must list the micro-batch.
     offloads : bool
-        Whether the plan's `offload` of activations applies to the micro-batch.
+        Whether the plan's `offload` setting for activations applies to the micro-batch.
     count : int
         Number of consecutive micro-batches of this kind.
     """
@@ -46,12 +47,12 @@ class MicroBatch(StrictModel):
 
 
 class RankBatch(StrictModel):
-    """A group of data-parallel ranks that run the same micro-batches in a step.
+    """One or several data-parallel ranks that run the same micro-batches in a step.
 
     Attributes
     ----------
     micro_batches : tuple of MicroBatch
-        The micro-batches of each of these ranks, in order.
+        Micro-batches that each of these ranks runs, in order.
     count : int
         Number of data-parallel ranks that run them.
     """
@@ -61,37 +62,40 @@ class RankBatch(StrictModel):
 
 
 class Batch(StrictModel):
-    """Sequences of one length, each of one document or of several; or micro-batches that differ.
+    """The sequences of a step: all of one length, or listed micro-batches that differ.
 
     Attributes
     ----------
     sequence_length : int
-        Tokens of one sequence ("seq" for short), padding included. If micro-batches differ, this is the
-        length of the longest sequence.
+        Number of tokens of each sequence, padding included (short name: seq). If micro-batches differ, this
+        is the length of the longest sequence.
     documents : tuple of int
-        Tokens of each document of a packed sequence, if attention masks separate the documents. Attention
-        then costs Σ length² instead of sequence_length². Documents fill the sequence; padding is a document
-        too.
+        Number of tokens of each document of a packed sequence, if attention is masked between documents.
+        Attention then costs Σ length² instead of sequence_length². The lengths must add up to
+        sequence_length, so padding is listed as a document too.
     packed : bool
-        Whether sequences are packed. `documents` imply it; true without documents is an error.
+        Whether sequences are packed. If `documents` are given, flopcast sets this field to true; true
+        without `documents` is an error.
     micro_batches : tuple of MicroBatch
-        The micro-batches of a step in order, if they differ from each other but not between data-parallel
-        ranks.
+        The micro-batches of a step in order. Set it if the micro-batches differ, but every data-parallel
+        rank runs the same ones. By default, all micro-batches are equal.
     ranks : tuple of RankBatch
-        The micro-batches of each data-parallel rank, if ranks differ, also in their number. A step ends
-        with the slowest rank.
+        The micro-batches of each data-parallel rank. Set it if ranks run different micro-batches or
+        different numbers of them. A step ends when the slowest rank has finished.
     shared_by : int
-        Number of neighbouring data-parallel ranks that share each sequence, if micro-batches are alike.
+        Number of neighbouring data-parallel ranks over which each sequence is divided; 1 means that each
+        rank has whole sequences. If micro-batches are listed, set it in each of them instead.
     offloads : bool
-        Whether the plan's `offload` of activations applies.
+        Whether the plan's `offload` setting for activations applies to this batch.
     source_length : int or None
-        Tokens of each sequence that the encoder of an encoder-decoder model reads; by default
-        `sequence_length`, the length of the sequences of the decoder.
+        Number of tokens of each sequence that the encoder reads, for encoder-decoder models. By default
+        `sequence_length`, which is the length of the decoder's sequences.
     distribution : LengthDistribution or None
-        Lengths with their frequencies, from which flopcast makes `ranks` (spec/length_distribution.py).
+        Distribution of sequence lengths. Set it instead of `ranks`: flopcast then distributes sequences of
+        these lengths over ranks and micro-batches.
     forward_only : bool
-        Whether the step is a forward pass alone, without gradients and optimizer: inference on whole
-        batches, or evaluation.
+        Whether the step is only a forward pass, without gradients and optimizer, such as evaluation or
+        inference on whole batches.
     """
 
     sequence_length: int = Field(ge=1, validation_alias=AliasChoices("sequence_length", "seq"))

@@ -60,30 +60,32 @@ class Checkpoint(StrictModel):
     Attributes
     ----------
     method : str
-        "synchronous": training waits until everything is written (torch.save). "asynchronous": training
-        waits for a copy to the host, which is written in the background (asynchronous DCP of PyTorch).
-        "chunked": as that, but each part is written as soon as it is copied (TorchSnapshot). "lazy": the
-        copy, too, runs beside the next forward and backward passes, until the update (DataStates-LLM).
+        How a checkpoint is written. "synchronous": training waits until everything is written (torch.save).
+        "asynchronous": training waits only for the copy to the host, which is then written in the
+        background (PyTorch's asynchronous DCP). "chunked": like "asynchronous", but writing starts as soon
+        as the first part is copied (TorchSnapshot). "lazy": the copy overlaps with the next forward and
+        backward passes, and must end before the optimizer step (DataStates-LLM).
     to : str
-        Where it is written: the cluster's "file_system" or "object_store", the "nvme" drives of each node,
-        or only the memory of the "host".
+        Where checkpoints are written: the cluster's "file_system" or "object_store", the "nvme" drives of
+        each node, or only the memory of the "host".
     every_steps : int or None
         Steps between two checkpoints.
     every_s : float or None
-        Training time between two checkpoints. Without it and `every_steps`, checkpoints have the interval
-        that loses the least time.
+        Training time in seconds between two checkpoints. If neither this field nor `every_steps` is given,
+        flopcast takes the interval with which the run loses the least time.
     files : str
-        "rank": each rank writes one file, with all tensors in it. "layer": each tensor-parallel rank writes
-        a file for every layer, and each rank one for its optimizer states (DeepSpeed with a pipeline).
+        How a checkpoint is divided into files. "rank": each rank writes one file with all of its tensors.
+        "layer": each tensor-parallel rank writes a file for every layer, and each rank also writes a file
+        with its optimizer states (DeepSpeed with pipeline stages).
     writers : str
-        "one_replica": of ranks with the same state, one writes it. "all_ranks": these ranks share the work
-        (fully parallel saving of Megatron Core).
+        Which ranks write state that several ranks hold. "one_replica": only one of them. "all_ranks": each
+        of them writes a part (Megatron Core's fully parallel saving).
     staging : str
-        Memory of the host that the asynchronous methods copy to: "pinned" once and reused, or "allocated"
-        anew for each checkpoint.
+        Host memory that the asynchronous methods copy to. "pinned": pinned memory that is allocated once
+        and reused. "allocated": memory that is allocated for each checkpoint.
     host_bytes : float or None
-        Memory of a node for copies that are not yet written. By default, the free memory of the host limits
-        them.
+        Host memory of a node for copies that are not yet written, such as "64 GB". By default, all free
+        memory of the host.
 
     References
     ----------
@@ -104,7 +106,7 @@ class Checkpoint(StrictModel):
     @model_validator(mode="after")
     def _one_period(self) -> "Checkpoint":
         if self.every_steps is not None and self.every_s is not None:
-            because = "because each of them states the time between two checkpoints"
+            because = "because both set the time between two checkpoints"
             raise ValueError(f"every_steps or every_s, not both; {because}; fix: leave out every_s")
         return self
 
@@ -150,7 +152,7 @@ def _of_text(given: object) -> object:
     for word in given.replace(",", " ").split():
         key, value = _setting(word)
         if key in found:
-            raise ValueError(f"each setting once, and not {word!r} in addition; fix: leave out {word}")
+            raise ValueError(f"each setting only once, so not also {word}; fix: leave out {word}")
         found[key] = value
     return found
 
@@ -171,7 +173,7 @@ def _setting(word: str) -> tuple[str, object]:
     if equals and name in SETTINGS:
         return SETTINGS[name], value
     words = ", ".join([*METHODS, *STORES, "every=100", *(f"{key}=…" for key in SETTINGS), "cache=64GB"])
-    because = "because the short form consists of these words"
+    because = "because these are the words of the short form of a checkpoint"
     raise ValueError(f"{words}, and not {word!r}; {because}; fix: set checkpoint to 'lazy file_system'")
 
 
@@ -181,7 +183,7 @@ def _quantity(word: str, unit: str, allowed: str) -> float:
     try:
         return parse_quantity(text, (unit, "min", "h") if unit == "s" else (unit,))
     except ValueError:
-        because = f"because {name} is a quantity with its unit"
+        because = f"because {name} needs a number and a unit"
         raise ValueError(f"{allowed}, and not {text!r}; {because}; fix: leave out {word}") from None
 
 

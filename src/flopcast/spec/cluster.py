@@ -19,19 +19,20 @@ from flopcast.units import Hertz
 
 
 class Sustained(StrictModel):
-    """How much longer a GEMM takes on a busy device than its curve says.
+    """How much longer a GEMM takes in training than in a benchmark, because of the power limit.
 
-    Benchmarks time each GEMM for milliseconds, before the power limit lowers the clock; a training step
-    keeps the device busy for seconds (cost/kernels/sustained.py).
+    A benchmark times a GEMM for milliseconds. A training step keeps the device busy for seconds, and the
+    power limit then lowers the clock (cost/kernels/sustained.py).
 
     Attributes
     ----------
     ratio : float
-        Time of a GEMM on a busy device over the time that its curve gives.
+        Time of a GEMM on a busy device divided by its time in a benchmark.
     long_kernel_share : float
-        Share of the logarithm of `ratio` that applies to GEMMs of 2 ms and more. These reach the power
-        limit while a benchmark times them, so a device's own curve contains the rest. The share is 1 if the
-        curve was measured on another device, which had more power for each FLOP.
+        Fraction of the logarithm of `ratio` that applies to GEMMs of 2 ms and more. It is below 1 because
+        long GEMMs reach the power limit in benchmarks too, so their measured times already contain some of
+        the slowdown. Set it to 1 if the efficiency curve was measured on another device with more power for
+        each FLOP.
     log_sigma_factor : float
         Standard deviation of the logarithm of `ratio`.
     """
@@ -49,54 +50,59 @@ class Device(StrictModel):
     name : str
         Name of the device, as `flopcast catalog devices` lists it.
     generation : str
-        Architecture, such as "hopper". Constants that were fitted on one generation are less certain on
-        another (cost/constant_transfer.py).
+        Architecture of the device, such as "hopper". Constants that were fitted on devices of one
+        architecture are less certain on another.
     memory_bytes : float
-        Memory capacity as the driver shows it, with error correction switched on.
+        Memory capacity as the driver reports it if error correction is on.
     memory_bytes_per_s : float
-        Peak memory bandwidth. Curves say which part of it kernels reach.
+        Peak memory bandwidth. Which fraction of it a kernel reaches follows from measured efficiency
+        curves.
     peak_flop_per_s : mapping of float
-        Peak rate of dense matrix products, by dtype. The larger figure that data sheets print for sparse
-        products is twice this rate.
+        Peak rate of dense matrix products, for each dtype. Data sheets often print the rate of sparse
+        products, which is twice as high.
     multiprocessors : int
         Number of streaming multiprocessors. The tiles of a GEMM run on them in waves.
     clock_hz : float or None
-        Highest clock of the multiprocessors; None if it is not known. Memory-bound kernels
-        with curves of another device then reach the same share of the bandwidth as there
-        (cost/kernels/curve_conversion.py).
+        Highest clock of the multiprocessors; null if it is not known. It is needed to convert measured
+        curves of memory-bound kernels from another device. If it is null, these kernels are assumed to
+        reach the same fraction of the bandwidth as on the other device.
     cache_bytes : float
         Size of the last-level cache; 0 if it is not known.
     kernel_launch_s : float
-        Time of an empty kernel, which is the shortest time of any kernel.
+        Time that an empty kernel takes. No kernel takes less time.
     host_bytes_per_s : float
-        Rate at which the device copies from pinned memory of its host. The default is what PCIe 4.0 with 16
-        lanes reaches, 0.8 of 32 GB/s.
+        Rate at which the device copies from pinned memory of its host. The default is 25 GB/s, about 80 %
+        of the 32 GB/s of PCIe 4.0 with 16 lanes.
     one_narrow_layout : bool
-        Whether the 8-bit tensor cores read their operands in one memory layout only. A tensor that is used
-        along both of its dimensions then needs a transposed copy (Hopper, Ada).
+        Whether the 8-bit tensor cores can read their operands in only one memory layout (Hopper, Ada). A
+        tensor that is an operand of both the forward and the backward pass then needs a transposed copy.
     writes_results_after : bool
-        Whether grouped GEMMs in 8 and 4 bits write their 16-bit results after the products instead of at
-        the same time (Blackwell; cost/kernels/narrow_results.py).
+        Whether grouped GEMMs in 8 and 4 bits write their 16-bit results only after the products are
+        complete, instead of at the same time (Blackwell).
     collective_slowdown_fraction : float
-        Fraction of its speed that compute loses while a collective runs at the same time. The default lies
-        between the share of multiprocessors that NCCL's 24 blocks occupy (24 of 132 on H100, 0.18; of 108
-        on A100, 0.22) and the loss of a GEMM of one whole wave on H100 (0.41: 80 % of the peak alone, 47 %
-        during an all-gather; forums.developer.nvidia.com, topic 337991).
+        Fraction of its speed that compute loses while a collective runs at the same time. The default, 0.3,
+        lies between two estimates. NCCL's 24 thread blocks occupy 18 % of the 132 multiprocessors of an
+        H100 and 22 % of the 108 of an A100. A GEMM on H100 was measured to fall from 80 % to 47 % of the
+        peak during an all-gather, a loss of 41 % (forums.developer.nvidia.com, topic 337991).
     sustained : Sustained
-        How much longer GEMMs take on a busy device than their curves say.
+        How much longer GEMMs take when the device is busy for seconds than in a short benchmark.
     board_power_w : float or None
         Board power limit from the data sheet. Without it, flopcast predicts no energy.
     power : Power
-        Power of each kind of work, as fractions of the board power.
+        Power that the device draws during each kind of work, as a fraction of its board power.
     curves : str
-        Name of the device whose measured curves are used; "" for the device itself.
+        Name of the device whose measured efficiency curves are used. "" means the curves of the device
+        itself.
     usual_stack : str
-        Default stack of jobs on this device; "" means megatron-core, or torch-fsdp2 for most fine-tunes.
+        Name of the default stack of jobs on this device. "" means megatron-core for pretraining and
+        torch-fsdp2 for most fine-tuning jobs.
     usual_expert_stack : str
-        Default stack of mixtures of experts on this device; "" means the default of all models.
+        Name of the default stack for mixture-of-experts models on this device. "" means the same default as
+        for other models.
     relatives : tuple of str
-        Devices whose curves replace missing ones, the most similar first. flopcast uses the efficiency of a
-        relative and not its seconds, and converts memory-bound curves (cost/kernels/curve_conversion.py).
+        Devices whose measured curves are used for kernels that were not measured on this device, the most
+        similar device first. flopcast takes over efficiencies and not seconds, and converts the curves of
+        memory-bound kernels.
     """
 
     name: str
@@ -153,16 +159,16 @@ class Device(StrictModel):
 
 
 class Host(StrictModel):
-    """The processor that launches kernels.
+    """The CPU that launches kernels.
 
-    Eager frameworks issue kernels from one Python thread. A host scales all host times by one ratio.
+    Eager frameworks launch kernels from one Python thread, so only the single-thread speed matters.
 
     Attributes
     ----------
     name : str
         Name of the host, as `flopcast catalog hosts` lists it.
     speed_ratio : float
-        Single-thread speed relative to an AMD EPYC 7763.
+        Single-thread speed of the host divided by that of an AMD EPYC 7763.
     """
 
     name: str
@@ -171,7 +177,7 @@ class Host(StrictModel):
 
 
 class Node(StrictModel):
-    """One server: equal accelerators behind one host.
+    """One server: several equal accelerators and one host.
 
     Ranks are numbered node by node.
 
@@ -180,13 +186,14 @@ class Node(StrictModel):
     device : Device
         The accelerator.
     devices : int
-        Number of accelerators in a node.
+        Number of accelerators in the node.
     host : Host
-        The processor that launches kernels.
+        The CPU that launches kernels.
     memory : HostMemory or None
-        The main memory of the node, for states that a plan places on the host.
+        The host memory of the node. It is needed for plans that offload states to the host.
     nvme : Storage or None
-        The drives of the node, for states and checkpoints.
+        The NVMe drives of the node. They are needed for offloading to NVMe and for checkpoints on these
+        drives.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(json_schema_extra=nameable("device", "host"))
@@ -199,7 +206,7 @@ class Node(StrictModel):
 
 
 class NodeGroup(StrictModel):
-    """A number of equal nodes.
+    """A group of equal nodes.
 
     Attributes
     ----------
@@ -208,11 +215,11 @@ class NodeGroup(StrictModel):
     count : int
         Number of nodes.
     tiers : tuple of Tier
-        Network tiers between the nodes of this group, from the fastest to the widest, if they are not those
-        of the cluster. The last tier of the cluster joins the groups.
+        Networks between the nodes of this group, from the fastest to the one that connects the whole group.
+        By default, the networks of the cluster. The last network of the cluster always connects the groups.
     micro_batches : int or None
-        Micro-batches of a step that each replica on this group runs, if slower replicas run fewer. None if
-        all replicas run the same number.
+        Number of micro-batches of a step that each data-parallel replica on this group runs. Set it if
+        slower groups run fewer micro-batches. By default (null), all replicas run the same number.
     """
 
     node: Node
@@ -227,16 +234,16 @@ ORDINARY_JITTER_RATIO, ORDINARY_JITTER_LOG_SIGMA = 1.017, 0.015
 
 
 class Jitter(StrictModel):
-    """Mean step time over best step time.
+    """How much longer the mean step of a run takes than its best step.
 
-    The defaults are those of functional tests of Megatron-LM.
+    The defaults come from functional tests of Megatron-LM.
 
     Attributes
     ----------
     ratio : float
-        Mean step time over best step time, at least 1.
+        Mean step time divided by the best step time, at least 1.
     log_sigma_factor : float
-        Standard deviation of the logarithm of `ratio` between runs.
+        Variation of `ratio` between runs, as the standard deviation of its logarithm.
     """
 
     ratio: float = Field(default=ORDINARY_JITTER_RATIO, ge=1.0)
@@ -245,25 +252,27 @@ class Jitter(StrictModel):
 
 
 class Cluster(StrictModel):
-    """Groups of equal nodes, and the network tiers that join them.
+    """Groups of equal nodes, and the networks that connect them.
 
     Attributes
     ----------
     name : str
         Name of the cluster in reports.
     groups : tuple of NodeGroup
-        Groups of equal nodes. Ranks fill them in this order; each stage of each replica runs on one group.
+        Groups of equal nodes. Ranks are placed on the groups in this order. All ranks of a pipeline stage
+        of a data-parallel replica must be in one group.
     tiers : tuple of Tier
-        Network tiers from the fastest to the widest. The last one must reach every device (`devices: 0`).
+        Networks of the cluster, from the fastest, such as NVLink, to the one that connects all devices. The
+        last one must have `devices: 0`, which means all devices.
     jitter : Jitter
-        Ratio of the mean to the best step time of a run. It is a property of the machine: two clusters that
-        run the same stack can have different jitter.
+        Mean step time of a run divided by its best step time. Jitter is a property of the machine: it can
+        differ between two clusters that run the same software.
     price : Price or None
         Price of a device per hour. Without it, reports state no cost.
     facility : Facility
-        Power that is drawn in addition to the devices.
+        Power that nodes and the building draw in addition to the devices.
     reliability : Reliability
-        How often a run is interrupted, and the time that interruptions and checkpoints take.
+        How often a run is interrupted, and how long restarts and checkpoints take.
     file_system : Storage or None
         The parallel file system that all nodes share.
     object_store : Storage or None

@@ -17,44 +17,48 @@ ZeroStage = Literal[0, 1, 2, 3]
 
 
 class Gradients(StrictModel):
-    """The reduction of gradients between the last backward pass and the optimizer.
+    """How a training framework reduces gradients over data-parallel ranks.
 
     Attributes
     ----------
     dtype : str
-        Dtype of the buffers that are reduced, both in messages and in memory.
+        Dtype of gradients in memory and in the messages that reduce them.
     collective : str
-        How gradients are reduced if ranks share the optimizer states (ZeRO-1, ZeRO-2). "all_reduce" leaves
-        the sum on every rank; "reduce_scatter" leaves each rank the part that it updates. Without sharded
-        states, gradients are all-reduced; with ZeRO-3, they are always reduce-scattered.
+        Collective that reduces gradients under ZeRO-1 and ZeRO-2. "all_reduce": every rank gets the whole
+        sum. "reduce_scatter": each rank gets only the part of the gradients that it updates. Without ZeRO,
+        gradients are always all-reduced, and under ZeRO-3 always reduce-scattered.
     overlap : bool or tuple of int
-        Whether reductions overlap with the backward pass of the last micro-batch: always, never, or at the
-        listed ZeRO stages.
+        Whether the reduction of gradients overlaps with the backward pass of the last micro-batch: true,
+        false, or a list of the ZeRO stages for which it does.
     overlap_with_tensor : bool
-        Whether `overlap` also applies with tensor parallelism. It does not if all collectives then use the
-        compute stream (OneFlow's `nccl_use_compute_stream`): reductions follow the last backward pass.
+        Whether `overlap` also applies to plans with tensor parallelism. Set it to false if these plans run
+        all collectives on the compute stream (OneFlow's `nccl_use_compute_stream`). Gradients are then
+        reduced after the last backward pass.
     overlap_gather : bool
-        Whether parameters that other ranks have updated (ZeRO-1, ZeRO-2) are gathered layer by layer during
-        the first forward pass of the next step, instead of before it.
+        Whether the all-gather of updated parameters (ZeRO-1, ZeRO-2) overlaps with the first forward pass
+        of the next step, layer by layer. Otherwise, it is complete before the forward pass begins.
     returns : str
-        How ranks get the parameters that other ranks have updated (ZeRO-1, ZeRO-2). "gathers": one for each
-        bucket. "broadcasts": one from each rank that updates any tensor, because whole tensors are assigned
-        to ranks (InternEvo).
+        How updated parameters are distributed under ZeRO-1 and ZeRO-2. "gathers": by an all-gather of each
+        bucket. "broadcasts": by a broadcast from each rank, because a rank updates whole tensors
+        (InternEvo).
     bucket_elements : int
-        Gradients in one message. Larger messages overlap less but reach more of the bandwidth.
+        Number of gradients in one message (the bucket size). Larger buckets reach a higher bandwidth but
+        overlap less.
     bucket_elements_per_rank : int
-        Smallest size of a bucket divided by the data-parallel degree, so that the shard of each rank stays
-        large enough for the network (Megatron-Core).
+        Smallest number of gradients in a bucket, divided by the data-parallel degree. With many ranks, it
+        makes buckets larger than `bucket_elements`, so that the shard of each rank stays large enough for
+        the network (Megatron-Core).
     single_bucket_after_backward : bool
-        Whether gradients that are reduced after the backward pass are sent in one message. Megatron-Core
-        divides its buffer into buckets only to overlap them.
+        Whether gradients are sent in a single message if their reduction does not overlap with the backward
+        pass, as in Megatron-Core.
     copies : tuple of str
-        Passes that flatten, scale or unflatten all gradients, as names of kinds of memory-bound operators
-        (`operators.memory_bound`).
+        Memory-bound kernels that flatten, scale or unflatten all gradients, as names of kinds of operators
+        in `operators.memory_bound`.
     accumulate_passes : int
-        Passes that add a gradient to those of earlier micro-batches; 0 if the GEMM accumulates.
+        Number of memory-bound kernels that add each gradient to the sum of earlier micro-batches; 0 if the
+        GEMM accumulates gradients.
     overflow_checks : int
-        How often fp16 gradients are checked for infinities; each check also waits for all ranks.
+        How many times a step checks fp16 gradients for infinities. Every check synchronises all ranks.
 
     Examples
     --------
@@ -97,20 +101,21 @@ class Gradients(StrictModel):
 
 
 class SingleTensors(StrictModel):
-    """The costs of ZeRO-3 that sends each tensor in its own message, as in 2021; the device waits for all.
+    """Costs of ZeRO-3 with a separate, blocking message for each tensor, as in DeepSpeed in 2021.
 
     Attributes
     ----------
     piece_s : float
-        Host time of each piece of a message, which is a list with one piece for each rank.
+        Time that the host needs for each piece of a message. A message has one piece for each rank.
     message_s : float
-        Time in which the device is idle at each message, because the host waits for it before and after.
+        Time in which the device is idle at each message, because the host synchronises with the device
+        before and after it.
     elements_per_s : float
-        Rate at which the software processes the elements of a unit that it gathers, in addition to the
-        messages.
+        Rate, in elements per second, at which the framework processes gathered parameters in addition to
+        the messages.
     reuse_elements : int
-        A tensor is released after its recompute, and gathered again for its backward pass, if at least this
-        number of elements is used in between. With 0, all tensors are kept.
+        Reuse distance in elements: a recomputed tensor is released if at least so many elements are used
+        before its backward pass, and is then gathered again. With 0, all tensors are kept.
     """
 
     piece_s: float = Field(default=1e-5, ge=0)
@@ -120,50 +125,52 @@ class SingleTensors(StrictModel):
 
 
 class Sharding(StrictModel):
-    """The sharding of gradients and parameters by ZeRO-2, ZeRO-3 and FSDP, and its communication.
+    """How a training framework implements ZeRO and FSDP.
 
-    A *unit* is the part of a model whose parameters are gathered in one message: a block, or embedding and
-    head as `ends` says.
+    A *unit* is a part of the model whose parameters are gathered in one message, such as a block.
 
     Attributes
     ----------
     zero_stages : tuple of int
-        ZeRO stages that the software has.
+        ZeRO stages that the framework supports.
     gathers : str
-        How often parameters of ZeRO-3 are gathered. "every_pass": they are freed after the forward pass and
-        gathered again for the backward pass. "every_micro_batch": they are kept from a forward pass to its
-        backward pass. "every_step": they are kept for all micro-batches.
+        How often parameters are gathered under ZeRO-3. "every_pass": for each forward and each backward
+        pass. "every_micro_batch": for each forward pass; they are kept until its backward pass.
+        "every_step": once per step.
     reduces : str
-        When gradients of ZeRO-2 and ZeRO-3 are reduced: in "every_micro_batch", so that only shards are
-        kept, or in the "last_micro_batch", with whole gradients kept until then.
+        When gradients are reduced under ZeRO-2 and ZeRO-3. "every_micro_batch": after each backward pass,
+        so that ranks keep only shards of gradients. "last_micro_batch": only after the last backward pass;
+        ranks keep whole gradients until then.
     holds_in_pipeline : bool
-        Whether a pipeline stage keeps parameters for all micro-batches and reduces in the last one,
-        regardless of `gathers` and `reduces`. PyTorch's stages do.
+        Whether plans with pipeline stages gather parameters and reduce gradients only once per step,
+        regardless of `gathers` and `reduces`, as PyTorch's pipeline stages do.
     prefetch_units : int
-        Number of units that are gathered ahead of the one that computes; with 0, compute waits for each
-        gather.
+        Number of units whose parameters are gathered in advance. With 0, compute waits for each all-gather.
     ends : str
-        Units of the embedding and the head. "own_units": each is a separate unit. "root": they are gathered
-        together before the forward pass and kept until the end of the backward pass, as FSDP1's root module
-        is.
+        How embedding and head are gathered. "own_units": each of them is a unit. "root": both are gathered
+        together before the forward pass and kept until the end of the backward pass, like the root module
+        of FSDP1.
     keeps_last_unit : bool
-        Whether the last unit of a forward pass is not freed, because the backward pass begins with it.
+        Whether the parameters of the last unit are kept after the forward pass, because the backward pass
+        begins with them.
     keeps_low_precision : bool
-        Whether a 16-bit copy of the shard is kept in addition to the fp32 copy. (`optimizer.state_bytes`
-        counts the fp32 copy.)
+        Whether each rank keeps a 16-bit copy of its shard of parameters in addition to the fp32 copy, which
+        is part of the optimizer states.
     gradient_dtype : str
-        Dtype of the shard of gradients that is kept.
+        Dtype in which ranks keep their shards of gradients.
     unit_copies : tuple of str
-        Passes over a gathered unit before it is used, as names of kinds of memory-bound operators.
+        Memory-bound kernels that copy the parameters of a unit after they are gathered, as names of kinds
+        of operators in `operators.memory_bound`.
     levels : tuple of str
-        Kinds of state that the software can shard over their own groups, as words of `plan.shards`:
-        "secondary"; with a format of messages, "parameters:int8".
+        What the framework supports in `plan.shards`: kinds of state that can have a separate group of
+        ranks, such as "secondary", and number formats of messages, such as "parameters:int8".
     single_tensors : SingleTensors or None
-        Extra cost if ZeRO-3 gathers each large tensor in its own message; None if a whole unit, such as a
-        block, is gathered in one message.
+        Additional costs of software that gathers each large tensor in a separate message under ZeRO-3. By
+        default (null), a whole unit is gathered in one message.
     built_whole : bool
-        Whether each rank builds the whole model in 16 bits on its device before parameters are sharded. No
-        step needs as much memory, but the run fails if the model does not fit. Meta devices avoid this.
+        Whether each rank first builds the whole model in 16 bits on its device, and then shards the
+        parameters. The run then fails if the whole model does not fit in the memory of a device.
+        Initialisation on the meta device avoids this.
     """
 
     zero_stages: tuple[ZeroStage, ...] = (0, 1, 2, 3)

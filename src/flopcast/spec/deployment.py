@@ -27,7 +27,7 @@ class Pool(StrictModel):
     Attributes
     ----------
     tensor_parallel : int
-        Number of ranks that share each weight matrix (tp).
+        Tensor-parallel degree: number of ranks over which each weight matrix is divided (short name: tp).
     data_parallel : int
         Number of groups of tensor-parallel ranks in one instance (dp), each with its own requests and KV
         cache. They share the experts, whose ranks are those of all groups.
@@ -154,16 +154,17 @@ class Deployment(Pool):
             return value
         if (value is None) != (info.data["prefill"] is None):
             other = "decode" if value is None else "prefill"
-            because = "prompts are computed on one pool and decoded on the other"
+            because = "one pool computes prompts, and the other generates tokens"
             raise ValueError(
-                f"both of prefill and decode, or neither; because {because}; fix: add {other}.replicas=1"
+                f"a prefill pool and a decode pool, or neither of them; because {because}; fix: add "
+                f"{other}.replicas=1"
             )
         names = [
             name for name in Pool.model_fields if info.data.get(name) != Pool.model_fields[name].default
         ]
         if value is not None and names and set(names) <= set(info.data):
-            because = "each pool states its own"
-            allowed = f"no {names[0]} beside the pools"
+            because = "each pool has its own value of this field"
+            allowed = f"no {names[0]} if there are separate prefill and decode pools"
             raise ValueError(f"{allowed}; because {because}; fix: write decode.{names[0]}")
         return value
 

@@ -55,7 +55,9 @@ class Drafting(StrictModel):
         """Refuse more tokens than a pass computes."""
         drafted = info.data.get("drafted")
         if drafted is not None and value > drafted + 1:
-            because = f"a pass yields at most the {drafted} drafted tokens and one token of the model"
+            because = (
+                f"an iteration generates at most {drafted} drafted tokens and one token of the model itself"
+            )
             raise ValueError(f"at most {drafted + 1}; because {because}; fix: write accepted={drafted + 1}")
         return value
 

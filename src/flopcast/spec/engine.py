@@ -100,8 +100,10 @@ class Overlap(StrictModel):
         given = (self.given_fraction, self.network_ratio, self.memory_ratio or self.network_ratio)
         sizes = {len(each) for each in given}
         if len(sizes) > 1:
-            because = "the lists state the speed of each kernel at each share of the device"
-            raise ValueError(f"three lists of the same length; because {because}; fix: give equal lengths")
+            because = "entry i of each list belongs to the same share of the multiprocessors"
+            raise ValueError(
+                f"three lists of the same length; because {because}; fix: write lists of the same length"
+            )
         return self
 
 
@@ -220,9 +222,9 @@ class Engine(StrictModel):
     @model_validator(mode="after")
     def _batches_are_whole(self) -> "Engine":
         if self.batching == "static" and self.preemption != "none":
-            because = "nothing preempts a request of a static batch"
+            because = "an engine with static batching never preempts a request"
             raise ValueError(f"preemption none; because {because}; fix: set engine.preemption to none")
         if self.padding and self.batching != "static":
-            because = "only requests of a static batch begin together"
+            because = "only an engine with static batching pads prompts to the same length"
             raise ValueError(f"padding no; because {because}; fix: set engine.batching to static")
         return self

@@ -23,27 +23,29 @@ EAGER_KERNELS_OF = {"group_limit": 9, "selection_bias": 6}  # parts of DeepSeek-
 
 
 class ExpertSoftware(StrictModel):
-    """The settings of a stack for mixtures of experts. They have no effect on dense models.
+    """How a training framework runs mixtures of experts. These settings have no effect on dense models.
 
     Attributes
     ----------
     dispatcher : str
-        Library that sends tokens to experts. "all_to_all" is NCCL's: rows are sorted by expert before they
-        are sent, and a token that goes to several experts of one rank is sent several times. The kernels of
-        "deepep" and "hybridep" read tokens in place, send one copy to each rank, and add up the results.
+        Library that sends tokens to experts. "all_to_all" is NCCL's all-to-all: tokens are sorted by expert
+        before they are sent, and a token for several experts of one rank is sent several times. The kernels
+        of "deepep" and "hybridep" need no sorted copy, send a token only once to each rank, and add up the
+        results of its experts.
     exchange_overlap : str
-        Work that overlaps with the exchange of tokens. "none": each layer waits for its exchanges.
-        "other_micro_batch": they overlap with the opposite pass of another micro-batch
-        (`overlap_moe_expert_parallel_comm` of Megatron-Core).
+        What overlaps with the all-to-all of tokens. "none": each layer waits for its all-to-alls.
+        "other_micro_batch": the all-to-alls of a forward pass overlap with the backward pass of another
+        micro-batch, and vice versa (Megatron-Core's `overlap_moe_expert_parallel_comm`).
     waits_for_counts : bool
-        Whether the host reads back the number of tokens of each expert before it launches an exchange. It
-        must do so if no token is dropped and sizes are not padded (`cuda_sync_point` of Megatron-Core).
+        Whether the host waits for the number of tokens of each expert before it launches an all-to-all.
+        This is necessary if no token is dropped and the number of tokens of an expert is not padded
+        (Megatron-Core's `cuda_sync_point`).
     router_kernels : str
-        Small kernels between the router's GEMM and the exchange. "stated": only those of the model's
-        router; "fused" and "eager": also the small passes of Megatron-Core with and without
+        Which small kernels run between the router's GEMM and the all-to-all. "stated": only those that the
+        model's router defines. "fused" and "eager": in addition, those of Megatron-Core with and without
         `moe_router_fusion`.
     router_in_16_bits : bool
-        Whether the GEMM of a router with fp32 scores has 16-bit operands.
+        Whether the router's GEMM reads 16-bit operands even if the scores of the router are fp32.
     """
 
     dispatcher: Library = "all_to_all"

@@ -26,34 +26,35 @@ def _as_in_a_file(schema: dict[str, Any]) -> None:
 
 
 class Job(StrictModel):
-    """Everything that a prediction needs: a model, a cluster, a plan, a stack and a batch.
+    """Everything that a prediction of a training step needs: model, cluster, plan, stack and batch.
 
-    Each part is valid by itself; `spec.checks.check` decides whether the parts go together.
+    flopcast first checks each of them, and then whether they are compatible (`spec.checks.check`).
 
     Attributes
     ----------
     model : Model
         The model that is trained.
     cluster : Cluster
-        The machine that it is trained on.
+        The cluster on which the model is trained.
     plan : Plan
-        How the work is divided over devices and micro-batches.
+        How the work of a step is divided over devices and micro-batches.
     stack : Stack
-        The training software.
+        The training framework.
     batch : Batch
-        The lengths of the sequences.
+        The sequences of a step and their lengths.
     site : Site
-        What was measured on this particular machine.
+        Calibration factors that were measured on this cluster. By default, factors of the catalogue.
     run : RunLength or None
-        Length of the whole run. If it is known, reports state its days and cost.
+        Length of the whole training run. If it is given, reports also state the time and the cost of the
+        run.
     checkpoint : Checkpoint or None
-        How the run saves its state, or a short form: "lazy file_system every=100". Without it,
-        `cluster.reliability` says how long a checkpoint takes.
+        How the run writes checkpoints, or a short form such as "lazy file_system every=100". By default,
+        `cluster.reliability` states how long a checkpoint takes.
     loader : Loader or None
-        How samples reach the devices, or a short form: "decode=9ms:8,copy=602kB@link". Without it, samples
-        are always there in time.
+        How samples are loaded, or a short form: "decode=9ms:8,copy=602kB@link". By default, flopcast
+        assumes that training never waits for samples.
     assumptions : tuple of str
-        Values that were missing and that flopcast filled in; reports list them.
+        Values that were not given and that flopcast chose. Reports list them.
 
     Examples
     --------
@@ -106,7 +107,7 @@ class Job(StrictModel):
     @property
     def flop_note(self) -> str:
         """Return how reports count the FLOP of masked attention; "" for a model of samples."""
-        return ", masked attention counted in full" if self.batch_unit == "tokens" else ""
+        return ", with masked attention scores counted as FLOP" if self.batch_unit == "tokens" else ""
 
     @property
     def batch_text(self) -> str:

@@ -21,20 +21,22 @@ EXAMPLE = "0-7:tp=2:zero=3,8-31:tp=4:recompute=full"
 
 
 class LayerStrategy(StrictModel):
-    """Consecutive blocks whose strategy differs from the plan; fields that are not given are the plan's.
+    """Consecutive blocks whose strategy differs from the rest of the plan.
+
+    A field that is not given has the value of the plan.
 
     Attributes
     ----------
     first, last : int
-        The first and the last of the blocks, from 0.
+        Index of the first and of the last of these blocks. Blocks are numbered from 0.
     tensor_parallel : int or None
-        Number of ranks that share each weight matrix of these blocks. The data-parallel degree and the
-        sequences of a micro-batch of a rank follow: a stage keeps its devices, and a micro-batch its
-        sequences.
+        Tensor-parallel degree of these blocks. Their data-parallel degree follows from it, because a
+        pipeline stage keeps its devices; so does the number of sequences of a rank, because a micro-batch
+        keeps its sequences.
     zero : int or None
-        What data-parallel ranks shard of these blocks, as in a plan.
+        ZeRO stage of these blocks, as in a plan.
     recompute : str or None
-        What the backward pass of these blocks recomputes, as in a plan.
+        What is recomputed in the backward pass of these blocks, as in a plan.
 
     Examples
     --------
@@ -52,7 +54,9 @@ class LayerStrategy(StrictModel):
     def _in_order(self) -> "LayerStrategy":
         if self.last < self.first:
             raise ValueError(
-                _fault("the last block comes after the first", f"{self.last}-{self.first}:tp=2")
+                _fault(
+                    "the first number must not be greater than the last", f"{self.last}-{self.first}:tp=2"
+                )
             )
         return self
 
@@ -82,7 +86,7 @@ def _strategies(given: object) -> object:
         A truth value, or a word of another form.
     """
     if isinstance(given, bool):
-        raise ValueError(_fault("true and false are not blocks", EXAMPLE))
+        raise ValueError(_fault("true and false do not name blocks", EXAMPLE))
     return given if isinstance(given, Mapping) else entries_of(given, _of_word, tuple)
 
 

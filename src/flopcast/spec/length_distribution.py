@@ -16,32 +16,31 @@ FORM = "TOKENS:WEIGHT,TOKENS:WEIGHT"
 
 
 class LengthDistribution(StrictModel):
-    """The sequences of a step, by length.
+    """A distribution of sequence lengths, and how the sequences of a step are assigned to ranks.
 
     Attributes
     ----------
     lengths : Lengths
-        How many sequences have which length: "4096:80,131072:1" has 80 of 4096 tokens for each one of
-        131,072.
+        Sequence lengths in tokens, with their weights. "4096:80,131072:1" means 80 sequences of 4096 tokens
+        for each sequence of 131,072 tokens.
     step_tokens : int
-        Tokens of a step.
+        Number of tokens of a step.
     rank_tokens : int
-        Largest number of tokens of a micro-batch that one rank holds. Short sequences are packed up to this
-        number.
+        Largest number of tokens of a micro-batch on one rank. Short sequences are packed together up to
+        this number.
     shared_rank_tokens : int, optional
-        The same for sequences that "by_length" divides over ranks; by default the same number.
-        More of them fit if their activations are outside the devices, and longer compute then hides
-        their exchanges.
+        Largest number of tokens on one rank for sequences that `sharing: by_length` divides over several
+        ranks; by default `rank_tokens`. It can be higher if their activations are offloaded.
     offload_short : bool
-        Whether the plan's `offload` of activations also applies to micro-batches that ranks do not share.
-        If not, only activations of shared sequences leave the device.
+        Whether the plan's `offload` of activations also applies to micro-batches whose sequences are not
+        divided over ranks. If false, only activations of divided sequences are offloaded.
     sharing : str
-        How ranks share sequences: all in the same way ("mesh": every sequence is divided over the ranks of
-        the plan's context parallelism), or each by its length ("by_length": as few data-parallel ranks as
-        hold it; hybrid data parallelism, arXiv:2502.21231).
+        Over how many ranks a sequence is divided. "mesh": every sequence over the plan's context-parallel
+        ranks. "by_length": each sequence over as few data-parallel ranks as can hold it (hybrid data
+        parallelism, arXiv:2502.21231).
     balance : str
-        What "by_length" distributes evenly over ranks: "tokens", or the "flop" of their micro-batches, in
-        which case ranks have different numbers of micro-batches.
+        What `sharing: by_length` makes equal on all ranks: the number of "tokens", or the "flop". To
+        equalise FLOP, ranks get different numbers of micro-batches.
 
     Examples
     --------
@@ -61,7 +60,7 @@ class LengthDistribution(StrictModel):
     @classmethod
     def _of_few_lengths(cls, value: Lengths | None) -> Lengths | None:
         if value is None or value.distribution not in ("constant", "histogram"):
-            because = "each kind of micro-batch is predicted by itself"
+            because = "the lengths of a step must be a small set of numbers, each of which is predicted"
             raise ValueError(f"one length or {FORM}; because {because}; fix: write 4096:80,131072:1")
         return value
 

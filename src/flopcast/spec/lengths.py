@@ -99,7 +99,7 @@ def lengths(given: object) -> object:
             return Lengths(mean_tokens=_count(parse_tokens(given)))
     if isinstance(given, Sequence) and not isinstance(given, str):
         return _histogram(given)
-    raise ValueError(_fault(FORMS, "lengths are counts of tokens", "2000"))
+    raise ValueError(_fault(FORMS, "a length is a number of tokens", "2000"))
 
 
 def _fault(allowed: str, because: str, written: str) -> str:
@@ -130,11 +130,11 @@ def _histogram(pairs: Sequence[Any]) -> Lengths:
     """Return a histogram of pairs of tokens and weight."""
     rows = [tuple(pair) if isinstance(pair, (list, tuple)) else () for pair in pairs]
     if not rows or any(len(row) != 2 for row in rows):
-        raise ValueError(_fault(FORMS, "a histogram lists a weight for each length", "128:3,1024:1"))
+        raise ValueError(_fault(FORMS, "a histogram needs a weight for each length", "128:3,1024:1"))
     tokens = tuple(_count(_number(row[0])) for row in rows)
     weights = tuple(_number(row[1]) for row in rows)
     if min(weights) < 0 or sum(weights) <= 0:
-        because = "weights say how often each length occurs, and at least one length must occur"
+        because = "a weight is the relative frequency of a length, and at least one length must occur"
         raise ValueError(_fault("weights of at least 0, one of them above 0", because, f"{tokens[0]}:1"))
     return Lengths(distribution="histogram", tokens=tokens, weights=weights)
 
@@ -146,14 +146,14 @@ def _number(given: object) -> float:
     except ValueError:
         number = float("nan")
     if number - number != 0:  # not a number, or infinite
-        raise ValueError(_fault(FORMS, f"{given!r} is no number", "a number in its place"))
+        raise ValueError(_fault(FORMS, f"{given!r} is no number", "a number"))
     return number
 
 
 def _count(count_tokens: float) -> int:
     """Return a number of tokens."""
     if not 1 <= count_tokens <= MOST_TOKENS or count_tokens != int(count_tokens):
-        because = "a request has at least one token of prompt and of output"
+        because = "a request has a prompt and an output of at least one token"
         raise ValueError(_fault(f"whole numbers of tokens from 1 to {MOST_TOKENS}", because, "2000"))
     return int(count_tokens)
 
@@ -164,7 +164,12 @@ def _as_written(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [
         {"type": "integer", "minimum": 1, "maximum": MOST_TOKENS},
         {"type": "string", "description": FORMS, "examples": ["lognormal(2000, 0.5)", "128:3,1024:1"]},
-        {"type": "array", "items": pair, "minItems": 1, "description": "lengths with their weights"},
+        {
+            "type": "array",
+            "items": pair,
+            "minItems": 1,
+            "description": "A list of lengths in tokens, with their weights.",
+        },
         {"type": "null"},
     ]
 

@@ -49,12 +49,12 @@ def matrix_faults(rows: Sequence[Sequence[float]]) -> Iterator[MatrixFault]:
     """
     size = len(rows)
     if size < 2:
-        because = "a link joins two nodes"
+        because = "a bandwidth is measured between two nodes"
         yield MatrixFault(0, -1, f"{size} rows", "2 or more rows", because, "add a row for each node")
         return
     uneven = [number for number, row in enumerate(rows) if len(row) != size]
     for number in uneven:
-        allowed = f"{size} numbers in each row, as there are {size} rows"
+        allowed = f"{size} numbers in each row, because there are {size} rows"
         because = "the matrix has one row and one column for each node"
         fix = f"change row {number + 1} to {size} numbers"
         yield MatrixFault(number, -1, f"{len(rows[number])} numbers", allowed, because, fix)
@@ -64,31 +64,36 @@ def matrix_faults(rows: Sequence[Sequence[float]]) -> Iterator[MatrixFault]:
         value, back = rows[row][column], rows[column][row]
         pair = f"from node {row} to node {column}"
         if not isfinite(value) or value <= 0:
-            because = f"messages {pair} need a measured bandwidth"
+            because = f"every pair of nodes needs a measured bandwidth, also {pair}"
             yield MatrixFault(row, column, value, "above 0", because, f"change it to the bandwidth {pair}")
         elif isfinite(back) and back > 0 and value > MOST_ASYMMETRY_RATIO * back:
             allowed = f"at most {MOST_ASYMMETRY_RATIO:g} times the bandwidth back, {back:g}"
-            because = "the two directions of one link do not differ by that much; one of them is misread"
+            because = (
+                "the bandwidths of the two directions of a link are similar, so one of these two is "
+                "probably wrong"
+            )
             fix = f"change one of the two bandwidths between nodes {row} and {column}"
             yield MatrixFault(row, column, value, allowed, because, fix)
 
 
 class LinkMatrix(StrictModel):
-    """The measured bandwidths between all pairs of nodes.
+    """Measured bandwidths between all pairs of nodes.
 
     Attributes
     ----------
     rows : tuple of tuple of float
-        Bandwidth that large messages reach, in `unit`: the row's node sends to the column's. The diagonal
-        has no meaning. Where a scale-up domain spans several nodes, a row is one domain.
+        Matrix of the bandwidths that large messages reach, in `unit`. Row i, column j is the bandwidth from
+        node i to node j; numbers on the diagonal are ignored. If a scale-up domain spans several nodes,
+        each row stands for one domain.
     unit : str
         Unit of the numbers.
     devices : int
         Number of devices that share the measured link: 8 if the 8 devices of a node share one network card
         (NIC), 1 if each device has its own.
     order : tuple of int
-        Rows in the order in which ranks fill nodes: the first ranks of a job run on the node of the first
-        number. By default (empty), ranks fill nodes in the order of the rows.
+        Order of nodes in which ranks are placed, as row numbers of the matrix: the first ranks of the job
+        run on the node of the first number. By default (an empty list), ranks are placed in the order of
+        the rows.
 
     Examples
     --------
@@ -108,7 +113,7 @@ class LinkMatrix(StrictModel):
             raise ValueError(fault.text())
         if self.order and sorted(self.order) != list(range(len(self.rows))):
             allowed = f"each number from 0 to {len(self.rows) - 1} once, in any order"
-            raise ValueError(f"{allowed}; because every row is one node; fix: remove order")
+            raise ValueError(f"{allowed}; because it is an order of the matrix's rows; fix: remove order")
         return self
 
     @property

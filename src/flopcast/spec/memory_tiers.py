@@ -12,23 +12,25 @@ from flopcast.strict_model import StrictModel
 
 
 class HostMemory(StrictModel):
-    """The main memory of a node, which all of its devices share.
+    """The host memory of a node, which all devices of the node share.
 
     Attributes
     ----------
     capacity_bytes : float
-        Memory of a node.
+        Size of the host memory of a node, such as "2 TB".
     bytes_per_s : float
-        Peak bandwidth of the memory of a node, over all its channels and sockets.
+        Peak bandwidth of the host memory of a node: the sum of all channels of all sockets.
     optimizer_bytes_per_s : float or None
-        Rate at which the processors of a node pass through the states of an optimizer, when every rank
-        updates its share: 28 bytes for each parameter of AdamW. None takes the usual share of
-        `bytes_per_s` (cost/tier_copies.py).
+        Rate at which the CPUs of a node read and write optimizer states when all of its ranks run the
+        optimizer on the host. AdamW reads and writes 28 bytes per parameter. By default (null), flopcast
+        takes a measured fraction of `bytes_per_s` (cost/tier_copies.py).
     pageable_bytes_per_s : float
-        Rate at which one device copies to or from memory that is not pinned. The default was measured on
-        nodes of 4 A100 and of 4 H100 (validation/zero3_offload_runs.csv: 4.4 to 7 GB/s).
+        Rate at which one device copies to or from pageable (not pinned) host memory. The default, 5 GB/s,
+        is based on nodes with 4 A100 and with 4 H100, which reach 4.4 to 7 GB/s
+        (validation/zero3_offload_runs.csv).
     devices_per_link : int
-        Devices that share one link to the host. The rate of a link is the device's `host_bytes_per_s`.
+        Number of devices that share one PCIe link to the host. The bandwidth of the link is the device's
+        `host_bytes_per_s`.
     """
 
     capacity_bytes: float = Field(gt=0)
@@ -40,23 +42,23 @@ class HostMemory(StrictModel):
 
 
 class Storage(StrictModel):
-    """Drives or a file system, with their total rates.
+    """NVMe drives, a file system or an object store.
 
     Attributes
     ----------
     name : str
         Name of the storage in reports, such as "4 x 3.84 TB NVMe".
     capacity_bytes : float
-        Number of bytes that fit into the storage.
+        Capacity of the storage, such as "30 TB".
     read_bytes_per_s : float
-        Total rate at which all readers read.
+        Read bandwidth of all readers together.
     write_bytes_per_s : float
-        Total rate at which all writers write.
+        Write bandwidth of all writers together.
     node_bytes_per_s : float or None
-        Largest rate of one node, in each direction; None if only the totals limit it. Drives of a node need
-        none.
+        Highest bandwidth that one node reaches, in each direction. By default (null), a node can reach the
+        whole bandwidth. It is not needed for drives of a node.
     latency_s : float
-        Time until the first byte of a request arrives.
+        Time from a request to its first byte.
     """
 
     name: str = ""

@@ -28,64 +28,65 @@ WHOLE = Split(
 
 
 class Model(StrictModel):
-    """A model: an embedding, runs of equal blocks, a final norm and a head.
+    """A model: an embedding, blocks, a final norm and a head.
 
-    Blocks of an encoder, which read the source, come before those with cross-attention.
+    In an encoder-decoder model, the blocks of the encoder come before those of the decoder.
 
     Attributes
     ----------
     name : str
         Name of the model in reports.
     hidden : int
-        Width of the residual stream. A head has hidden / heads elements unless its layer states a size.
+        Hidden size: the width of the residual stream.
     vocabulary : int
         Number of tokens in the vocabulary, without padding; 0 for an exported graph, which has only blocks.
     vocabulary_multiple : int
         The vocabulary is padded to a multiple of this number times the tensor-parallel degree, as by
-        Megatron-LM's `make-vocab-size-divisible-by`. Padding costs time and memory, but is no parameter.
+        Megatron-LM's `--make-vocab-size-divisible-by`. Padding does not count as parameters.
     context_length : int
-        Tokens of a sequence in the model's own training; 0 if that is unknown.
+        Number of tokens of a sequence when the model was pretrained; 0 if it is not known.
     learned_positions : int
-        Rows of the table of learned positions; 0 if positions are rotary or absent.
+        Number of rows of the table of learned position embeddings; 0 if the model has none.
     relative_positions : int
-        Rows of the tables of relative positions, of which encoder and decoder have one each (T5). A row has
-        a number for each head, which is added to the scores.
+        Number of rows of a table of relative position biases (T5), which has one column for each head. The
+        encoder and the decoder have one table each. 0 if the model has none.
     position_offset : int
-        Unused first rows of the table of learned positions: OPT has two. They count as parameters.
+        Number of unused first rows of the table of learned positions (OPT: 2); they are parameters too.
     tied_embeddings : bool
-        Whether the head reuses the embedding's table. If the first and the last pipeline stage both need
-        it, each keeps a copy, and they sum its gradients.
+        Whether the head uses the weights of the embedding. If these are on different pipeline stages, each
+        stage keeps a copy, and the gradients of the copies are all-reduced.
     embedding_norm : bool
         Whether a norm follows the embedding, of the same kind as in the first block (BLOOM).
     embedding_dropout : float
-        Probability of dropout on the result of the embedding.
+        Probability of dropout on the output of the embedding.
     head_bias : bool
         Whether logits have a bias (GPT-J, Phi).
     logit_softcap : bool
         Whether a tanh limits the logits (Gemma 2).
     mtp : int
-        Modules of multi-token prediction after the last block, each with a block of the last block's kind.
-        They are trained with the model but do not count as its parameters, because they are dropped after
-        training.
+        Number of multi-token prediction modules, each with a copy of the last block. They do not count as
+        parameters, because they are removed after training.
     blocks : tuple of Block
-        Runs of equal blocks in order; 80 equal blocks are one entry with `count: 80`.
+        The blocks in order. Consecutive equal blocks are one entry with a `count`, such as `count: 80`.
     pattern : tuple of int
-        Order of the kinds of blocks if they alternate: indices into `blocks`, repeated until all layers are
-        covered. Each entry of `blocks` is then a kind, and its `count` is the total over the whole model:
-        `pattern: [0, 0, 0, 1]` over 36 and 12 blocks is three of the first, one of the second, and so on.
-        By default, `blocks` follow each other in order.
+        Order of blocks if several kinds alternate: a list of indices into `blocks` that is repeated until
+        the end of the model. The `count` of each entry of `blocks` is then the number of blocks of this
+        kind in the whole model. For example, `pattern: [0, 0, 0, 1]` with counts 36 and 12 means three
+        blocks of the first kind, then one of the second, 12 times. By default, `blocks` follow each other
+        in order.
     adapters : Adapters or None
-        Low-rank adapters (LoRA). If there are any, they alone are trained, and they count as parameters.
+        Low-rank adapters (LoRA). If they are given, only they are trained, and they count as parameters.
     head : str
-        What the head gives for each token: logits over the vocabulary and their loss ("tokens"), or one
-        number, as the head of a reward model does ("score").
+        What the head computes for each token. "tokens": logits over the vocabulary and their loss. "score":
+        one number, as for a reward model.
     reference : str
-        A frozen reference model of the same shape, as in preference tuning, which only runs forward. It has
-        "separate" weights or, with adapters, "shared" ones: the adapters are switched off for it.
+        Frozen reference model of the same shape, which runs only forward passes, as in preference tuning
+        (DPO). "none": there is no reference model. "separate": it has its own weights. "shared": it is the
+        model with its adapters switched off.
     reference_passes : int
-        Forward passes without gradients over each sequence, if there is a reference: 1 for DPO.
+        Number of forward passes of the reference model over each sequence: 1 for DPO.
     teacher : Model or None
-        Another frozen model, which runs forward on the same sequences (distillation).
+        Frozen teacher model for distillation, which runs a forward pass on the same sequences.
 
     Examples
     --------
@@ -121,11 +122,11 @@ class Model(StrictModel):
     @model_validator(mode="after")
     def _parts_agree(self) -> "Model":
         if self.position_offset and not self.learned_positions:
-            raise ValueError(f"learned_positions above 0 if position_offset is {self.position_offset}")
+            raise ValueError(f"learned_positions above 0 with position_offset {self.position_offset}")
         if not self.vocabulary and not is_graph(self.blocks):
-            raise ValueError("vocabulary of 1 or more, unless all blocks are parts of an exported graph")
+            raise ValueError("a vocabulary of 1 or more; only an exported graph may have a vocabulary of 0")
         if not encoder_comes_first(self.blocks, self.pattern):
-            raise ValueError("an encoder that stops at ends_encoder, then blocks with cross-attention")
+            raise ValueError("encoder blocks up to ends_encoder, then blocks with cross-attention")
         if self.adapters and self.mtp:
             raise ValueError(f"mtp 0 if the model has adapters, not {self.mtp}")
         return self
@@ -135,11 +136,11 @@ class Model(StrictModel):
         if self.pattern:
             kinds, counts = [*range(len(self.blocks))], [block.count for block in self.blocks]
             if set(self.pattern) != set(kinds):
-                raise ValueError(f"a pattern that names each of the entries {kinds} of blocks")
+                raise ValueError(f"a pattern that contains each index of blocks ({kinds})")
             wanted, number = counts_of_pattern(self.pattern, len(kinds), sum(counts)), sum(counts)
             if wanted != counts:
                 raise ValueError(
-                    f"blocks with counts {wanted}, because pattern repeats over {number} blocks"
+                    f"blocks with counts {wanted}: pattern contains each kind so often in {number} blocks"
                 )
         return self
 

@@ -22,23 +22,23 @@ PATTERN = rf"^({'|'.join(KINDS)})[:=].+$"
 
 
 class Placement(StrictModel):
-    """One kind of state, or a fraction of it, in a memory outside the device.
+    """One kind of state that is offloaded, and the memory that it is offloaded to.
 
     Attributes
     ----------
     kind : str
-        What is placed. "optimizer": main weights and moments, which the host then updates. "gradients":
-        summed gradients, by default in the same place as the optimizer. "parameters": the shards of
-        weights (ZeRO-3). "activations": what layers keep for the backward pass.
+        What is offloaded. "optimizer": main weights and moments. "gradients": accumulated gradients; by
+        default, they are in the same memory as the optimizer. "parameters": the shards of weights (ZeRO-3
+        only). "activations": what layers keep for the backward pass.
     tier : str
-        Where it is placed: in the memory of the "host", on the "nvme" drives of the node, or in the
-        "file_system" of the cluster.
+        Memory that the state is offloaded to: the memory of the "host", the "nvme" drives of the node, or
+        the "file_system" of the cluster.
     fraction : float
-        Fraction that is placed there. One kind may have fractions in several tiers; the rest stays on the
-        device.
+        Fraction of the state that is offloaded to this memory; the rest stays on the device. You can divide
+        one kind of state over several memories.
     stride : int
-        With the optimizer on the host: each of so many subgroups is moved to the device and updated there
-        (Deep Optimizer States). 0 updates all on the host.
+        For an optimizer on the host: every n-th subgroup of its parameters is updated on the device instead
+        (Deep Optimizer States). 0 means that all are updated on the host.
     """
 
     kind: Kind
@@ -83,7 +83,7 @@ def _of_word(word: str) -> dict[str, object]:
         meant = (
             f"{kind if kind in KINDS else KINDS[0]}:{rest[0] if rest and rest[0] in TIERS else TIERS[0]}"
         )
-        because = "a placement names a kind of state and a memory"
+        because = "each entry of offload consists of a kind of state and a memory"
         raise ValueError(f"{allowed}; because {because}; fix: set offload to {meant}")
     found: dict[str, object] = {"kind": kind, "tier": rest[0]}
     for more in rest[1:]:
@@ -92,8 +92,8 @@ def _of_word(word: str) -> dict[str, object]:
         elif (fraction := _number(more)) is not None and 0 < fraction <= 1:
             found["fraction"] = fraction
         else:
-            allowed = f"a fraction above 0 and at most 1, or {STRIDE} and a number, behind {kind}:{rest[0]}"
-            because = "the part that is not placed stays on the device"
+            allowed = f"a fraction above 0 and at most 1, or {STRIDE} and a number, after {kind}:{rest[0]}"
+            because = "the rest of the state stays on the device"
             raise ValueError(f"{allowed}; because {because}; fix: set offload to {kind}:{rest[0]}")
     return found
 
@@ -114,7 +114,7 @@ def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
         elif isinstance(place, Mapping):
             yield {"kind": kind, **place}
         else:
-            because = "a placement names a kind of state and a memory"
+            because = "each entry of offload consists of a kind of state and a memory"
             fix = f"set offload to {kind}:host"
             raise ValueError(f"a memory for {kind}, such as host; because {because}; fix: {fix}")
 
@@ -125,7 +125,10 @@ def _or_word(schema: dict[str, Any]) -> None:
     by_kind = {
         "type": "object",
         "properties": {
-            kind: {"description": f"place of the {kind}", "anyOf": [{"type": "string"}, {"type": "object"}]}
+            kind: {
+                "description": f"Memory to which {kind} are offloaded, with an optional fraction.",
+                "anyOf": [{"type": "string"}, {"type": "object"}],
+            }
             for kind in KINDS
         },
         "additionalProperties": False,

@@ -13,40 +13,41 @@ from flopcast.units import Number
 
 
 class OffloadSoftware(StrictModel):
-    """The placement of states outside the devices, as a software does it.
+    """How a training framework offloads states to host memory, drives and file systems.
 
     Attributes
     ----------
     places : tuple of str
-        Placements that the software has: a kind of state and a memory, such as "optimizer:host".
+        What the framework can offload, and to which memory, such as "optimizer:host".
     gradient_copies : str
-        Memory on the host that gradients are copied to. Copies to "pageable" memory are slower than copies
+        Kind of host memory that gradients are copied to. Copies to "pageable" memory are slower than copies
         to "pinned" memory.
     pinned_fraction : float or None
-        Fraction of the rate of the link to the host that copies of gradients, parameters and optimizer
-        states reach, to and from pinned memory. None takes the constant `state_copies`. Activations, a few
-        large tensors, reach all of the rate.
+        Fraction of the bandwidth between device and host that copies of gradients, parameters and optimizer
+        states reach with pinned memory. By default (null), the fitted constant `state_copies`. Copies of
+        activations always reach the whole bandwidth.
     gradient_flush : str
-        When gradients are copied to the host. "blocking": the backward pass waits for each copy.
-        "overlapped": copies run during the backward pass. "before_update": in one copy before the update.
-        "beside_update": in pieces, while the host updates those that have arrived and returns the others.
+        When gradients are copied to the host. "blocking": during the backward pass, which waits for each
+        copy. "overlapped": during the backward pass, without waiting. "before_update": in one copy before
+        the optimizer step. "beside_update": in parts during the optimizer step, so that the host updates
+        one part while another is copied.
     updates_on : str
-        Where an optimizer that is placed outside the devices is updated: on the "host", or on the "device",
-        to which its states are copied and from which they return.
+        Where the step of an offloaded optimizer runs. "host": on the CPUs. "device": on the device, to
+        which states are copied before the update and from which they are copied back.
     strides : bool
-        Whether some subgroups of the optimizer can be updated on the device while the host updates the
-        others.
+        Whether a plan may set a stride: some subgroups of the optimizer are then updated on the device
+        while the host updates the others (Deep Optimizer States).
     buffer_bytes : float
-        Memory of the host, for each rank, through which states on drives and file systems pass.
+        Size of the host buffer of each rank through which states on drives and file systems are copied.
     forward_layer_s : float
-        Time in the forward pass of a block, for each micro-batch, in which the device waits for the
-        software to find and release the shards of its parameters, if states are outside the devices and
-        parameters are sharded (ZeRO-3).
+        Overhead of the framework in the forward pass of each block and micro-batch if states are offloaded
+        under ZeRO-3: the device waits while the framework finds and releases shards of parameters.
     backward_layer_s : float
-        The same in the backward pass, with the bookkeeping of gradients.
+        Overhead of the framework in the backward pass of each block and micro-batch if states are offloaded
+        under ZeRO-3. It includes the bookkeeping of gradients.
     window_layers : float
-        With activations placed outside the device, the number of layers whose activations are on the device
-        at the same time: the layer that computes, and the layer that is copied. It is less than 2 if
+        Number of layers whose activations are on the device at the same time if activations are offloaded.
+        The default of 2 is the layer that is computed and the layer that is copied. It is less than 2 if
         copied tensors are freed before their layer ends.
     """
 

@@ -19,26 +19,26 @@ HOUR_S = 3600.0
 
 
 class Price(StrictModel):
-    """The price of one device per hour, with its share of the node, from a public price list.
+    """Price of one device per hour, from a public price list. It includes the rest of the node.
 
     Attributes
     ----------
     name : str
         Name of the price in the catalogue, or "own".
     device : str
-        The device that is for hire; empty if a user states the price.
+        Name of the device that the price applies to; empty if a user states the price.
     device_usd_per_hour : float
         US dollars per device and hour.
     currency : str
-        Always "USD": flopcast knows no exchange rates.
+        Currency of the price. Only "USD" is supported.
     terms : str
-        "on_demand": devices can be returned at any time. "reserved": they are paid for even if unused.
-        "own": a user stated the price.
+        Terms of the price. "on_demand": you can release the devices at any time. "reserved": you pay for
+        the devices even if you do not use them. "own": a user stated the price.
     date : str
-        Day on which the price was read, "2026-09-20". Prices of this kind change every month.
+        Day on which the price was read, such as "2026-09-20".
     log_sigma_factor : float
-        Uncertainty of the price: standard deviation of its logarithm. 0 is a certain price; a budget for
-        next year may use 0.2.
+        Uncertainty of the price, as the standard deviation of its logarithm. 0 means that the price is
+        certain; for a budget for next year, 0.2 is reasonable.
     """
 
     name: str = "own"
@@ -58,14 +58,14 @@ class Price(StrictModel):
 
 
 class Draw(StrictModel):
-    """Power as a fraction of the board power.
+    """Power during one kind of work, as a fraction of the board power.
 
     Attributes
     ----------
     fraction : float
-        Power over board power.
+        Power divided by the board power of the device.
     log_sigma_factor : float
-        Standard deviation of the logarithm of `fraction`.
+        Uncertainty of `fraction`, as the standard deviation of its logarithm.
     """
 
     fraction: float = Field(gt=0, le=1)
@@ -77,24 +77,23 @@ def _draw(fraction: float, log_sigma_factor: float) -> Draw:
 
 
 class Power(StrictModel):
-    """The power of a device during each kind of work, as fractions of its board power.
+    """Power of a device during each kind of work, as a fraction of its board power.
 
     Attributes
     ----------
     products : Draw
-        Matrix products. Large ones reach the power limit, so they are slower with random than with
-        constant data.
+        Power during matrix products. Large products reach the power limit of the board.
     attention : Draw
-        Fused attention.
+        Power during fused attention.
     memory : Draw
-        Memory-bound kernels.
+        Power during memory-bound kernels.
     communication : Draw
-        A collective that compute waits for. A collective that overlaps with compute is assumed to cost no
-        additional power, because a device at its limit lowers its clock instead.
+        Power during a collective that does not overlap with compute. An overlapped collective is assumed to
+        need no additional power, because a device at its power limit lowers its clock instead.
     waiting : Draw
-        Waiting for another stage or for kernel launches, at full clock.
+        Power while the device waits for another stage or for kernel launches.
     idle : Draw
-        No work at all, while a job is restarted or waits for storage.
+        Power while the device has no work, because the job restarts or waits for storage.
 
     References
     ----------
@@ -122,19 +121,19 @@ class Power(StrictModel):
 
 
 class Facility(StrictModel):
-    """The power that is drawn in addition to the devices.
+    """Power that nodes and the building draw in addition to the devices.
 
     Attributes
     ----------
     node_overhead_fraction : float
-        Power of processors, memory, network cards, switches and fans of a node, per device, as a fraction
-        of the board power. It does not depend on the work of the devices.
+        Power of the processors, memory, network cards, switches and fans of a node, divided by the board
+        power of all its devices. It is assumed to be constant.
     node_overhead_log_sigma_factor : float
-        Standard deviation of the logarithm of `node_overhead_fraction`.
+        Uncertainty of `node_overhead_fraction`, as the standard deviation of its logarithm.
     power_usage_effectiveness_ratio : float
-        Power of the building over the power of the computers in it (PUE).
+        Power usage effectiveness (PUE): power of the building divided by the power of the computers in it.
     power_usage_effectiveness_log_sigma_factor : float
-        Standard deviation of the logarithm of the PUE.
+        Uncertainty of the PUE, as the standard deviation of its logarithm.
 
     References
     ----------
@@ -151,26 +150,26 @@ class Facility(StrictModel):
 
 
 class Reliability(StrictModel):
-    """The rate of interruptions of a run, and the time that interruptions and checkpoints take.
+    """How often a run is interrupted, and how long restarts and checkpoints take.
 
     Attributes
     ----------
     device_time_between_failures_s : float
-        Mean time between interruptions of a job on one device. A job of n devices is interrupted n times as
-        often.
+        Mean time between failures (MTBF) of one device. A job on n devices is interrupted n times as often.
     failures_log_sigma_factor : float
-        Standard deviation of the logarithm of `device_time_between_failures_s`.
+        Uncertainty of `device_time_between_failures_s`, as the standard deviation of its logarithm.
     restart_s : float
-        Time from the failure to the first new step: detection, replacement of nodes, start, and loading of
-        the checkpoint.
+        Time from a failure to the first new step: detecting the failure, replacing nodes, starting the job
+        and loading the checkpoint.
     restart_log_sigma_factor : float
-        Standard deviation of the logarithm of `restart_s`.
+        Uncertainty of `restart_s`, as the standard deviation of its logarithm.
     checkpoint_s : float
-        Time that training stops for one checkpoint. Writing in the background does not count.
+        Time that training stops for one checkpoint. Time of writing in the background does not count.
     checkpoint_log_sigma_factor : float
-        Standard deviation of the logarithm of `checkpoint_s`.
+        Uncertainty of `checkpoint_s`, as the standard deviation of its logarithm.
     checkpoint_interval_s : float or None
-        Training time between two checkpoints. By default (null), the interval that loses the least time.
+        Training time between two checkpoints. By default (null), flopcast takes the interval with which the
+        run loses the least time.
 
     References
     ----------

@@ -45,70 +45,72 @@ from flopcast.strict_model import StrictModel
 
 
 class Plan(StrictModel):
-    """How the work of a step is divided over devices and micro-batches. Most fields also have a short name.
+    """How the work of a step is divided over devices and micro-batches.
 
     Attributes
     ----------
     data_parallel : int
-        Number of data-parallel replicas (dp).
+        Data-parallel degree (dp): number of model replicas.
     tensor_parallel : int
-        Number of ranks that share each weight matrix (tp).
+        Tensor-parallel degree (tp): number of ranks over which each weight matrix is divided.
     sequence_parallel : bool
-        Whether tensor-parallel ranks also divide norms and residuals along the sequence (sp).
+        Whether tensor-parallel ranks also divide norms and the residual stream along the sequence (sp).
     context_parallel : int
-        Number of ranks that divide the sequence everywhere, attention included (cp).
+        Context-parallel degree (cp): number of ranks that divide each sequence, attention included.
     context_exchange : str
-        How keys and values reach the ranks that share a sequence.
+        How context-parallel ranks exchange keys and values.
     context_order : str
-        Which part of a sequence each rank holds; "zigzag" balances a causal mask (layers/context.py).
+        Which tokens each context-parallel rank holds; "zigzag" balances the work of causal attention.
     expert_parallel : int
-        Number of ranks over which experts are spread (ep), taken from the dp · tp ranks.
+        Expert-parallel degree (ep): number of ranks of a stage over which experts are distributed.
     expert_tensor_parallel : int
-        Number of ranks that share one expert (etp); by default the tensor-parallel degree.
+        Number of ranks over which each expert is divided (etp); by default the tensor-parallel degree.
     pipeline_parallel : int
-        Number of pipeline stages (pp).
+        Pipeline-parallel degree (pp): number of pipeline stages.
     virtual_stages : int
-        Number of chunks of layers on each pipeline stage (vpp).
+        Number of model chunks on each pipeline stage (vpp); more than 1 needs an interleaved schedule.
     zero : int
-        What data-parallel ranks shard: 1 optimizer states, 2 also gradients, 3 also parameters (FSDP).
+        What data-parallel ranks shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters.
     data_shard : int
-        Number of neighbouring data-parallel ranks that shard what `zero` says (dp_shard); 0 is all of them.
-        Fewer than all is HSDP: sharded inside a group, replicated across groups.
+        Number of neighbouring data-parallel ranks over which `zero` shards (dp_shard); 0 means all of
+        them. With fewer, each group of so many ranks holds a whole copy of the states (HSDP).
     shards : tuple of ShardGroup
-        Ranks that share a kind of state, format of messages: "parameters:2:int8,gradients:8" (shards.py).
+        Separate shard groups for single kinds of state, with the format of their messages (ZeRO++).
+        "parameters:2:int8,gradients:8" shards parameters over 2 ranks and gradients over 8.
     micro_batch : int
-        Sequences of one forward pass of one pipeline (mbs).
+        Micro-batch size (mbs): number of sequences of one forward pass of a data-parallel replica.
     global_batch : int
-        Sequences of one step (gbs).
+        Global batch size (gbs): number of sequences of one step, over all data-parallel replicas.
     stage_layers : tuple of int
-        Blocks of every chunk, in the order of the model (chunk c of stage s is number c · pp + s):
-        "9,10,10,7", or "6x11,5" for eleven chunks of 6 and one of 5. By default, the stack's rule.
+        Number of blocks of every chunk, in the order of the model: "9,10,10,7", or "6x11,5" for eleven
+        chunks of 6 blocks and one of 5. By default, the stack determines it.
     layers : tuple of LayerStrategy
-        Blocks whose strategy differs from the plan: "0-7:tp=2:zero=3,8-31:tp=4" (spec/layer_strategies.py).
+        Separate settings for some blocks: "0-7:tp=2:zero=3" sets tp and zero of blocks 0 to 7.
     schedule : str
-        Order of the tasks of a stage (schedules/), or the name of a CSV file that lists them.
+        Pipeline schedule, or the name of a CSV file that lists the tasks of every stage.
     recompute : str
-        What the backward pass recomputes. A short form includes the next three fields: "full:block:4",
-        "selective:core_attention,mlp" (spec/recompute.py).
+        What the backward pass recomputes (activation checkpointing). A short form also sets the next
+        three fields: "full:block:4".
     recompute_method : str
-        Blocks that full recompute applies to: groups that keep one input each ("uniform"), the first ones
-        of every chunk ("block"), or one in `recompute_layers` ("every").
+        Blocks that full recompute applies to: all, in groups that keep only the group's input
+        ("uniform"), the first ones of every chunk ("block"), or one in `recompute_layers` ("every").
     recompute_layers : int
-        Blocks in a group ("uniform") or recomputed in a chunk ("block"), or one in this many ("every").
+        Blocks in a group ("uniform") or recomputed in a chunk ("block"); "every": one in so many.
     recompute_modules : tuple of str
         Modules that selective recompute applies to; by default `selective_groups` of the stack.
     recompute_blocks : tuple of int
-        Indices into `blocks` of the model, from 0, that recompute applies to; by default all.
+        Indices of the model's `blocks`, from 0, that recompute applies to; by default all.
     partition_activations : bool
-        Whether tensor-parallel ranks divide the inputs that recompute keeps.
+        Whether tensor-parallel ranks divide the inputs of blocks that full recompute keeps.
     precision : str
-        Format of GEMMs: 16 bits, 4 bits, or 8 bits with one of several ways to scale (precision.py).
+        Number format of GEMMs. Names of 8- and 4-bit formats also say how values are scaled.
     optimizer : str
-        Optimizer: AdamW, also with moments of 8 or 4 bits, Adafactor, Muon, or SGD (spec/optimizers.py).
+        Optimizer; names that begin with "adamw_" are AdamW with moments in 8 or 4 bits.
     offload : tuple of Placement
-        States that are placed outside the devices: "optimizer:host,activations:nvme:0.5" (spec/offload.py).
+        States that are offloaded: "optimizer:host,activations:nvme:0.5" keeps optimizer states in host
+        memory and half of the activations on NVMe drives. By default, nothing is offloaded.
     rank_order : str
-        Order of the axes in the numbering of ranks, the fastest first; Megatron-LM's is tp-cp-dp-pp.
+        Order of the axes in rank numbers, the fastest first; the default is Megatron-LM's.
 
     Examples
     --------
@@ -134,16 +136,14 @@ class Plan(StrictModel):
     shards: Shards = ()
     micro_batch: int = degree("micro_batch", "mbs")
     global_batch: int = degree("global_batch", "gbs")
-    stage_layers: Numbers = numbers("blocks of every chunk; default: the stack's rule")
+    stage_layers: Numbers = numbers()
     layers: Layers = ()
     schedule: Schedule = AUTO
     recompute: Literal["none", "selective", "full"] = Field(default="none", json_schema_extra=or_short_form)
     recompute_method: Literal["uniform", "block", "every"] = "uniform"
     recompute_layers: int = Field(default=1, ge=1)
     recompute_modules: tuple[str, ...] = ()
-    recompute_blocks: Numbers = numbers(
-        "entries of model.blocks that recompute applies to, from 0; default: all"
-    )
+    recompute_blocks: Numbers = numbers()
     partition_activations: bool = False
     precision: Precision = "bf16"
     optimizer: OptimizerName = "adamw"

@@ -90,9 +90,9 @@ def degree(long_name: str, short_name: str, least: int = 1) -> int:
     return info
 
 
-def numbers(description: str) -> Numbers:
+def numbers() -> Numbers:
     """Return a field that lists whole numbers, as an array or with commas, with the type of its values."""
-    info: Numbers = Field(default=(), description=description, json_schema_extra=_or_commas)
+    info: Numbers = Field(default=(), json_schema_extra=_or_commas)
     return info
 
 
@@ -136,7 +136,11 @@ def _or_file(schema: dict[str, Any]) -> None:
     """Make the schema accept a name of a schedule, or of a file with a table."""
     schema["anyOf"] = [
         {"type": "string", "enum": list(_names())},
-        {"type": "string", "pattern": r"\.csv$", "description": "tasks of every stage, in order"},
+        {
+            "type": "string",
+            "pattern": r"\.csv$",
+            "description": ("List of the tasks of each stage, in the order in which the stage runs them."),
+        },
     ]
 
 

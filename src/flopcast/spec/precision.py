@@ -145,36 +145,37 @@ def product_engine(precision: str) -> str:
 
 
 class NarrowProducts(StrictModel):
-    """Settings of a stack for training in 8 and 4 bits. They have no effect on plans in 16 bits.
+    """How a training framework trains in 8 and 4 bits. These settings have no effect on plans in 16 bits.
 
     Attributes
     ----------
     narrow_parameters : bool
-        Whether the weights of 8-bit linears exist only in 8 bits (`fp8_param_gather` of Megatron-Core).
-        There is no 16-bit copy, and ranks that share optimizer states gather updated weights in 8 bits if
-        the recipe allows it (`low_precision_updates`). Under nvfp4, weights stay in 16 bits.
+        Whether weights of 8-bit linear layers are stored only in 8 bits, without a 16-bit copy
+        (Megatron-Core's `fp8_param_gather`). Under ZeRO, updated weights are then gathered in 8 bits if the
+        recipe allows it. Under nvfp4, weights always stay in 16 bits.
     weight_caching : bool
-        Whether weights are cast once a step, in its first micro-batch (`is_first_microbatch` of Transformer
-        Engine), instead of in every forward pass. In both cases, the copies stay until the backward pass.
+        Whether weights are cast only in the first micro-batch of a step (Transformer Engine's
+        `is_first_microbatch`). If false, they are cast in every forward pass.
     narrow_gathers : bool
-        Whether the tensors that sequence parallelism gathers are cast before they are sent, in both passes.
+        Whether tensors are cast before the all-gathers of sequence parallelism, so that they are sent in
+        low precision. It applies to the forward and the backward pass.
     narrow_dispatch : bool
-        Whether tokens are sent to their experts in 8 bits (arXiv:2412.19437, section 3.3.3). Results and
-        gradients are sent in 16 bits.
+        Whether tokens are sent to their experts in 8 bits (DeepSeek-V3, arXiv:2412.19437, section 3.3.3).
+        The outputs of experts and gradients are always sent in 16 bits.
     block_scaled_norms : bool
-        Whether norms write elements with block scales themselves: under MXFP8, with Transformer Engine's
-        `NVTE_NORM_FWD_USE_CUDNN=1`.
+        Whether the kernel of a norm also casts its output to MXFP8, with one scale per block (Transformer
+        Engine with `NVTE_NORM_FWD_USE_CUDNN=1`). If false, a second kernel casts it.
     fused_transform : bool
-        Whether one nvfp4 kernel casts rows and transformed columns
-        (`nvte_quantize_with_hadamard_transform`, since Transformer Engine 2.14, pull request 2555), instead
-        of two that each read the 16-bit tensor.
+        Whether one kernel casts a tensor to nvfp4 in both layouts: rows, and Hadamard-transformed columns
+        (Transformer Engine 2.14 and later, pull request 2555). If false, two kernels each read the 16-bit
+        tensor.
     transposes : bool
-        Whether operands with a scale per tensor need a transposed copy, as on Hopper. The device of the job
-        determines this field.
+        Whether operands with one scale per tensor need a transposed copy, as on Hopper. Do not set it:
+        flopcast sets it from the device of the job.
     wide_first_blocks : int
-        Number of first blocks whose GEMMs stay in bf16.
+        Number of blocks at the beginning of the model whose GEMMs stay in bf16.
     wide_last_blocks : int
-        Number of last blocks whose GEMMs stay in bf16.
+        Number of blocks at the end of the model whose GEMMs stay in bf16.
     """
 
     narrow_parameters: bool = False

@@ -40,7 +40,7 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
             fields["recompute_layers"] = ":".join(rest[1:])
     twice = [name for name in fields if name != "recompute" and name in given]
     if twice:
-        raise ValueError(f"either recompute: {word} or {twice[0]}, and not both")
+        raise ValueError(f"either the short form recompute: {word} or the field {twice[0]}, but not both")
     return {**given, **fields}
 
 

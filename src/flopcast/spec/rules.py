@@ -86,7 +86,7 @@ RULES: tuple[Rule, ...] = (
             c.model.learned_positions == 0 or c.batch.sequence_length <= c.model.learned_positions
         ),
         allowed=lambda c: f"at most learned_positions = {c.model.learned_positions}",
-        because="a learned table has no entry for later positions",
+        because="the table of learned positions has no row for later positions",
         fix=lambda c: f"set learned_positions to {c.batch.sequence_length}",
     ),
     Rule(
@@ -96,7 +96,7 @@ RULES: tuple[Rule, ...] = (
             or c.batch.sequence_length % (c.plans.tensor_parallel * c.plans.context_parallel) == 0
         ),
         allowed="a tensor_parallel that divides sequence_length / context_parallel, or false",
-        because="sequence parallelism divides the tokens of a sequence evenly",
+        because="sequence parallelism gives every rank the same number of tokens",
         fix="set sequence_parallel to false",
     ),
     Rule(
@@ -114,14 +114,14 @@ RULES: tuple[Rule, ...] = (
             f"stages · virtual stages that divide {c.model.num_blocks} blocks: "
             f"{listed(divisors(c.model.num_blocks))}; or stage_layers with the blocks of each chunk"
         ),
-        because="this stack gives every chunk the same number of blocks",
+        because="this stack puts the same number of blocks into every chunk",
         fix=_unequal_stages,
     ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.plans.pipeline_parallel > 1),
         allowed="1 without pipeline stages",
-        because="only a pipeline with several stages has interleaved chunks",
+        because="interleaving needs at least two pipeline stages",
         fix=_two_stages,
     ),
     Rule(
@@ -134,8 +134,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.transfers != "sequential"),
-        allowed="1 on a stack with sequential transfers",
-        because="interleaved stages would deadlock with blocking messages",
+        allowed="1 for a stack with sequential transfers between stages",
+        because="interleaved stages would deadlock if messages block",
         fix="set virtual_stages to 1, or stack.pipeline.transfers to batched",
     ),
     Rule(
@@ -143,7 +143,7 @@ RULES: tuple[Rule, ...] = (
         holds=_has_chunks_of_schedule,
         value=lambda c: c.structure.pipeline_schedule,
         allowed=lambda _: f"{' or '.join(_with_chunks())} if and only if virtual_stages > 1",
-        because="the schedule and the number of chunks must agree",
+        because="only these schedules have several chunks on each stage",
         fix="set schedule to auto",
     ),
     Rule(
@@ -171,7 +171,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
         allowed=lambda c: f"a multiple of pipeline_parallel = {first(c.plans.pipeline_parallel)}",
-        because="interleaved stages run micro-batches in groups of that size",
+        because="interleaved stages process micro-batches in groups of pipeline_parallel",
         fix=lambda c: f"set global_batch to {_whole_groups(c)}, or virtual_stages to 1",
     ),
     Rule(
@@ -187,14 +187,14 @@ RULES: tuple[Rule, ...] = (
         field="plan.partition_activations",
         holds=lambda c: not c.structure.partition_activations or c.structure.recompute == "full",
         allowed="true with recompute: full, or false",
-        because="it shards the inputs that full recompute keeps",
+        because="partition_activations divides the inputs that full recompute keeps",
         fix="set recompute to full",
     ),
     Rule(
         field="plan.partition_activations",
         holds=lambda c: not (c.structure.partition_activations and c.structure.sequence_parallel),
         allowed="false with sequence_parallel",
-        because="sequence parallelism has already divided the checkpoint",
+        because="sequence parallelism already divides these inputs",
         fix="set partition_activations to false",
     ),
     Rule(

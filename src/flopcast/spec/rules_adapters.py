@@ -38,23 +38,26 @@ RULES: tuple[Rule, ...] = (
         field="model.adapters.targets",
         holds=lambda c: not _unknown(c),
         value=lambda c: ", ".join(_unknown(c)),
-        allowed=lambda c: ", ".join(_known(c)) or "nothing: no linear that all blocks have can be adapted",
-        because="adapters of shared experts, latent attention and traced blocks are not supported yet",
+        allowed=lambda c: (
+            ", ".join(_known(c))
+            or "nothing, because the blocks have no common linear layer that supports adapters"
+        ),
+        because="adapters of shared experts, of latent attention and of traced blocks are not supported yet",
         fix=lambda c: f"remove {', '.join(_unknown(c))}",
     ),
     Rule(
         field="plan.expert_tensor_parallel",
         holds=lambda c: (c.plans.expert_tensor_parallel == 1) | (not _adapts_experts(c)),
         value=lambda c: first(c.plans.expert_tensor_parallel),
-        allowed="1 if experts have adapters",
-        because="adapters of experts that ranks share are not supported yet",
+        allowed="1, because experts have adapters",
+        because="adapters of experts that are divided over ranks are not supported yet",
         fix="set expert_tensor_parallel to 1",
     ),
     Rule(
         field="model.adapters.base_dtype",
         holds=lambda c: not (stores_fewer_bits(c) and c.model.has_experts),
         value=lambda c: c.model.adapters.base_dtype if c.model.adapters else "",
-        allowed="model if blocks have experts",
+        allowed="model, if blocks have experts",
         because="experts that are stored in 4 bits are not supported yet",
         fix="set base_dtype to model (--lora instead of --qlora)",
     ),
@@ -63,7 +66,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.model.adapters and c.structure.order_rule.splits_backward),
         value=lambda c: c.structure.pipeline_schedule,
         allowed="auto, 1f1b, eager_1f1b, interleaved_1f1b, gpipe with adapters",
-        because="zero bubble schedules need weight gradients, which frozen weights do not have",
+        because="zero-bubble schedules move weight gradients, and frozen weights have none",
         fix="set schedule to auto",
     ),
 )

@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: not c.batch.packed or bool(c.batch.documents) or c.batch.listed,
         value=lambda _: True,
-        allowed="true with documents, the tokens of each document of a sequence, or false",
+        allowed="false, or true together with documents",
         because="the cost of attention depends on the lengths of the packed documents",
         fix="set packed to false, or add documents",
     ),
@@ -93,16 +93,18 @@ RULES: tuple[Rule, ...] = (
         field="batch.documents",
         holds=lambda c: len(c.batch.documents) <= 1 or c.stack.fuses_attention,
         value=lambda c: f"{len(c.batch.documents)} documents",
-        allowed="one document on a stack that writes attention scores",
-        because="a kernel that writes attention scores also writes those between documents",
+        allowed="at most one document, for a stack with materialised attention scores",
+        because="materialised attention also computes the scores between different documents",
         fix="choose a stack with attention_kernel: flash",
     ),
     Rule(
         field="batch.documents",
         holds=lambda c: (len(c.batch.documents) <= 1) | (_document_parts(c) == 0),
         value=lambda c: f"documents of {', '.join(map(str, sorted(set(c.batch.documents))[:4]))} tokens",
-        allowed=lambda c: f"multiples of {first(parts(c))} tokens if ranks share sequences",
-        because="each document is padded to this multiple and divided evenly over ranks",
+        allowed=lambda c: (
+            f"lengths that are multiples of {first(parts(c))} tokens, because ranks divide each sequence"
+        ),
+        because="every rank holds the same number of tokens of each document",
         fix="change documents to such lengths, or set context_parallel to 1",
     ),
     Rule(
@@ -110,8 +112,8 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: c.batch.distribution is None,
         value=lambda c: c.batch.distribution.sharing if c.batch.distribution else "",
-        allowed="no distribution without a whole plan",
-        because="the micro-batches of a distribution follow from the plan",
+        allowed="no distribution, because the plan is not complete",
+        because="flopcast needs the whole plan to distribute sequences over micro-batches",
         fix="describe a whole plan, or remove distribution",
     ),
     Rule(
@@ -128,14 +130,14 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: (
             f"1, or with context_parallel 1 a divisor of {first(c.plans.data_parallel)} ranks"
         ),
-        because="neighbouring data-parallel ranks share a sequence, in place of context parallelism",
+        because="shared_by divides sequences over data-parallel ranks instead of context-parallel ranks",
         fix="set context_parallel to 1, and change shared_by to a divisor of data_parallel",
     ),
     Rule(
         field=lambda c: f"model.blocks[{_windowed(c)[0]}].mixer",
         holds=lambda c: len(c.batch.documents) <= 1 or not _windowed(c),
         value=lambda c: c.model.blocks[_windowed(c)[0]].mixer.kind,
-        allowed="attention without windows if sequences are packed",
+        allowed="blocks without attention windows, because sequences are packed",
         because="windows and traced blocks over several documents are not supported yet",
         fix="remove documents",
     ),
@@ -144,8 +146,8 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: not (c.batch.listed and c.batch.documents),
         value=lambda c: f"{len(c.batch.documents)} documents",
-        allowed="none if micro_batches or ranks are given",
-        because="a listed micro-batch states its own documents",
+        allowed="none, because micro_batches or ranks is given",
+        because="each listed micro-batch has its own documents field",
         fix="remove documents, or write them in each micro-batch",
     ),
     Rule(
@@ -153,8 +155,8 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: not (c.batch.micro_batches and c.batch.ranks),
         value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
-        allowed="none if micro_batches are given",
-        because="micro_batches applies to all ranks, and ranks lists micro-batches for each rank",
+        allowed="none, because micro_batches is given",
+        because="micro_batches sets the micro-batches of all ranks, and ranks those of each rank",
         fix="remove one of the two",
     ),
     Rule(
@@ -163,9 +165,15 @@ RULES: tuple[Rule, ...] = (
         holds=_complete,
         value=lambda c: f"{_listed(c) if c.batch.ranks else _number(c.batch.lists[0])} micro-batches",
         allowed=lambda c: (
-            f"{first(c.plans.global_batch / c.plans.micro_batch)} on all ranks, global_batch / micro_batch"
+            (
+                f"{first(c.plans.global_batch / c.plans.micro_batch)} micro-batches on all ranks "
+                "together, which is global_batch / micro_batch"
+            )
             if c.batch.ranks
-            else f"{first(c.plans.num_micro_batches)} in all, global_batch / (data_parallel · micro_batch)"
+            else (
+                f"{first(c.plans.num_micro_batches)} micro-batches, which is global_batch / "
+                "(data_parallel · micro_batch)"
+            )
         ),
         because="the lists must contain every micro-batch of a step",
         fix=_completed,
@@ -185,7 +193,7 @@ RULES: tuple[Rule, ...] = (
         field="batch.sequence_length",
         about_lists=True,
         holds=lambda c: _longest(c) <= c.batch.sequence_length,
-        allowed=lambda c: f"at least {_longest(c)}, tokens of the longest micro-batch's sequences",
+        allowed=lambda c: f"at least {_longest(c)}, the length of the longest listed sequence",
         because="sequence_length is the length of the longest sequence of a step",
         fix=lambda c: f"set sequence_length to {_longest(c)}",
     ),
@@ -194,11 +202,8 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: (len(set(c.batch.rows)) <= 1) | ~_meets_early(c),
         value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
-        allowed=(
-            "one if ranks synchronise in every micro-batch (zero 2 and 3, expert_parallel), or if a stage"
-            " starts its next step early (zb_h2, zb_v)"
-        ),
-        because="unequal ranks that synchronise before the end of a step are not supported yet",
+        allowed=("equal micro-batches on all ranks, with zero 2 or 3, expert_parallel, zb_h2 or zb_v"),
+        because="different micro-batches on ranks that synchronise within a step are not supported yet",
         fix="change ranks to micro_batches, the same for all",
     ),
 )

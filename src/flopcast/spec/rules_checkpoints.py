@@ -34,9 +34,9 @@ RULES: tuple[Rule, ...] = (
         field=lambda c: FIELDS[_to(c)],
         holds=lambda c: _to(c) in _described(c.cluster),
         value=lambda _: "missing",
-        fault=lambda _: "is missing, and checkpoints are written there",
-        allowed="a storage with capacity_bytes and rates",
-        because="the time of a checkpoint follows from the rates of the storage",
+        fault=lambda _: "is missing, but checkpoints are written to it",
+        allowed="a description of the storage with capacity_bytes and bandwidths",
+        because="flopcast needs the bandwidth of the storage to predict the time of a checkpoint",
         fix=lambda c: f"set checkpoint.to to {_described(c.cluster)[0]}, or describe {FIELDS[_to(c)]}",
     ),
     Rule(
@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _allocates_needlessly(c.checkpoint),
         value=lambda c: c.checkpoint.staging if c.checkpoint else "",
         allowed="nothing with method: synchronous",
-        because="training waits for the write, so the host memory keeps no copy",
+        because="a synchronous checkpoint is not copied to host memory first",
         fix="remove checkpoint.staging",
     ),
 )

@@ -70,9 +70,13 @@ RULES: tuple[Rule, ...] = (
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (c.batch.sequence_length % parts(c) == 0),
         allowed=lambda c: (
-            f"a degree whose {first(parts(c))} parts divide sequence_length = {c.batch.sequence_length}"
+            f"a degree for which sequence_length = {c.batch.sequence_length} is a multiple of the "
+            f"number of parts, here {first(parts(c))}"
         ),
-        because="ranks have the same number of tokens; in zigzag order, each has two parts of the sequence",
+        because=(
+            "all ranks hold the same number of tokens; in zigzag order, each rank holds two parts of the "
+            "sequence"
+        ),
         fix=lambda c: f"set context_parallel to {_most_ranks(c)}",
     ),
     Rule(
@@ -83,10 +87,10 @@ RULES: tuple[Rule, ...] = (
             | (_common_heads(c) % (c.plans.tensor_parallel * _sharers(c)) == 0)
         ),
         allowed=lambda c: (
-            f"with all_to_all, a degree whose product with tensor_parallel divides {_common_heads(c)}"
-            " key/value heads"
+            "for context_exchange all_to_all, a degree for which context_parallel · tensor_parallel "
+            f"divides {_common_heads(c)} key/value heads"
         ),
-        because="each rank computes whole heads, both of queries and of keys and values",
+        because="each rank computes whole query heads and whole key/value heads",
         fix=lambda c: f"set context_exchange to ring, or context_parallel to {_nearest_exchange(c)}",
     ),
     Rule(
@@ -103,22 +107,22 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             _alone(c) | (c.stack.fuses_attention or (c.stack.ring_scores and _exchanges(c, "ring")))
         ),
-        allowed=lambda c: f"flash with context_exchange {c.structure.context_exchange}",
-        because="attention that stores its scores needs a ring and a stack with ring_scores",
+        allowed=lambda c: f"flash, for context_exchange {c.structure.context_exchange}",
+        because="materialised attention needs context_exchange ring and a stack with ring_scores",
         fix="set context_parallel to 1, or stack.attention_kernel to flash",
     ),
     Rule(
         field="plan.context_exchange",
         holds=lambda c: _alone(c) | (not _exchanges(c, "ring")) | (not _windowed(c)),
-        allowed="all_gather or all_to_all for a model with windows of attention",
+        allowed="all_gather or all_to_all, for a model with attention windows",
         because="ring attention with windows is not supported yet",
         fix="set context_exchange to all_gather",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (not c.stack.pipeline.sends_mask),
-        allowed="1 on a stack that sends its attention mask between stages",
-        because="context parallelism with a square attention mask is not supported",
+        allowed="1 for a stack that sends the attention mask between stages",
+        because="context parallelism with a square attention mask is not supported yet",
         fix="set context_parallel to 1, or stack.pipeline.sends_mask to false",
     ),
     Rule(

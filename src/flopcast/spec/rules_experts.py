@@ -76,7 +76,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_parallel",
         holds=lambda c: (c.plans.expert_parallel == 1) | bool(_experts(c)),
         allowed="1 for a dense model",
-        because="expert parallelism distributes only experts",
+        because="a dense model has no experts that could be distributed",
         fix="set expert_parallel to 1",
     ),
     Rule(
@@ -85,35 +85,35 @@ RULES: tuple[Rule, ...] = (
         allowed=lambda c: (
             f"a divisor of num_experts = {_num_experts(c)}: {listed(divisors(_num_experts(c)))}"
         ),
-        because="each expert-parallel rank has the same number of experts",
+        because="each expert-parallel rank holds the same number of experts",
         fix=_spread,
     ),
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: not _experts(c) or (_ranks(c) % c.plans.expert_parallel == 0) | _cut_otherwise(c),
         allowed=lambda c: f"a divisor of dp · cp · tp / etp = {_ranks(c)[0, 0]:g}",
-        because="experts are distributed over the ranks of one pipeline stage",
+        because="the experts of a layer are distributed over the ranks of one pipeline stage",
         fix=_spread,
     ),
     Rule(
         field="plan.expert_tensor_parallel",
         holds=lambda c: not _experts(c) or ~_cut_otherwise(c),
-        allowed=lambda c: f"1, or the value of tensor_parallel, {first(c.plans.tensor_parallel)}",
-        because="sharding an expert over a part of the tensor-parallel ranks is not supported yet",
+        allowed=lambda c: f"1, or {first(c.plans.tensor_parallel)}, the value of tensor_parallel",
+        because="dividing an expert over only some of the tensor-parallel ranks is not supported yet",
         fix=lambda c: f"set expert_tensor_parallel to {first(c.plans.tensor_parallel)}",
     ),
     Rule(
         field="plan.expert_tensor_parallel",
         holds=lambda c: not _experts(c) or _expert_width(c) % c.plans.expert_tensor_parallel == 0,
         allowed=lambda c: f"a divisor of expert_hidden = {_expert_width(c)}",
-        because="tensor parallelism divides the inner width of an expert evenly",
+        because="every rank holds the same number of columns of an expert",
         fix="set expert_tensor_parallel to 1",
     ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _shared_width(c) % c.plans.tensor_parallel == 0,
         allowed=lambda c: f"a divisor of the width of shared experts = {_shared_width(c)}",
-        because="tensor parallelism divides the inner width of shared experts evenly",
+        because="every tensor-parallel rank holds the same number of columns of the shared experts",
         fix=lambda c: (
             f"set tensor_parallel to {nearest_divisor(_shared_width(c), first(c.plans.tensor_parallel))}"
         ),
@@ -121,8 +121,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.sequence_parallel",
         holds=lambda c: not _experts(c) or c.structure.sequence_parallel or c.plans.tensor_parallel == 1,
-        allowed="true for experts with tensor_parallel above 1",
-        because="each rank routes its own tokens; routing the same ones on all ranks is not supported yet",
+        allowed="true, for a model with experts and tensor_parallel above 1",
+        because=(
+            "without sequence parallelism, all tensor-parallel ranks route the same tokens, which is not "
+            "supported yet"
+        ),
         fix="set sequence_parallel to true",
     ),
     Rule(
@@ -136,7 +139,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_parallel",
         holds=_groups_fit,
         allowed=lambda c: f"a divisor or a multiple of expert_groups = {_groups(c)[0]}",
-        because="a rank holds a part of one group of experts, or several whole groups",
+        because="a rank holds experts of only one group, or several whole groups",
         fix=lambda c: f"set expert_parallel to {_common([_groups(c)[0], first(c.plans.expert_parallel)])}",
     ),
     Rule(
@@ -147,7 +150,7 @@ RULES: tuple[Rule, ...] = (
             | (c.structure.recompute != "full")
         ),
         allowed="none with recompute: full",
-        because="full recompute does not allow two micro-batches to alternate",
+        because="under full recompute, all-to-alls cannot overlap with another micro-batch",
         fix="change stack.experts.exchange_overlap to none, or recompute to none",
     ),
 )

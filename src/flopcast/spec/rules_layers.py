@@ -91,8 +91,10 @@ RULES: tuple[Rule, ...] = (
         field="plan.layers",
         holds=_follow_each_other,
         value=_word,
-        allowed=lambda c: f"blocks 0 to {c.model.num_blocks - 1} in order, each once",
-        because="a block has one strategy, and blocks are numbered from 0",
+        allowed=lambda c: (
+            f"ranges of blocks from 0 to {c.model.num_blocks - 1}, in ascending order and without overlap"
+        ),
+        because="each block can have only one strategy, and blocks are numbered from 0",
         fix="set layers to none",
     ),
     Rule(
@@ -100,11 +102,12 @@ RULES: tuple[Rule, ...] = (
         holds=_divide_the_stage,
         value=_word,
         allowed=lambda c: (
-            f"degrees that divide the {first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks"
-            f" of a stage and each other, with whole sequences of its"
-            f" {first(c.plans.data_parallel) * first(c.plans.micro_batch)} on every rank"
+            "degrees that divide each other and the "
+            f"{first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks of a stage, so "
+            "that each rank gets whole sequences of the "
+            f"{first(c.plans.data_parallel) * first(c.plans.micro_batch)} sequences of a micro-batch"
         ),
-        because="a stage keeps its devices, and a micro-batch its sequences, for all blocks",
+        because="the devices of a stage and the sequences of a micro-batch are the same for all blocks",
         fix="set layers to none",
     ),
     Rule(
@@ -112,7 +115,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _named(c) or not any(_in_the_way(c)),
         value=_word,
         allowed=lambda c: f"none with {', '.join(_in_the_way(c))}",
-        because="different strategies for different blocks together with these are not supported yet",
+        because="different strategies of blocks are not supported yet together with these settings",
         fix="set layers to none",
     ),
 )

@@ -19,7 +19,10 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: c.model.blocks[_linear(c)[0]].mixer.kind,
         holds=lambda c: not _linear(c),
         allowed="attention or latent_attention",
-        because="training of gated delta nets is not supported yet: no public table measures its kernels",
+        because=(
+            "training of gated delta nets is not supported yet, because no measurements of its kernels "
+            "are public"
+        ),
         fix="choose another model, or predict how this one is served, with --engine vllm",
     ),
 )

@@ -70,41 +70,49 @@ RULES: tuple[Rule, ...] = (
         field="cluster.groups",
         holds=lambda c: not _several(c) or not _fills(c) or whole_places(first_plan(c.plans), c.cluster),
         value=lambda c: f"{len(c.cluster.groups)} groups",
-        allowed="groups that hold whole stages of whole replicas",
-        because="the ranks of a stage on unequal nodes would wait for each other in every layer",
-        fix="change the counts of the groups, or the degrees of the plan, until they divide",
+        allowed="groups of nodes whose devices are a multiple of the ranks of a stage",
+        because=(
+            "if the ranks of a stage were on different kinds of nodes, they would wait for each other in "
+            "every layer"
+        ),
+        fix="change the counts of the groups, or the degrees of the plan",
     ),
     Rule(
         field="cluster.groups",
         about_lists=True,
         holds=lambda c: not (_several(c) and c.batch.listed),
         value=lambda c: f"{len(c.cluster.groups)} groups",
-        allowed="one group with a list of micro-batches",
-        because="unequal nodes together with micro-batches that differ are not supported yet",
+        allowed="only one group of nodes, because micro-batches are listed",
+        because="several groups of nodes together with listed micro-batches are not supported yet",
         fix="remove the list of micro-batches, or describe one group",
     ),
     Rule(
         field="cluster.groups",
         holds=lambda c: not (_own_tiers(c) and (_measured(c) or _slow_links(c))),
         value=lambda c: ",".join(_slow_links(c)) or "measured links",
-        allowed="slow devices and hosts, but no slow or measured links, if groups have their own tiers",
-        because="slow or measured links of groups that have their own tiers are not supported yet",
+        allowed=(
+            "no slow and no measured links, because groups have their own tiers; slow devices and hosts "
+            "are allowed"
+        ),
+        because="slow or measured links together with tiers of groups are not supported yet",
         fix="remove the slow or measured links, or tiers of the groups",
     ),
     Rule(
         field="cluster.groups",
         holds=lambda c: _several(c) or not c.cluster.groups[0].tiers,
         value=lambda _: "tiers of the only group",
-        allowed="tiers in cluster.tiers, and none in the group, if there is one group",
-        because="tiers of a group replace those of the cluster between its nodes",
+        allowed=(
+            "no tiers in the group, because there is only one group; describe the networks in cluster.tiers"
+        ),
+        because="tiers of a group exist for clusters with several groups whose networks differ",
         fix="describe the tiers as cluster.tiers",
     ),
     Rule(
         field="cluster.groups",
         holds=lambda c: not _divided(c) or not _fills(c) or _replicas(c) is not None,
         value=lambda c: f"micro_batches of {len(_divided(c))} groups",
-        allowed="no micro_batches of groups, unless each replica runs on one group",
-        because="the stages of a replica run the same micro-batches",
+        allowed="no micro_batches in groups, because stages of one replica run on different groups",
+        because="all stages of a data-parallel replica run the same micro-batches",
         fix="remove micro_batches of the groups, or choose a rank order that ends with dp",
     ),
     Rule(
@@ -112,23 +120,23 @@ RULES: tuple[Rule, ...] = (
         about_steps=True,
         holds=lambda c: not _divided(c) or _replicas(c) is None or _stated(c) == _all(c),
         value=lambda c: f"{_stated(c)} micro-batches",
-        allowed=lambda c: f"micro_batches of all groups, {_all(c)} over all replicas",
-        because="all replicas together run the sequences of the global batch",
+        allowed=lambda c: f"micro_batches in every group, with a total of {_all(c)} over all replicas",
+        because="all replicas together run exactly the sequences of the global batch",
         fix=lambda c: f"change micro_batches until their sum over replicas is {_all(c)}",
     ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: not _divided(c) or c.plans.virtual_stages == 1,
-        allowed="1 with micro_batches of groups",
-        because="interleaved stages with different micro-batches on each group are not supported yet",
+        allowed="1, because groups set micro_batches",
+        because="interleaved stages are not supported yet if groups run different numbers of micro-batches",
         fix="set virtual_stages to 1",
     ),
     Rule(
         field="plan.offload",
         holds=lambda c: not (_several(c) and c.structure.offload),
         value=lambda c: len(c.structure.offload),
-        allowed="nothing on groups of unequal nodes",
-        because="states outside the devices on groups of unequal nodes are not supported yet",
+        allowed="none, because the groups of nodes differ",
+        because="offloading is not supported yet on groups of different nodes",
         fix="set offload to none",
     ),
 )

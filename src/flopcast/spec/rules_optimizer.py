@@ -18,30 +18,41 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.optimizer",
         holds=lambda c: not (OPTIMIZERS[c.structure.optimizer].factored and c.structure.zero >= 1),
-        allowed="adamw, adamw_8bit, adamw_fp8, adamw_4bit, muon, sgd or sgd_momentum with sharded states",
-        because="shards are cut out of flattened tensors, which have no rows and columns to factor",
+        allowed=(
+            "one of adamw, adamw_8bit, adamw_fp8, adamw_4bit, muon, sgd and sgd_momentum, because states "
+            "are sharded"
+        ),
+        because=(
+            "shards are parts of flattened tensors, which have no rows and columns that Adafactor could use"
+        ),
         fix="set zero to 0, or optimizer to adamw",
     ),
     Rule(
         field="plan.optimizer",
         holds=lambda c: not (OPTIMIZERS[c.structure.optimizer].orthogonal and c.structure.offload),
         value=lambda c: c.structure.optimizer,
-        allowed="an optimizer other than muon with states outside the devices",
-        because="orthogonalising matrices outside the devices is not supported yet",
+        allowed="an optimizer other than muon, because optimizer states are offloaded",
+        because="Muon with offloaded states is not supported yet",
         fix="set optimizer to adamw",
     ),
     Rule(
         field="stack.optimizer.state_bytes",
         holds=lambda c: _least(c)[0] >= 0,
         allowed=lambda c: f"at least {c.stack.optimizer.state_bytes - _least(c)[0]:g} bytes",
-        because="it counts the main weight and both moments in fp32; other fields choose smaller dtypes",
+        because=(
+            "this field is always the size of AdamW's fp32 states; set smaller dtypes in the other fields "
+            "of stack.optimizer"
+        ),
         fix="set state_bytes to 12 B",
     ),
     Rule(
         field="stack.optimizer.moved_bytes",
         holds=lambda c: _least(c)[1] > 0,
         allowed=lambda c: f"more than {c.stack.optimizer.moved_bytes - _least(c)[1]:g} bytes",
-        because="it is what AdamW in fp32 reads and writes; other fields choose smaller dtypes",
+        because=(
+            "this field is always the traffic of AdamW with fp32 states; set smaller dtypes in the other "
+            "fields of stack.optimizer"
+        ),
         fix="set moved_bytes to 30 B",
     ),
 )

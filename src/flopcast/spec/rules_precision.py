@@ -99,26 +99,30 @@ RULES: tuple[Rule, ...] = (
         field="plan.precision",
         holds=lambda c: _has_engine(c, c.structure.precision),
         allowed=lambda c: ", ".join(precisions(c)) or "nothing",
-        because="the device has no matrix engine for this format",
+        because="the device has no tensor cores for this format",
         fix=lambda c: f"set precision to {next(iter(precisions(c)), 'bf16, on another device')}",
     ),
     Rule(
         field="plan.precision",
         holds=_even,
         allowed=lambda c: (
-            f"bf16, because {_uneven(c)[0][0]} is {_uneven(c)[0][1][0, 0]:g} wide on a rank,"
-            f" not a multiple of {_multiple(c)}"
+            f"bf16, because the width of {_uneven(c)[0][0]} on each rank is "
+            f"{_uneven(c)[0][1][0, 0]:g}, which is not a multiple of {_multiple(c)}"
         ),
-        because="a recipe divides every dimension of its GEMMs into whole blocks that share a scale",
+        because=(
+            "a low-precision recipe divides every dimension of a GEMM into whole blocks of elements with "
+            "one scale"
+        ),
         fix="set precision to bf16",
     ),
     Rule(
         field="plan.precision",
         holds=lambda c: not _narrow(c) or _tokens(c) % _multiple(c) == 0,
         allowed=lambda c: (
-            f"bf16, as {_tokens(c)[0, 0]:g} tokens of a micro-batch are not a multiple of {_multiple(c)}"
+            f"bf16, because the {_tokens(c)[0, 0]:g} tokens of a micro-batch are not a multiple of "
+            f"{_multiple(c)}"
         ),
-        because="the tokens of a weight gradient are divided into whole blocks that share a scale",
+        because="for weight gradients, the tokens are divided into whole blocks of elements with one scale",
         fix="set precision to bf16",
     ),
     Rule(
@@ -126,8 +130,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             not _narrow(c) or c.model.adapters is None or c.model.adapters.base_dtype == "model"
         ),
-        allowed="bf16, or fp16, for a model whose frozen weights are stored in 4 bits",
-        because="weights of QLoRA are expanded to 16 bits before each product",
+        allowed="bf16 or fp16, because the frozen weights of the model are stored in 4 bits",
+        because="QLoRA dequantises weights to 16 bits before each GEMM",
         fix="set precision to bf16",
     ),
     Rule(
@@ -136,9 +140,10 @@ RULES: tuple[Rule, ...] = (
             c.stack.narrow.wide_first_blocks + c.stack.narrow.wide_last_blocks <= c.model.num_blocks
         ),
         allowed=lambda c: (
-            f"at most {c.model.num_blocks} together with wide_last_blocks, the blocks of the model"
+            f"at most {c.model.num_blocks}, the number of blocks of the model, in total with "
+            "wide_last_blocks"
         ),
-        because="the first and the last blocks must not overlap",
+        because="a block cannot be one of both the first and the last blocks",
         fix="set wide_first_blocks to 0, and stack.narrow.wide_last_blocks to 0",
     ),
 )

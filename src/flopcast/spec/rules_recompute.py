@@ -34,7 +34,7 @@ def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule
         holds=lambda c: c.structure.recompute != "selective" or not _unknown(c, names(c)),
         value=lambda c: _unknown(c, names(c)),
         allowed=lambda c: ", ".join(_modules(c.model)),
-        because="selective recompute repeats modules of this model's blocks",
+        because="selective recompute needs names of modules that the blocks of this model have",
         fix=lambda c: f"remove {_unknown(c, names(c))}",
     )
 
@@ -60,8 +60,8 @@ RULES: tuple[Rule, ...] = (
         field="plan.recompute_modules",
         holds=lambda c: not c.structure.recompute_modules or c.structure.recompute == "selective",
         value=lambda c: ", ".join(c.structure.recompute_modules),
-        allowed="modules with recompute: selective, or none",
-        because="full recompute repeats whole blocks, and without recompute nothing is repeated",
+        allowed="none, unless recompute is selective",
+        because="full recompute applies to whole blocks, and recompute: none to nothing",
         fix="set recompute to selective, or remove recompute_modules",
     ),
     Rule(
@@ -71,8 +71,8 @@ RULES: tuple[Rule, ...] = (
             or (c.structure.recompute_method, c.structure.recompute_layers) == ("uniform", 1)
         ),
         value=lambda c: f"{c.structure.recompute_method}:{c.structure.recompute_layers}",
-        allowed="any with recompute: full, or uniform:1 (the default)",
-        because="method and layers choose which whole blocks are recomputed",
+        allowed="uniform:1 (the default), unless recompute is full",
+        because="these fields select the blocks that full recompute applies to",
         fix="set recompute to full, or remove recompute_method and recompute_layers",
     ),
     Rule(
@@ -80,15 +80,15 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: set(c.structure.recompute_blocks) <= set(range(len(c.model.blocks))),
         value=lambda c: ", ".join(map(str, c.structure.recompute_blocks)),
         allowed=lambda c: f"0 to {len(c.model.blocks) - 1}",
-        because="it names entries of the model's blocks",
+        because="each number is an index into the model's blocks",
         fix="remove recompute_blocks",
     ),
     Rule(
         field="plan.recompute_blocks",
         holds=lambda c: not c.structure.recompute_blocks or c.structure.recompute != "none",
         value=lambda c: ", ".join(map(str, c.structure.recompute_blocks)),
-        allowed="blocks with recompute: selective or full, or none",
-        because="it chooses recomputed blocks, and there are none",
+        allowed="none, unless recompute is selective or full",
+        because="without recompute, there are no blocks to select",
         fix="set recompute to full, or remove recompute_blocks",
     ),
     Rule(
@@ -97,8 +97,10 @@ RULES: tuple[Rule, ...] = (
             (c.structure.recompute_layers <= _largest_chunk(c))
             | np.array(c.structure.recompute_layers == 1)
         ),
-        allowed=lambda c: f"1 to {first(_largest_chunk(c))}, the blocks of a chunk",
-        because="blocks are counted inside the chunk of layers that a stage runs at a time",
+        allowed=lambda c: (
+            f"a whole number from 1 to {first(_largest_chunk(c))}, the number of blocks of a chunk"
+        ),
+        because="recompute_layers counts blocks of one chunk of a pipeline stage",
         fix=lambda c: f"set recompute_layers to {first(_largest_chunk(c))}",
     ),
 )

@@ -74,17 +74,22 @@ def _fitting_batch(case: Case) -> int:
 
 RULES: tuple[Rule, ...] = (
     _as_listed(
-        "plan.pipeline_parallel", "pipeline_parallel", "stages", "a table lists the tasks of every stage"
+        "plan.pipeline_parallel",
+        "pipeline_parallel",
+        "stages",
+        "the table must list the tasks of every stage",
     ),
-    _as_listed("plan.virtual_stages", "virtual_stages", "chunks", "a table lists the tasks of every chunk"),
     _as_listed(
-        "plan.global_batch", "num_micro_batches", "micro_batches", "a table lists every micro-batch"
+        "plan.virtual_stages", "virtual_stages", "chunks", "the table must list the tasks of every chunk"
+    ),
+    _as_listed(
+        "plan.global_batch", "num_micro_batches", "micro_batches", "the table must list every micro-batch"
     ),
     Rule(
         field="plan.schedule",
         holds=lambda c: not _rule(c).blocks_because or c.stack.pipeline.transfers != "sequential",
         value=lambda c: str(c.structure.pipeline_schedule),
-        allowed="auto, 1f1b, gpipe on a stack with sequential transfers",
+        allowed="auto, 1f1b or gpipe, for a stack with sequential transfers between stages",
         because=lambda c: _rule(c).blocks_because,
         fix="set schedule to auto, or stack.pipeline.transfers to batched",
     ),
@@ -99,7 +104,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.pipeline_parallel",
         holds=lambda c: not _rule(c).mirrors_half or c.plans.pipeline_parallel % 2 == 0,
         allowed=lambda c: f"an even number under {c.structure.pipeline_schedule}",
-        because="the second half of the stages mirrors the first half",
+        because="stage i and stage pp - 1 - i hold the same layers",
         fix="set schedule to auto",
     ),
     Rule(
@@ -108,7 +113,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.plans.num_micro_batches >= _fewest(c),
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
         allowed=lambda c: f"at least {first(_fewest(c))} under {c.structure.pipeline_schedule}",
-        because="pairs of passes need this many micro-batches for each stage",
+        because="this schedule pairs forward and backward passes, which needs this many micro-batches",
         fix=lambda c: f"set global_batch to {_fitting_batch(c)}, or schedule to auto",
     ),
     Rule(
@@ -117,23 +122,29 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _rule(c).mirrors_half or c.plans.num_micro_batches % 2 == 0,
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
         allowed=lambda c: f"an even number under {c.structure.pipeline_schedule}",
-        because="as many micro-batches enter at the last stage as at the first",
+        because="half of the micro-batches start at the first stage, and half at the last",
         fix=lambda c: f"set global_batch to {_fitting_batch(c)}, or schedule to auto",
     ),
     Rule(
         field="plan.schedule",
         holds=lambda c: not (_rule(c).mirrors_half and _places_ranks(c)),
         value=lambda c: c.structure.pipeline_schedule,
-        allowed="dualpipe_v with half as many stages, given slow parts, measured links or shard groups",
-        because="mirrored stages on devices or in groups that differ are not supported yet",
+        allowed=(
+            "another schedule, such as dualpipe_v with half as many stages, because the job has slow "
+            "parts, measured links or shard groups"
+        ),
+        because="dualpipe is not supported yet with slow parts, measured links or shard groups",
         fix="set schedule to auto",
     ),
     Rule(
         field="plan.schedule",
         holds=lambda c: ~_gathers_what_it_hands_on(c),
         value=lambda c: c.structure.pipeline_schedule,
-        allowed="schedules that place consecutive chunks on different stages, or sequence_parallel",
-        because="a stage that passes shards of an activation to itself is not supported yet",
+        allowed="another schedule, or sequence_parallel: true",
+        because=(
+            "consecutive chunks on one stage, with activations that are scattered over tensor-parallel "
+            "ranks, are not supported yet"
+        ),
         fix="set sequence_parallel to true",
     ),
 )

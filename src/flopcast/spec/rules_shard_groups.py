@@ -93,7 +93,10 @@ def _placed(case: Case) -> bool:
 
 def _levels(case: Case) -> str:
     """Return what a stack has, or that others have more."""
-    listed = ", ".join(case.stack.sharding.levels) or "none (other stacks have some: deepspeed-zero)"
+    listed = (
+        ", ".join(case.stack.sharding.levels)
+        or "none, because this stack does not support separate shard groups; deepspeed-zero does"
+    )
     return f"words of stack.sharding.levels: {listed}"
 
 
@@ -102,8 +105,11 @@ RULES: tuple[Rule, ...] = (
         field="plan.shards",
         holds=lambda c: not _unsharded(c),
         value=_word,
-        allowed=lambda c: f"kinds of state that are sharded with zero: {c.structure.zero}",
-        because="groups share what zero shards: 1 optimizer states, 2 also gradients, 3 also parameters",
+        allowed=lambda c: f"only kinds of state that zero: {c.structure.zero} shards",
+        because=(
+            "a shard group needs a state that zero shards: 1 optimizer states, 2 also gradients, 3 also "
+            "parameters"
+        ),
         fix=lambda c: f"{_without(c, lambda one: one in _unsharded(c))}, or zero to 3",
     ),
     Rule(
@@ -111,7 +117,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: bool(_unsharded(c)) or not _unknown(c),
         value=_word,
         allowed=_levels,
-        because="the stack shards no other kinds of state over their own groups",
+        because="the stack supports separate shard groups only for these kinds of state",
         fix=lambda c: _without(c, lambda one: one in _unknown(c)),
     ),
     Rule(
@@ -119,26 +125,27 @@ RULES: tuple[Rule, ...] = (
         holds=_whole_groups,
         value=_word,
         allowed=lambda c: (
-            f"divisors of data_parallel = {first(c.plans.data_parallel)}:"
-            f" {listed(divisors(first(c.plans.data_parallel)))}; each must divide the optimizer's"
+            f"divisors of data_parallel = {first(c.plans.data_parallel)}: "
+            f"{listed(divisors(first(c.plans.data_parallel)))}; each of them must divide the number "
+            "of ranks of the optimizer's group"
         ),
-        because="the group of optimizer states consists of whole groups of every other kind",
+        because="the group of the optimizer states consists of whole groups of each other kind of state",
         fix=_divided,
     ),
     Rule(
         field="plan.shards",
         holds=_copy_is_smaller,
         value=_word,
-        allowed="secondary shards that span fewer ranks than the shards of parameters",
-        because="a second copy is worth its memory only if fewer ranks gather from it",
+        allowed="a group of secondary with fewer ranks than the group of parameters",
+        because="a second copy of the weights helps only if it is gathered over fewer ranks",
         fix=lambda c: _without(c, lambda one: one.kind == "secondary"),
     ),
     Rule(
         field="plan.shards",
         holds=lambda c: all(not one.messages or one.kind != "optimizer" for one in _named(c)),
         value=_word,
-        allowed="a format for parameters, secondary and gradients",
-        because="optimizer states are not sent",
+        allowed="a number format only for parameters, secondary and gradients",
+        because="optimizer states are never sent between ranks",
         fix=lambda c: _set(
             one.model_copy(update={"messages": ""}) if one.kind == "optimizer" else one for one in _named(c)
         ),
@@ -147,16 +154,16 @@ RULES: tuple[Rule, ...] = (
         field="plan.shards",
         holds=lambda c: not _named(c) or not c.model.has_experts,
         value=_word,
-        allowed="none for models with experts",
-        because="separate shard groups for some kinds of state of experts are not supported yet",
+        allowed="none, because the model has experts",
+        because="separate shard groups for models with experts are not supported yet",
         fix="set shards to none",
     ),
     Rule(
         field="plan.shards",
         holds=lambda c: not _named(c) or not _placed(c),
         value=_word,
-        allowed="none if states are placed outside the devices",
-        because="states outside the devices that have their own shard groups are not supported yet",
+        allowed="none, because states are offloaded",
+        because="offloading together with separate shard groups is not supported yet",
         fix="set shards to none, or offload to none",
     ),
 )

@@ -55,7 +55,9 @@ RULES: tuple[Rule, ...] = (
             f"a divisor of data_parallel = {first(c.plans.data_parallel)}: "
             f"{listed(divisors(first(c.plans.data_parallel)))}"
         ),
-        because="replicas form groups of equal size, each of which holds every shard once",
+        because=(
+            "data-parallel ranks are divided into groups of this size, each with a whole copy of the states"
+        ),
         fix=lambda c: (
             f"set data_shard to {nearest_divisor(first(c.plans.data_parallel), first(c.plans.data_shard))}"
         ),
@@ -64,17 +66,20 @@ RULES: tuple[Rule, ...] = (
         field="plan.data_shard",
         holds=lambda c: (c.plans.data_shard <= 1) | (_zero(c) >= 1),
         allowed="0 or 1 with zero: 0",
-        because="zero chooses what these replicas shard: 1 states, 2 also gradients, 3 also parameters",
+        because=(
+            "data_shard applies to what zero shards: 1 optimizer states, 2 also gradients, 3 also "
+            "parameters"
+        ),
         fix=lambda c: f"set zero to {max(c.stack.sharding.zero_stages)}, or data_shard to 0",
     ),
     Rule(
         field="plan.data_shard",
         holds=_whole_expert_shards,
         allowed=lambda c: (
-            f"{first(c.plans.data_parallel)}, or a value for which expert_parallel · expert_tensor_parallel"
-            " divides data_shard · context_parallel · tensor_parallel"
+            f"{first(c.plans.data_parallel)}, or a value for which data_shard · context_parallel · "
+            "tensor_parallel is a multiple of expert_parallel · expert_tensor_parallel"
         ),
-        because="each group of shards holds all experts",
+        because="the ranks of each shard group together hold all experts",
         fix="set data_shard to 0",
     ),
     Rule(
@@ -82,22 +87,22 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             (c.plans.tensor_parallel == 1) | (_zero(c) <= 1) | c.stack.gradients.overlap_with_tensor
         ),
-        allowed="0 or 1 on a stack without gradients.overlap_with_tensor",
-        because="reductions of shards on the compute stream are not supported yet",
+        allowed="0 or 1, because gradients.overlap_with_tensor of the stack is false",
+        because="ZeRO-2 and ZeRO-3 with tensor parallelism are not supported yet on this stack",
         fix="set zero to 1, or stack.gradients.overlap_with_tensor to true",
     ),
     Rule(
         field="plan.zero",
         holds=lambda c: _zero(c) in c.stack.sharding.zero_stages,
         allowed=_stages,
-        because="this stack shards nothing else",
+        because="the stack supports only these ZeRO stages",
         fix=lambda c: f"set zero to {_nearest_stage(c)}, or choose another stack",
     ),
     Rule(
         field="plan.zero",
         holds=lambda c: _zero(c) < 3 or not stores_fewer_bits(c),
-        allowed=lambda c: f"{listed(_whole_stages(c))} with adapters of 4-bit weights",
-        because="4-bit weights that are gathered and dequantised unit by unit are not supported yet",
+        allowed=lambda c: f"{listed(_whole_stages(c))}, because the adapters are for 4-bit weights",
+        because="4-bit weights that are sharded by ZeRO-3 are not supported yet",
         fix=lambda c: f"set zero to {_whole_stages(c)[-1]}, or model.adapters.base_dtype to model",
     ),
     Rule(
@@ -105,7 +110,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _unknown_copies(c),
         value=_unknown_copies,
         allowed=lambda _: ", ".join(sorted(KINDS)),
-        because="every copy is one of the memory-bound passes that flopcast knows",
+        because="each name must be a kind of memory-bound operator that flopcast knows",
         fix=lambda c: f"remove {_unknown_copies(c)}",
     ),
 )

@@ -36,7 +36,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.cluster.num_devices <= MOST_DEVICES,
         value=lambda c: f"{c.cluster.num_devices:,} devices",
         allowed=f"at most {MOST_DEVICES:,} devices",
-        because="no known cluster is larger",
+        because="no known cluster has more devices",
         fix=lambda c: f"choose at most {MOST_DEVICES // c.cluster.node.devices:,} of its nodes",
     ),
     Rule(
@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.model.num_blocks <= MOST_LAYERS,
         value=lambda c: c.model.num_blocks,
         allowed=f"at most {MOST_LAYERS:,} layers",
-        because="no known model is deeper",
+        because="no known model has more layers",
         fix=f"choose a model of at most {MOST_LAYERS:,} layers",
     ),
     Rule(
@@ -60,9 +60,10 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.plans.num_micro_batches * _tasks_each(c) <= MOST_TASKS,
         value=lambda c: f"{first(c.plans.num_micro_batches):,} micro-batches",
         allowed=lambda c: (
-            f"at most {_most_micro_batches(c):,}: times stages and chunks these are {MOST_TASKS:,} tasks"
+            f"at most {_most_micro_batches(c):,} micro-batches, which are {MOST_TASKS:,} tasks on all "
+            "stages and chunks"
         ),
-        because="every task of a step is simulated, and no step has that many",
+        because="flopcast simulates every task of a step, and no known training run has so many",
         fix=lambda c: f"set global_batch to {_largest_batch(c)}",
     ),
 )

@@ -22,21 +22,21 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: set(c.stack.gradients.copies) <= KINDS.keys(),
         value=lambda c: _unknown(c.stack.gradients.copies, KINDS),
         allowed=lambda _: ", ".join(sorted(KINDS)),
-        because="every copy is one of the memory-bound passes that flopcast knows",
+        because="each name must be a kind of memory-bound operator that flopcast knows",
         fix=lambda c: f"remove {_unknown(c.stack.gradients.copies, KINDS)}",
     ),
     Rule(
         field="stack.attention_generation",
         holds=lambda c: c.stack.fuses_attention or c.stack.attention_generation == "newest",
         allowed="newest with attention_kernel: materialised",
-        because="only fused attention kernels have generations",
+        because="attention_generation selects a version of the fused attention kernel",
         fix="remove attention_generation, or set stack.attention_kernel to flash",
     ),
     Rule(
         field="stack.gradients.returns",
         holds=lambda c: c.stack.gradients.returns == "gathers" or not c.stack.gradients.overlap_gather,
         allowed="gathers with overlap_gather",
-        because="parameters are gathered layer by layer during the next forward",
+        because="only all-gathers of parameters can overlap with the next forward pass, broadcasts cannot",
         fix="change stack.gradients.returns to gathers, or overlap_gather to false",
     ),
     Rule(
@@ -47,7 +47,7 @@ RULES: tuple[Rule, ...] = (
             | c.structure.sequence_parallel
         ),
         allowed="none without sequence_parallel",
-        because="only the gathers and scatters of sequence parallelism overlap with products",
+        because="only the all-gathers and reduce-scatters of sequence parallelism can overlap with GEMMs",
         fix="set sequence_parallel to true, or stack.tensor_overlap to none",
     ),
 )

@@ -47,7 +47,7 @@ def _fix(case: Case) -> str:
     blocks = case.model.num_blocks
     if blocks < first(_chunks(case)):
         most = f"choose at most {blocks} chunks (pipeline_parallel · virtual_stages)"
-        return f"{most}, and give a number of blocks for each"
+        return f"{most}, and write the number of blocks of each chunk"
     return f"set stage_layers to {_mended(case)}"
 
 
@@ -57,23 +57,23 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _given(c) or _chunks(c) == len(_given(c)),
         value=lambda c: f"{len(_given(c))} chunks",
         allowed=lambda c: f"pipeline_parallel · virtual_stages = {first(_chunks(c))} numbers",
-        because="each number is the blocks of one chunk, in the order of the model",
+        because="each entry is the number of blocks of one chunk, in the order of the model",
         fix=_fix,
     ),
     Rule(
         field="plan.stage_layers",
         holds=lambda c: not _given(c) or sum(_given(c)) == c.model.num_blocks,
         value=lambda c: f"{sum(_given(c))} blocks",
-        allowed=lambda c: f"numbers that add up to the model's {c.model.num_blocks} blocks",
-        because="every block is on exactly one stage",
+        allowed=lambda c: f"numbers with the sum {c.model.num_blocks}, the number of blocks of the model",
+        because="every block belongs to exactly one chunk",
         fix=_fix,
     ),
     Rule(
         field="plan.stage_layers",
         holds=lambda c: bool(np.all(np.array(_given(c)[1:-1]) > 0)),
         value=lambda c: with_runs(_given(c)),
-        allowed="0 for the first and the last chunk only, which hold embedding and head",
-        because="a stage needs at least one layer",
+        allowed="0 only for the first and the last chunk, which hold embedding and head",
+        because="every stage needs at least one layer",
         fix=_fix,
     ),
 )

@@ -36,10 +36,13 @@ def _degrees(case: Case) -> str:
         return f"a divisor of {units}: {listed(divisors(units))}"
     for mixer in _mixers(case):
         if mixer.units is None:
-            return "1, as an older trace does not record which product uses which weight"
+            return (
+                "1, because this trace is from an older version and does not record which GEMM uses which "
+                "weight"
+            )
         if mixer.units == 1:
             whole = [f"{product.weight}: {product.because}" for product in mixer.whole_products]
-            return "1, as no product of a block can be divided" + (
+            return "1, because no GEMM of the block can be divided" + (
                 f" ({'; '.join(whole)})" if whole else ""
             )
     return "1, because the numbers of heads and columns of the blocks have no common divisor"
@@ -60,35 +63,35 @@ RULES: tuple[Rule, ...] = (
         field="plan.tensor_parallel",
         holds=lambda c: not _traced(c) or _units(c) % c.plans.tensor_parallel == 0,
         allowed=_degrees,
-        because="tensor parallelism divides the heads and columns of traced products evenly",
+        because="every tensor-parallel rank holds the same number of heads and columns",
         fix=_mend,
     ),
     Rule(
         field="plan.sequence_parallel",
         holds=lambda c: not _traced(c) or not c.structure.sequence_parallel or c.plans.tensor_parallel == 1,
-        allowed="false for a traced model",
-        because="a trace does not record which passes work on each token separately",
+        allowed="false, for a traced model",
+        because="a trace does not record which kernels process each token separately",
         fix="set sequence_parallel to false",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: not _traced(c) or c.plans.context_parallel == 1,
         allowed="1 for a traced model",
-        because="a trace does not record which axis of a tensor holds positions",
+        because="a trace does not record which axis of a tensor is the sequence",
         fix="set context_parallel to 1, and use pipeline stages, ZeRO or recompute to save memory",
     ),
     Rule(
         field="batch.sequence_length",
         holds=lambda c: c.model.vocabulary > 0 or c.batch.sequence_length == 1,
-        allowed="1 for an exported graph",
-        because="the batch of an exported graph counts samples, whose sizes are fixed in the file",
+        allowed="1, for an exported graph",
+        because="the batch of an exported graph consists of samples, whose size is fixed in the file",
         fix="change sequence_length to 1",
     ),
     Rule(
         field="model.mtp",
         holds=lambda c: not _traced(c) or c.model.mtp == 0,
         allowed="0 for a traced model",
-        because="a trace contains no modules of multi-token prediction",
+        because="a trace contains no multi-token prediction modules",
         fix="change mtp to 0",
     ),
 )

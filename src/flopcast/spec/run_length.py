@@ -21,11 +21,11 @@ class RunLength(StrictModel):
     Attributes
     ----------
     tokens : float, optional
-        Tokens of the run or, if epochs are given, of one epoch.
+        Number of tokens of the run or, if epochs are given, of one epoch.
     samples : int, optional
-        Sequences of one epoch, each as long as the batch says.
+        Number of sequences of one epoch. Each has the sequence length of the batch.
     epochs : float
-        How often the run passes over the data; 1 if it is not given.
+        Number of passes over the data; by default 1.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class RunLength(StrictModel):
             return parse_tokens(value)
         except ValueError:
             right = rewritten_count(value) or "52k"
-            allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "the setting is a number"
+            allowed, because = "a number, such as 52,000, 52k, 300B or 2T", "this field is a number"
             raise ValueError(
                 f"{allowed}; because {because}; fix: set {info.field_name} to {right}"
             ) from None
@@ -63,7 +63,7 @@ class RunLength(StrictModel):
     @classmethod
     def _without_tokens(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and info.data.get("tokens") is not None:
-            because = "because each of them states the length of the run"
+            because = "because each of them alone determines the length of the run"
             raise ValueError(f"{ONE_OF}, not both; {because}; fix: leave out tokens or samples")
         return value
 
@@ -72,14 +72,16 @@ class RunLength(StrictModel):
     def _of_known_data(cls, value: Number | None, info: ValidationInfo) -> Number | None:
         known = {"tokens", "samples"} - info.data.keys() or any(info.data.values())
         if value is not None and not known:
-            because = "because an epoch is a pass over these"
+            because = "because an epoch is one pass over this data"
             raise ValueError(f"a run with {ONE_OF}; {because}; fix: add samples or tokens")
         return value
 
     @model_validator(mode="after")
     def _stated(self) -> "RunLength":
         if self.tokens is None and self.samples is None:
-            raise ValueError(f"{ONE_OF}; because a length needs one of them; fix: add samples or tokens")
+            raise ValueError(
+                f"{ONE_OF}; because the length of a run needs one of them; fix: add samples or tokens"
+            )
         return self
 
     def total_tokens(self, sample_tokens: Number) -> Number:

@@ -33,9 +33,9 @@ class ServingJob(StrictModel):
     slo : Slo
         The latencies that requests must keep.
     site : Site
-        What was measured on this particular machine.
+        Calibration factors that were measured on this cluster. By default, factors of the catalogue.
     assumptions : tuple of str
-        Values that were missing and that flopcast filled in; reports list them.
+        Values that were not given and that flopcast chose. Reports list them.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(

@@ -23,19 +23,20 @@ EXAMPLE = "parameters:2,gradients:8,optimizer:all"
 
 
 class ShardGroup(StrictModel):
-    """One kind of state, the ranks that share it, and the format of its messages.
+    """A group of ranks over which one kind of state is sharded, and the number format of its messages.
 
     Attributes
     ----------
     kind : str
-        What is shared. "parameters": weights that are gathered for every forward pass. "secondary": a
-        second copy of them, from which a backward pass gathers instead (hpZ of ZeRO++). "gradients": sums
-        over micro-batches. "optimizer": main weights and moments.
+        Kind of state that is sharded. "parameters": weights, which are gathered for every forward pass.
+        "secondary": a second copy of the weights, which is gathered for backward passes (hpZ of ZeRO++).
+        "gradients": accumulated gradients. "optimizer": main weights and moments.
     ranks : int
-        Number of neighbouring data-parallel ranks that share the state; 0 is all of them.
+        Number of neighbouring data-parallel ranks over which the state is sharded; 0 means all of them.
     messages : str
-        Number format of messages with this state: "int8" or "int4", quantised in blocks before they are
-        sent and dequantised afterwards. If it is not given, they have the format of the stack.
+        Number format of the messages that gather or reduce this state: "int8" or "int4". Values are
+        quantised before they are sent and dequantised afterwards. By default, messages have the number
+        format of the training framework.
     """
 
     kind: Kind
@@ -80,7 +81,7 @@ def _groups(given: object) -> object:
         A truth value, a word of another form, or a kind that is named twice.
     """
     if isinstance(given, bool):
-        raise ValueError(_fault("true and false are not kinds of state", EXAMPLE))
+        raise ValueError(_fault("shards lists kinds of state, and true or false is none", EXAMPLE))
     found = given
     if isinstance(given, str):
         words = [word.strip() for word in given.split(",")]
@@ -102,18 +103,20 @@ def _check_named_once(groups: tuple[object, ...]) -> None:
     twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
     if twice is not None:
         raise ValueError(
-            _fault(f"{twice} is listed twice, and each kind of state has one group", f"{twice}:8")
+            _fault(f"{twice} is listed twice, but each kind of state can have only one group", f"{twice}:8")
         )
 
 
 def _of_word(word: str) -> dict[str, object]:
     kind, *rest = word.replace("=", ":").split(":")
     if kind not in KINDS:
-        raise ValueError(_fault("a group belongs to a kind of state", f"{KINDS[0]}:{ALL}"))
+        raise ValueError(_fault("each group needs a kind of state", f"{KINDS[0]}:{ALL}"))
     if not rest or not (rest[0] == ALL or (rest[0].isdecimal() and int(rest[0]) > 0)):
-        raise ValueError(_fault(f"the group of {kind} is a number of ranks", f"{kind}:{ALL}"))
+        raise ValueError(_fault(f"the group of {kind} needs a number of ranks", f"{kind}:{ALL}"))
     if len(rest) > 2 or (rest[1:] and rest[1] not in MESSAGE_BYTES):
-        raise ValueError(_fault("messages are quantised to one of these formats", f"{kind}:{rest[0]}:int8"))
+        raise ValueError(
+            _fault("these are the number formats of quantised messages", f"{kind}:{rest[0]}:int8")
+        )
     ranks = 0 if rest[0] == ALL else int(rest[0])
     return {"kind": kind, "ranks": ranks, "messages": rest[1] if rest[1:] else ""}
 
@@ -131,7 +134,10 @@ def _or_word(schema: dict[str, Any]) -> None:
     value = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
     by_kind = {
         "type": "object",
-        "properties": {kind: {"description": f"ranks that share {kind}", **value} for kind in KINDS},
+        "properties": {
+            kind: {"description": "Number of ranks over which this kind of state is sharded.", **value}
+            for kind in KINDS
+        },
         "additionalProperties": False,
     }
     schema["anyOf"] = [array, {"type": "string", "examples": [EXAMPLE]}, by_kind]

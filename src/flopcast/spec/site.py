@@ -21,13 +21,13 @@ class SiteFactor(StrictModel):
     Attributes
     ----------
     name : str
-        Name of the factor as reports of this cluster print it. A factor that no prediction uses has no
-        effect.
+        Name of the factor, as reports of predictions for this cluster print it.
     ratio : float
-        Time on this machine over time without the site file: 1.1 is 10 % slower.
+        Measured time on this machine divided by the time that is predicted without the site file: 1.1 means
+        that this machine is 10 % slower.
     log_sigma_factor : float or None
-        Standard deviation of the logarithm of `ratio`, about its relative error. None keeps the value of
-        the cluster, device or stack.
+        Uncertainty of `ratio`, as the standard deviation of its logarithm, which is about the relative
+        error. By default (null), the value of the cluster, device or stack.
     """
 
     name: str
@@ -36,7 +36,7 @@ class SiteFactor(StrictModel):
 
 
 class RunShare(StrictModel):
-    """How much a measured time depends on one factor.
+    """How strongly a measured time depends on one factor.
 
     Attributes
     ----------
@@ -45,7 +45,8 @@ class RunShare(StrictModel):
     share : float
         Sensitivity of the time to the factor: d log(time) / d log(factor).
     log_sigma_factor : float
-        Standard deviation of the logarithm of the factor before anything was measured on this machine.
+        Uncertainty of the factor before the measurements on this machine, as the standard deviation of its
+        logarithm.
     """
 
     name: str
@@ -54,18 +55,18 @@ class RunShare(StrictModel):
 
 
 class SiteRun(StrictModel):
-    """A time that was measured on this machine, of a step or of a part of it, relative to its prediction.
+    """A measured time of a step, or of a component of it, divided by its prediction.
 
     Attributes
     ----------
     name : str
-        "step", or the part of the step that was timed, such as "gemm".
+        What was timed: "step", or a component of the step, such as "gemm".
     ratio : float
-        Measured time over the time that is predicted without the runs of this site.
+        Measured time divided by the time that is predicted without the runs of this site.
     log_sigma_factor : float
-        Noise of the measurement: standard deviation of the logarithm of `ratio`.
+        Noise of the measurement, as the standard deviation of the logarithm of `ratio`.
     shares : tuple of RunShare
-        The factors that the time depends on.
+        The factors on which the time depends.
     """
 
     name: str = "step"
@@ -81,10 +82,10 @@ CLOCK_SPREAD_FRACTION = 0.015
 
 
 class Site(StrictModel):
-    """A named set of factors, measured on one machine.
+    """Calibration factors that were measured on one cluster.
 
-    Factors multiply times and never add to them, so a site file of an A100 cluster also holds for other
-    models and plans on that cluster. Without a site file, every factor keeps its value from the catalogue.
+    Each factor multiplies certain times, so a site file applies to all models and plans on its cluster.
+    Without a site file, every factor has its value from the catalogue.
 
     Attributes
     ----------
@@ -93,21 +94,21 @@ class Site(StrictModel):
     factors : tuple of SiteFactor
         The factors that were measured.
     runs : tuple of SiteRun
-        The runs that `factors` were calibrated with. The part of their error that no factor explains also
-        corrects similar steps (cost/site_runs.py).
+        The runs from which the factors were calibrated. The error that remains for these runs also corrects
+        predictions of similar steps.
     power_limit_w : float or None
-        Power limit of a device; None is its board power. Below the board power, matrix products and
-        attention take longer (cost/kernels/clocks.py).
+        Power limit of each device in watts; by default (null), the board power. With a lower limit, matrix
+        products and attention take longer.
     clock_hz : float or None
-        Clock that the multiprocessors are locked to; None if it is not locked. No measurement tests the
-        effect.
+        Clock to which the multiprocessors are locked; by default (null), the clock is not locked. The
+        predicted effect has not been compared with measurements.
     clock_spread_fraction : float
-        Standard deviation of the clocks of equal devices over their mean. A synchronous step runs at the
-        pace of the slowest device. The default was measured on five clusters of V100, Quadro RTX and MI60
-        devices (Sinha et al., SC22, arXiv:2208.11035).
+        Standard deviation of the clocks of equal devices, divided by their mean. It matters because a
+        synchronous step waits for the slowest device. The default was measured on five clusters of V100,
+        Quadro RTX and MI60 devices (Sinha et al., SC22, arXiv:2208.11035).
     slow : tuple of SlowPart
-        Single devices, hosts and links that are slower than the others, or a text: "device=3:0.8" is the
-        device of rank 3 at 0.8 of its speed.
+        Single devices, hosts and links that are slower than the others. As text, "device=3:0.8" means that
+        the device of rank 3 runs at 0.8 of its usual speed.
 
     Examples
     --------

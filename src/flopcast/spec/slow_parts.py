@@ -24,13 +24,14 @@ class SlowPart(StrictModel):
     Attributes
     ----------
     kind : str
-        "device": all kernels of the device. "host": all work of the host of a node, such as launching
-        kernels. "link": what a device sends and receives outside its scale-up domain. The name of a network
-        tier: what a device sends and receives through this tier.
+        What is slow. "device": all kernels of one device. "host": the CPU of one node. "link": the
+        connection of one device to other scale-up domains. You can also name a network of the cluster: the
+        connection of one device to this network.
     index : int
-        Number of the device or, for a host, of the node. Devices are numbered as ranks are, from 0.
+        Index of the slow device or, for a host, of its node, from 0. The index of a device is the number of
+        the rank that runs on it.
     speed_fraction : float
-        Speed of the part over the speed of the others of its kind.
+        Speed of the slow device, host or link divided by the speed of the others.
     """
 
     kind: str = Field(min_length=1)
@@ -97,7 +98,7 @@ def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
         if not isinstance(parts, Mapping):
             because = "a slow part is one device, host or link of the job"
             fix = f"set slow to {EXAMPLE}"
-            raise ValueError(f"numbers with fractions for {kind}; because {because}; fix: {fix}")
+            raise ValueError(f"an index with a fraction for {kind}; because {because}; fix: {fix}")
         for index, fraction in parts.items():
             yield {"kind": kind, "index": index, "speed_fraction": fraction}
 

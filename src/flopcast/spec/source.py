@@ -8,19 +8,19 @@ from flopcast.strict_model import StrictModel
 
 
 class Source(StrictModel):
-    """The source of some numbers.
+    """Where the numbers of an entry come from.
 
     Attributes
     ----------
     covers : str
-        The fields or aspects that come from this source; "all" by default.
+        Fields of the entry that come from this source; by default "all".
     title : str
-        A paper with its table, a data sheet, or the command that measured the numbers.
+        Name of the source: a paper with its table, a data sheet, or the command that measured the numbers.
     url : str
-        Address of the source.
+        URL of the source.
     fitted_on : tuple of str
-        Sources of the training runs on which the numbers were fitted. It is empty for numbers from kernels,
-        data sheets and documentation.
+        Sources of the training runs to which the numbers were fitted. It is empty if the numbers come from
+        kernel benchmarks, data sheets or documentation.
     """
 
     covers: str = "all"

@@ -23,31 +23,31 @@ from flopcast.strict_model import StrictModel
 
 
 class Pipeline(StrictModel):
-    """The transfers of activations between stages, and the division of layers over stages.
+    """How layers are divided over pipeline stages, and how stages send activations to each other.
 
     Attributes
     ----------
     partition : str
         How blocks are divided over stages. "even": every chunk has the same number of blocks (Megatron-LM).
-        "deepspeed_uniform": all modules are divided evenly, `entries_before` and `entries_after` included,
-        so that the first and the last stage have fewer blocks.
+        "deepspeed_uniform": every stage has the same number of modules. Embedding and head count as modules
+        too (`entries_before`, `entries_after`), so the first and the last stage have fewer blocks.
     entries_before : int
-        Number of modules before the blocks that "deepspeed_uniform" counts.
+        Number of modules before the first block. Only the partition "deepspeed_uniform" uses it.
     entries_after : int
-        Number of modules after the blocks that "deepspeed_uniform" counts.
+        Number of modules after the last block. Only the partition "deepspeed_uniform" uses it.
     transfers : str
-        How stages send and receive. "sequential": one blocking message after the other, for which both
-        sides wait (DeepSpeed). "batched": all messages between two tasks start together, and the stage
-        waits for all of them (Megatron-LM without p2p overlap). "overlapped": the sender never blocks.
-        "overlapped_chunks": overlapped where stages have several chunks, and batched elsewhere (Megatron-LM
-        by default, overlap_p2p_comm).
+        How stages send and receive activations. "sequential": one blocking message after the other; sender
+        and receiver wait (DeepSpeed). "batched": all messages between two tasks of a stage start together,
+        and the stage waits for all of them (Megatron-LM without p2p overlap). "overlapped":
+        sending never blocks. "overlapped_chunks": "overlapped" with interleaved stages and "batched"
+        otherwise (the default of Megatron-LM).
     payload : str
-        What each rank sends. "full": the whole activations. "scattered": each tensor-parallel rank sends
-        its share, and the receiver gathers them.
+        What a tensor-parallel rank sends to the next stage. "full": the whole activation. "scattered": 1/tp
+        of the activation; the receiving ranks all-gather it.
     sends_mask : bool
-        Whether a square 16-bit attention mask is sent with the activations, as GPT-NeoX does.
+        Whether stages also send the attention mask, a square 16-bit matrix, as GPT-NeoX does.
     host_s : float
-        Host time of one blocking message.
+        Time that the host needs for one blocking message.
     """
 
     partition: Literal["even", "deepspeed_uniform"] = "even"
@@ -66,47 +66,51 @@ class Pipeline(StrictModel):
 
 
 class Contention(StrictModel):
-    """The compute time that is lost to overlapping messages.
+    """How much compute slows down while messages overlap with it.
 
-    A collective's kernels occupy multiprocessors and memory bandwidth. How much one of them slows down
+    The kernels of a collective occupy multiprocessors and memory bandwidth. By how much they slow down
     compute is a property of the device (`collective_slowdown_fraction`).
 
     Attributes
     ----------
     kernel_share : float
-        Fraction of the overlapped bytes that kernels move: 1 for NCCL's kernels, 0 for copy engines.
+        Fraction of the bytes of overlapped messages that kernels send: 1 for NCCL's kernels, 0 for copy
+        engines.
     """
 
     kernel_share: float = Field(default=0.0, ge=0, le=1)
 
 
 class Optimizer(StrictModel):
-    """The cost of the optimizer step, per parameter of a rank's shard.
+    """What the optimizer step costs for each parameter that a rank updates.
 
-    Adam in mixed precision keeps an fp32 weight and two fp32 moments, 12 bytes, and reads and writes all of
-    them. `moved_bytes` and `state_bytes` are those of AdamW in fp32; flopcast derives those of other
+    `moved_bytes` and `state_bytes` describe AdamW with fp32 states. flopcast derives the values of other
     optimizers and dtypes from them (spec/optimizers.py).
 
     Attributes
     ----------
     moved_bytes : float
-        Bytes read and written per parameter, for AdamW in fp32.
+        Number of bytes that AdamW with fp32 states reads and writes per parameter.
     state_bytes : float
-        Bytes of the main weight and the moments per parameter, for AdamW in fp32.
+        Number of bytes per parameter that AdamW with fp32 states stores: 4 for the main weight and 8 for
+        two moments.
     exp_avg_dtype : str
-        Dtype of the first moment, or of the momentum.
+        Dtype of the first moment (Adam) or of the momentum (SGD, Muon).
     exp_avg_sq_dtype : str
         Dtype of the second moment.
     main_parameter_bytes : float
-        Bytes of the weight that is updated: 4 in fp32, 2 if a 16-bit remainder completes the 16-bit weight.
+        Number of bytes of the main weight that the optimizer stores: 4 for an fp32 copy, 2 if it stores
+        only the lower 16 bits and takes the upper ones from the bf16 weight.
     matrices : str
-        How ranks that share the states of Muon orthogonalise matrices: each its own ("distributed"), or
-        all of them after a gather of the momenta ("gathered").
+        How Muon orthogonalises matrices if its states are sharded. "distributed": each rank orthogonalises
+        its own matrices. "gathered": momenta are all-gathered first, and every rank orthogonalises all
+        matrices.
     fp32_gradients : bool
-        Whether the optimizer reads fp32 gradients. The 16-bit gradients of the rank's shard are then copied
-        first, and the copies stay until the next step begins.
+        Whether the optimizer needs fp32 gradients. 16-bit gradients are then copied to fp32 before the
+        optimizer step, and the copies stay in memory until the next step begins.
     step_host_s : float
-        Fixed host time of a step (schedulers, logging, loss scaling), which nothing overlaps.
+        Time of the host in each step for schedulers, logging and loss scaling. It does not overlap with any
+        work of the device.
     """
 
     moved_bytes: float = Field(default=30.0, gt=0)
@@ -120,11 +124,10 @@ class Optimizer(StrictModel):
 
 
 class HostCost(StrictModel):
-    """The time that the host takes to launch work, on the reference host.
+    """Time that the host takes to launch kernels, on the reference host (`speed_ratio` 1).
 
-    A program takes at least as long as its launches: small kernels are bound by these times and not by the
-    device. A forward kernel costs more, because Python runs the model's code; the backward pass runs from
-    the recorded graph.
+    If kernels are small, these times limit a step. Launching a forward kernel takes longer than launching a
+    backward kernel, because Python runs the code of the model.
 
     Attributes
     ----------
@@ -133,10 +136,10 @@ class HostCost(StrictModel):
     backward_item_s : float
         Host time of launching one backward kernel.
     synchronise_s : float
-        Time that the device is idle after the host has waited for it.
+        Time in which the device is idle after each synchronisation of the host with the device.
     graphs : tuple of str
-        Parts of a layer, or the whole "iteration", that run as CUDA graphs. The host launches none of their
-        kernels.
+        Names of the parts of a layer that run as CUDA graphs, or "iteration" for the whole step. The host
+        does not launch their kernels one by one.
     """
 
     forward_item_s: float = Field(default=2e-5, ge=0)
@@ -146,39 +149,43 @@ class HostCost(StrictModel):
 
 
 class Memory(StrictModel):
-    """The memory of the software in addition to parameters, gradients, states and saved activations.
+    """Memory in addition to parameters, gradients, optimizer states and saved activations.
 
     Attributes
     ----------
     workspace_bytes : float
-        Workspaces of cuBLAS and similar libraries, allocated through the framework.
+        Memory of the workspaces of cuBLAS and similar libraries that the allocator of the framework
+        provides.
     logit_bytes : float
-        Bytes per logit from the head to the end of the loss: a 16-bit copy and an fp32 copy are 6.
+        Memory for each logit while the loss is computed. The default of 6 bytes is one 16-bit copy and one
+        fp32 copy.
     stage_outputs : int
-        Number of copies of the output that a pipeline stage keeps for each micro-batch in flight, until the
-        backward pass of the micro-batch.
+        Number of copies of its output that a pipeline stage keeps for each micro-batch until the backward
+        pass of the micro-batch.
     weight_gradients : str
-        What the backward of a linear allocates for the weight's gradient. "written": a tensor of the
-        weight's shape, until the gradient is added to the buffer. "placeholder": the GEMM adds to the
-        buffer itself, and one tensor of each shape stays allocated for autograd (`get_dummy_wgrad` of
-        Transformer Engine).
+        What the backward pass of a linear layer allocates for the gradient of its weight. "written": a
+        tensor of the weight's shape, which is freed when the gradient has been added to the gradient
+        buffer. "placeholder": the GEMM adds the gradient to the buffer directly, and one unused tensor of
+        each shape stays allocated for autograd (Transformer Engine's `get_dummy_wgrad`).
     keeps_gradients : bool
-        Whether gradients stay allocated in one buffer (Megatron-LM), instead of being freed between steps
-        (PyTorch).
+        Whether gradients are in one buffer that stays allocated (Megatron-LM), instead of being freed
+        between steps (PyTorch).
     score_buffer : bool
-        Whether the buffer of one matrix of attention scores stays allocated (attention that is not fused).
+        Whether a buffer for the attention scores of one layer stays allocated. It applies if attention is
+        not fused.
     received_activations : int
-        Number of received activations that stay allocated for each chunk, including the one in transit.
+        Number of buffers for received activations that stay allocated for each chunk of a pipeline stage.
     update_bytes : float
-        Bytes per parameter of the shard that are allocated while the optimizer runs.
+        Memory that is allocated during the optimizer step, for each parameter that the rank updates.
     bucket_copies : int
-        Gradient buckets that are copied while they are reduced.
+        Number of gradient buckets of which a copy exists during their reduction.
     context_bytes : float
-        Memory of the driver's context, outside the framework's allocator.
+        Memory of the CUDA context, which is not part of the framework's allocator.
     communicator_bytes : float
-        Buffers of one communicator, outside the framework's allocator.
+        Memory of the buffers of one communicator (NCCL), which are not part of the framework's allocator.
     fragmentation_fraction : float
-        Memory that the allocator caches, relative to allocated memory: reserved / allocated - 1.
+        Fraction of memory that the allocator reserves in addition to allocated memory: reserved / allocated
+        - 1.
     """
 
     workspace_bytes: float = Field(default=64e6, ge=0)
@@ -201,21 +208,23 @@ class Memory(StrictModel):
 
 
 class Derate(StrictModel):
-    """GEMM time in training over the time of the same GEMM in a benchmark.
+    """Time of a GEMM in training divided by its time in a benchmark.
 
-    In training, caches are cold and other streams share the memory. The ratio is 1 for every stack, because
-    the effect is a constant fitted on whole runs (catalog/constants/runs.json).
+    GEMMs are slower in training, because caches are cold and other streams use the memory too. Every stack
+    of the catalogue has a ratio of 1, because the effect is one of the fitted constants
+    (catalog/constants/runs.json).
 
     Attributes
     ----------
     ratio : float
-        Time in training over time in a benchmark.
+        Time of a GEMM in training divided by its time in a benchmark.
     own : bool
-        True if the kernels were measured inside this software itself. The mean of the constants that were
-        fitted for other stacks then does not apply.
+        Whether the kernels were measured in training with this software. The mean of the constants that
+        were fitted for other stacks then does not apply.
     log_sigma_factor : float
-        Standard deviation of the logarithm of `ratio` before fitting. Two sources that timed GEMMs on one
-        device differ by 0.1 (docs/accuracy/kernels.md).
+        Uncertainty of `ratio` before fitting, as the standard deviation of its logarithm. The default, 0.1,
+        is the difference between two sources that timed GEMMs on the same device
+        (docs/accuracy/kernels.md).
     """
 
     ratio: float = Field(default=1.0, gt=0)
@@ -224,71 +233,74 @@ class Derate(StrictModel):
 
 
 class Stack(StrictModel):
-    """One training framework in one release.
+    """One release of a training framework, with the settings that affect speed and memory.
 
     Attributes
     ----------
     name : str
         Name of the stack, as `flopcast catalog stacks` lists it.
     era : str
-        Month of the release, "2022-05": releases of one framework differ in speed by 5 to 30 %.
+        Month of the release, such as "2022-05". Releases of one framework differ in speed by 5 to 30 %.
     attention_kernel : str
-        "flash" never writes the scores of attention to memory; "materialised" does.
+        How attention is computed. "flash": by a fused kernel, which does not write the attention scores to
+        memory. "materialised": by separate kernels that write the scores to memory.
     ring_scores : bool
-        Whether ranks that share a sequence can store scores of attention, for which keys and values travel
-        round a ring one after the other (ring self-attention, arXiv:2105.13120).
+        Whether the framework supports context parallelism with materialised attention scores (ring
+        self-attention, arXiv:2105.13120).
     attention_generation : str
-        Which flash kernel runs: a version of FlashAttention, or the first one in Triton. "newest" is the
-        kernel of the device's measured curves (cost/kernels/generations.py).
+        Which fused attention kernel runs: a version of FlashAttention, or its first implementation in
+        Triton. "newest" means the kernel that was measured on the device.
     rewrites : tuple of str
-        Changes that turn the logical operators into those that the software runs, in order; names of
-        `workload.rewrites.REWRITES`.
+        Fusions and other changes that the framework applies to the operators of a model, in order. The
+        names are listed in `workload.rewrites.REWRITES`.
     synchronise_each_layer : bool
-        Whether the host waits for the device around each recomputed layer (an option of GPT-NeoX).
+        Whether the host synchronises with the device before and after each recomputed layer (an option of
+        DeepSpeed that GPT-NeoX uses).
     rank_orders : tuple of str
-        Rank orders other than tp-cp-dp-pp that an option of the launcher gives, for plans without context
-        parallelism in which data-parallel ranks shard at most optimizer states. A search recommends only
-        these; a plan may use any.
+        Rank orders other than tp-cp-dp-pp that an option of the launcher selects. A search considers only
+        these, and only for plans without context parallelism and with ZeRO 0 or 1. A plan may use any rank
+        order.
     selective_groups : tuple of str
-        Modules that `recompute: selective` recomputes if the plan names none (layers/modules.py).
+        Modules that `recompute: selective` recomputes if the plan does not name any.
     recompute_until : str
-        Where a recomputed forward pass ends: at its "end" (Megatron-LM, DeepSpeed); as soon as all tensors
-        that were "kept" in the first pass exist again (PyTorch's non-reentrant checkpoint); or as soon as
-        the tensors that gradients "read" exist (compiled blocks). The last two differ with adapters and in
-        blocks whose attention and MLP are parallel.
+        When a recomputed forward pass stops. "end": at the end of the block (Megatron-LM, DeepSpeed).
+        "kept": as soon as all tensors that the first forward pass kept exist again (PyTorch's non-reentrant
+        checkpoint). "read": as soon as all tensors that the backward pass reads exist (compiled blocks).
     fused_loss : str
-        When one kernel over 16-bit logits computes the cross entropy, instead of a cast to fp32 and a chain
-        of kernels: in no case ("none"), if tensor parallelism does not divide the logits ("uncut"), or
-        always ("all").
+        When the cross entropy is computed by one fused kernel that reads 16-bit logits, instead of several
+        kernels on fp32 logits. "none": never. "uncut": without tensor parallelism of the head. "all":
+        always.
     tensor_overlap : str
-        "chunks": tensor-parallel gathers and scatters overlap with the GEMMs that they belong to, both in
-        chunks (Transformer Engine's user buffers, Megatron-LM's `--tp-comm-overlap`). "tiles": kernels that
-        fuse a GEMM with its gather or scatter compute each tile when its input is there, and send it when
-        it is done (Flux). "scatter_tiles": hardware does so with scatters alone (T3).
+        How all-gathers and reduce-scatters of sequence parallelism overlap with the GEMM next to them.
+        "none": they do not overlap. "chunks": both are divided into chunks (Megatron-LM's
+        `--tp-comm-overlap`, with the user buffers of Transformer Engine). "tiles": one fused kernel
+        receives, computes and sends tile by tile (Flux). "scatter_tiles": hardware overlaps only the
+        reduce-scatters, tile by tile (T3).
     pipeline : Pipeline
-        Transfers between stages, and the division of layers over stages.
+        How layers are divided over pipeline stages, and how stages send activations.
     gradients : Gradients
-        The reduction of gradients between the last backward pass and the optimizer.
+        How a training framework reduces gradients over data-parallel ranks.
     sharding : Sharding
-        The sharding of gradients and parameters (ZeRO-2, ZeRO-3, FSDP).
+        How ZeRO and FSDP are implemented.
     contention : Contention
         The compute time that is lost to overlapping messages.
     optimizer : Optimizer
-        The cost of the optimizer step.
+        What the optimizer step costs.
     host : HostCost
-        The time that the host takes to launch work.
+        Time that the host takes to launch kernels.
     experts : ExpertSoftware
-        Settings for mixtures of experts.
+        How mixtures of experts run.
     memory : Memory
-        Memory in addition to parameters, gradients, states and saved activations.
+        Memory in addition to parameters, gradients, optimizer states and saved activations.
     derate : Derate
         GEMM time in training over the time of the same GEMM in a benchmark.
     narrow : NarrowProducts
-        Settings for training in 8 and 4 bits.
+        How training in 8 and 4 bits works.
     offload : OffloadSoftware
-        Settings for states that are placed outside the devices.
+        How states are offloaded to host memory, drives and file systems.
     switches : Switches
-        Flags and keys of the software, which `flopcast diagnose` names.
+        Names of the framework's flags and configuration keys. `flopcast diagnose` prints them in its
+        suggestions.
 
     Examples
     --------

@@ -35,20 +35,22 @@ def fractions_of(text: str) -> dict[str, float]:
     for word in () if text.strip() in (DEVICE, "") else text.split("+"):
         name, _, part = word.strip().partition(":")
         if name not in MEMORIES:
-            because = "only these memories are outside the devices"
+            because = "weights can be streamed only from these memories"
             fix = "write host, host:0.8 or host:0.5+nvme:0.3"
             raise ValueError(f"{DEVICE}, {' or '.join(MEMORIES)}; because {because}; fix: {fix}")
         fraction = _number(part) if part else 1.0
         if not 0 < fraction <= 1:
-            because = "the part behind the colon is a fraction"
+            because = "the value after the colon is a fraction"
             raise ValueError(f"a fraction above 0, at most 1; because {because}; fix: write {name}:0.5")
         if name in found:
             fix = f"write one fraction for {name}"
-            raise ValueError(f"each memory once; because each has a single fraction; fix: {fix}")
+            raise ValueError(f"each memory only once; because it can have only one fraction; fix: {fix}")
         found[name] = fraction
     if sum(found.values()) > 1 + 1e-9:
-        because = f"the fractions are {sum(found.values()):g} together"
-        raise ValueError(f"at most 1 in all; because {because}; fix: write smaller fractions")
+        because = f"the sum of the fractions is {sum(found.values()):g}"
+        raise ValueError(
+            f"fractions with a sum of at most 1; because {because}; fix: write smaller fractions"
+        )
     return found
 
 

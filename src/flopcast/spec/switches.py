@@ -9,19 +9,20 @@ from flopcast.strict_model import StrictModel
 
 
 class Switches(StrictModel):
-    """The flags and keys of one training software; "" where the software has no such switch.
+    """Names of the flags and configuration keys of one training framework; "" if it has none.
 
-    `flopcast diagnose` names them, and suggests only changes for which the training software has a switch.
-    If the software has no switches here, `flopcast diagnose` names only the fields of a job file.
+    `flopcast diagnose` suggests only changes for which a name is given here. If no name is given at all, it
+    names the fields of a job file instead.
 
     Attributes
     ----------
     software : str
-        Name that is written before each switch: "Megatron-LM".
+        Name of the framework, such as "Megatron-LM", which is printed before each flag.
     overlap_gradients : str
         Switch that overlaps gradient reduction with the backward pass.
     overlaps_alone : bool
-        Whether gradient reduction can overlap only with ZeRO and without pipeline stages (DeepSpeed).
+        Whether gradient reduction can overlap with the backward pass only in plans that use ZeRO and have
+        no pipeline stages (DeepSpeed).
     overlap_gather : str
         Switch that overlaps the gather of updated parameters with the forward pass.
     overlap_tensor : str
@@ -29,9 +30,9 @@ class Switches(StrictModel):
     overlap_transfers : str
         Switch that overlaps transfers between pipeline stages with compute.
     overlap_exchanges : str
-        Switch that overlaps the exchange of experts' tokens with another micro-batch's work.
+        Switch that overlaps the all-to-all of tokens with the work of another micro-batch.
     dispatcher : str
-        Switch that exchanges tokens by the kernels of DeepEP.
+        Switch that selects DeepEP for the all-to-all of tokens.
     recompute : str
         Switch that chooses what is recomputed.
     micro_batch : str
@@ -41,19 +42,19 @@ class Switches(StrictModel):
     attention_generation : str
         Switch that selects a newer attention kernel.
     graphs : str
-        Switch that uses CUDA graphs, or reduces launches in another way.
+        Switch that enables CUDA graphs or reduces kernel launches in another way.
     timers : str
-        Switch that prints timers of the parts of a step.
+        Switch that prints how long each component of a step takes.
     rank_timers : str
-        Switch that prints these timers for every rank.
+        Switch that prints how long each component of a step takes on every rank.
     offload : str
-        Switch that places states outside the devices.
+        Switch that offloads states from the devices.
     pinned_copies : str
         Switch that copies gradients to pinned memory of the host.
     async_checkpoints : str
-        Switch that writes checkpoints while the run goes on.
+        Switch that writes checkpoints asynchronously.
     fixed : tuple of str
-        Fields of a plan that the software cannot change.
+        Fields of a plan that cannot be changed with this framework.
 
     Examples
     --------

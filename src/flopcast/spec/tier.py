@@ -14,23 +14,23 @@ from flopcast.strict_model import FractionByName, StrictModel
 
 
 class HashedPaths(StrictModel):
-    """Equal-cost paths (ECMP) over which a switch distributes flows by a hash of their headers.
+    """Equal-cost paths (ECMP): a switch assigns each network flow to a path by a hash.
 
-    Several flows may get the same path while others are idle. A collective ends with its slowest flow
-    (cost/collectives/collisions.py).
+    Several flows may share one path while other paths are idle. A collective ends when its slowest flow has
+    ended.
 
     Attributes
     ----------
     devices : int
-        Number of devices below one switch that send through its uplinks at the same time. Count those of
-        other jobs too.
+        Number of devices that send through the uplinks of one switch at the same time, devices of other
+        jobs included.
     uplinks : int
-        Number of uplinks of the switch, the paths that the hash chooses from.
+        Number of uplinks of the switch. The hash chooses one of them for each flow.
     flows_per_device : int
-        Number of flows into which the traffic of a device is divided: connections times queue pairs of
-        each. Each flow carries an equal part.
+        Number of flows into which the traffic of a device is divided: the number of connections times the
+        queue pairs of each connection. All flows carry the same number of bytes.
     uplink_ratio : float
-        Bandwidth of one uplink over the bandwidth of one device.
+        Bandwidth of one uplink divided by the bandwidth of one device.
     planned : bool
         Whether paths are assigned to flows evenly instead of by a hash, as C4P does (arXiv:2406.04594).
     """
@@ -43,42 +43,46 @@ class HashedPaths(StrictModel):
 
 
 class Tier(StrictModel):
-    """One level of the network, which joins groups of `devices` devices.
+    """One network of the cluster, such as NVLink or InfiniBand.
 
-    A tier is not a node: where a fast fabric spans several nodes, its `devices` are more than a node has.
+    It connects groups of `devices` devices. A fast network can connect several nodes, as in NVL72.
 
     Attributes
     ----------
     name : str
         Name of the tier in reports, such as "nvlink".
     devices : int
-        Number of devices that reach each other through this tier; 0 means the whole cluster.
+        Number of devices that this network connects: 8 for NVLink in a node with 8 devices, 72 for NVL72. 0
+        means all devices of the cluster.
     bytes_per_s : float
-        Hardware bandwidth of one device in one direction: 300 GB/s for NVLink 3, whose data sheet adds both
-        directions to 600. For network cards, divide the bandwidth of all cards of a node by its number of
-        devices. Devices with the same index in their nodes are assumed to share a rail. Messages to other
-        indices change rails over NVLink (NCCL's PXN) or over the spine (`oversubscription_ratio`).
+        Hardware bandwidth of one device in one direction. For NVLink 3, write 300 GB/s: data sheets state
+        the sum of both directions, 600 GB/s. For network cards, divide the bandwidth of all cards of a node
+        by its number of devices. Devices with the same index in their nodes are assumed to be connected to
+        the same rail.
     latency_s : float
-        Latency of one hop, software included. A collective pays it for each level of a tree over its ranks.
+        Latency of one hop, software included. A collective over n ranks takes about log2(n) hops.
     fabric : str
-        Name of the fabric whose measured collective curves are used. A fabric is the hardware together with
-        the transport of the collective library, so clusters with equal hardware may differ in it.
+        Name of the fabric whose measured bandwidths of collectives are used. A fabric is the network
+        hardware together with the transport of the collective library. Clusters with equal hardware can
+        therefore have different fabrics.
     oversubscription_ratio : float
-        Bandwidth of the devices below the tier over the bandwidth of their uplinks into it. It slows
-        traffic that leaves a block in all directions at once (an all-to-all of tokens, transfers between
-        pipeline stages), and a ring if each block is a single node.
+        Oversubscription of the network: the bandwidth of all devices below a switch divided by the
+        bandwidth of the switch's uplinks. 1 means that the network is not oversubscribed. A higher ratio
+        slows all-to-alls and transfers between pipeline stages.
     in_network_reduction : bool
-        Whether switches reduce the data that they forward (SHARP). Not supported yet: true raises an error.
+        Whether switches reduce data inside the network (SHARP). It is not supported yet, so true raises an
+        error.
     attained_fraction : float
-        Fraction of `bytes_per_s` that large messages reach if the fabric has no measured curve.
+        Fraction of `bytes_per_s` that large messages reach if no bandwidths were measured for the fabric.
     library_fraction : mapping of float
-        Fraction of `bytes_per_s` that a library's own collective reaches, by collective (dispatch,
-        hybrid_dispatch, combine, hybrid_combine), as the library's authors measured it. It replaces curves.
+        Fraction of `bytes_per_s` that the collectives of an expert library reach: dispatch and combine for
+        DeepEP, hybrid_dispatch and hybrid_combine for HybridEP. It replaces measured curves of the fabric
+        for these collectives.
     links : LinkMatrix or None
-        Measured bandwidths of all pairs of nodes. Messages then take as long as on the slowest pair that
-        they cross, and the mean of the matrix replaces `attained_fraction`.
+        Measured bandwidths between all pairs of nodes. The slowest pair of nodes in a group then determines
+        the time of its messages. By default, all pairs have the same bandwidth.
     paths : HashedPaths or None
-        The equal-cost paths that flows share. Without them, flows never collide.
+        Equal-cost paths that network flows share. By default, flopcast assumes that flows never collide.
     """
 
     name: str

@@ -20,7 +20,7 @@ MOST_REQUESTS = 20_000_000
 Percentile = Annotated[float, Gt(0), Lt(100)]
 _RATE = re.compile(r"([0-9.eE+-]+)\s*/\s*(s|min|h)")
 _PER_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_OF_A_TRACE = "the trace contains the lengths, turns and shared prefixes of its requests"
+_OF_A_TRACE = "a trace already contains the lengths, turns and shared prefixes of requests"
 
 
 def _rate(given: object) -> object:
@@ -31,7 +31,7 @@ def _rate(given: object) -> object:
     try:
         return float(match[1]) / _PER_S[match[2]] if match else float(given)
     except ValueError:
-        because = "a rate is a number of requests in a unit of time"
+        because = "a rate is a number of requests per unit of time"
         raise ValueError(f"a rate such as 4/s or 240/min; because {because}; fix: write rate=4/s") from None
 
 
@@ -124,14 +124,14 @@ class Traffic(StrictModel):
     @classmethod
     def _one_load(cls, value: int | None, info: ValidationInfo) -> int | None:
         """Refuse a rate beside a concurrency, and traffic without a rate, a concurrency and a trace."""
-        allowed = "one of rate_per_s and concurrency, or a trace"
+        allowed = "either rate_per_s or concurrency, or a trace instead"
         rate = info.data.get("rate_per_s")
         if value is not None and rate is not None:
-            because = "each of rate_per_s and concurrency says when requests arrive"
+            because = "both determine when requests arrive"
             raise ValueError(f"{allowed}; because {because}; fix: remove rate_per_s or concurrency")
         given = any(each is not None for each in (value, rate, info.data.get("trace")))
         if not given and {"rate_per_s", "trace"} <= set(info.data):  # else they are refused already
-            because = "requests need times of arrival"
+            because = "flopcast needs to know when requests arrive"
             raise ValueError(f"{allowed}; because {because}; fix: write rate=4/s")
         return value
 
@@ -143,9 +143,9 @@ class Traffic(StrictModel):
             return value
         traced, short = info.data["trace"] is not None, str(info.field_name).removesuffix("_tokens")
         if traced and value is not None:
-            raise ValueError(f"no value beside a trace; because {_OF_A_TRACE}; fix: remove {short}")
+            raise ValueError(f"no value if a trace is given; because {_OF_A_TRACE}; fix: remove {short}")
         if not traced and value is None:
-            because = "without a trace, requests have no other lengths"
+            because = "without a trace, flopcast does not know the lengths of requests"
             raise ValueError(f"{FORMS}; because {because}; fix: write {short}=2000")
         return value
 
@@ -157,10 +157,10 @@ class Traffic(StrictModel):
         if value == cls.model_fields[name].default:
             return value
         if info.data.get("rate_per_s", 1.0) is None:
-            because = "it applies only to arrivals at a rate"
+            because = "this field applies only if requests arrive at a rate"
             raise ValueError(f"no value without rate_per_s; because {because}; fix: remove {name}")
         if name == "burstiness" and info.data.get("arrivals", "gamma") != "gamma":
-            because = "it is the shape of a gamma distribution"
+            because = "this field is the shape parameter of a gamma distribution"
             raise ValueError(f"1 unless arrivals is gamma; because {because}; fix: write arrivals=gamma")
         return value
 
@@ -172,7 +172,7 @@ class Traffic(StrictModel):
         if value == cls.model_fields[name].default:
             return value
         if info.data.get("trace") is not None and name != "adapter_skew":
-            raise ValueError(f"no value beside a trace; because {_OF_A_TRACE}; fix: remove {name}")
+            raise ValueError(f"no value if a trace is given; because {_OF_A_TRACE}; fix: remove {name}")
         needed = {
             "shared_prefix_share": ("shared_prefix_tokens", 0),
             "pause_s": ("turns", 1),
@@ -180,7 +180,7 @@ class Traffic(StrictModel):
         }
         if name in needed and info.data.get(needed[name][0]) == needed[name][1]:
             other, unused = needed[name]
-            because = f"it has an effect only where {other} is above {unused}"
+            because = f"this field has an effect only if {other} is above {unused}"
             raise ValueError(f"no value without {other}; because {because}; fix: remove {name}")
         return value
 

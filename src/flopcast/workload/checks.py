@@ -116,7 +116,7 @@ RULES: tuple[Rule, ...] = (
             f"at most {sum(_layers(c))}, so that each stage has at least one layer with weights:"
             f" {_most_filled(c)}, for example"
         ),
-        because="a stage needs at least one layer",
+        because="every stage needs at least one layer",
         fix=lambda c: f"set pipeline_parallel to {_most_filled(c)}",
     ),
     Rule(

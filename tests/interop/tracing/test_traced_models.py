@@ -175,7 +175,7 @@ def test_norms_over_all_heads_keep_their_products_whole_and_the_file_says_why():
 @pytest.mark.parametrize(
     ("fields", "allowed"),
     [
-        ({}, "an older trace does not record which product uses which weight"),
+        ({}, "from an older version and does not record which GEMM uses which weight"),
         (
             {"units": 1, "whole_products": [{"weight": "w", "because": "a sum over columns"}]},
             r"no product of a block can be divided \(w: a sum over columns\)",
