@@ -227,7 +227,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
         ("predict", *WORDS, "--gpus", 10**12),
         "no known cluster has more devices",
     ),
-    "more nodes than there are": (("memory", *WORDS, "--cluster", "dgx-a100:99999999"), "is larger"),
+    "more nodes than there are": (("memory", *WORDS, "--cluster", "dgx-a100:99999999"), "has more devices"),
     "a batch without end": (
         ("predict", "job.yaml", "plan.gbs=8000000000"),
         "no known training run has so many",

@@ -157,8 +157,8 @@ def test_recomputed_flop_are_those_of_the_blocks_that_run_again():
     ("layers", "part"),
     [
         ("layers=0-7:tp=3", "degrees that divide each other and the 8 ranks"),
-        ("layers=0-40:tp=4", "blocks 0 to 31"),
-        ("layers=0-7:tp=4,7:tp=1", "each once"),
+        ("layers=0-40:tp=4", "blocks from 0 to 31"),
+        ("layers=0-7:tp=4,7:tp=1", "without overlap"),
         ("layers=0-7:zero=3 rank_order=dp-tp-cp-pp", "none with rank_order=dp-tp-cp-pp"),
     ],
 )

@@ -80,9 +80,8 @@ class Model(StrictModel):
         What the head computes for each token. "tokens": logits over the vocabulary and their loss. "score":
         one number, as for a reward model.
     reference : str
-        Frozen reference model of the same shape, which runs only forward passes, as in preference tuning
-        (DPO). "none": there is no reference model. "separate": it has its own weights. "shared": it is the
-        model with its adapters switched off.
+        Frozen reference model of the same shape for preference tuning (DPO): "none", "separate" (it has its
+        own weights) or "shared" (it is the model with its adapters switched off).
     reference_passes : int
         Number of forward passes of the reference model over each sequence: 1 for DPO.
     teacher : Model or None
