@@ -42,7 +42,7 @@ RULES: tuple[Rule, ...] = (
             ", ".join(_known(c))
             or "nothing, because the blocks have no common linear layer that supports adapters"
         ),
-        because="adapters of shared experts, of latent attention and of traced blocks are not supported yet",
+        because="adapters of shared experts, latent attention and traced blocks are not supported yet",
         fix=lambda c: f"remove {', '.join(_unknown(c))}",
     ),
     Rule(
