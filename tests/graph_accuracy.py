@@ -12,7 +12,7 @@ import numpy as np
 
 from flopcast.lab.graph_runs.calibrate import fitted_efficiencies
 from flopcast.lab.graph_runs.score import score_runs
-from flopcast.lab.graph_runs.tables import is_graph_table, read_graph_runs
+from flopcast.lab.measured_tables import GRAPHS
 from flopcast.lab.scores import statistics
 from flopcast.library.graph_efficiencies import NAME, shipped_efficiencies, write
 
@@ -162,8 +162,8 @@ def constants_table():
 
 
 if __name__ == "__main__":
-    paths = [path for path in sorted(TABLES.iterdir()) if is_graph_table(path)]
-    runs = [run for path in paths for run in read_graph_runs(path)]
+    paths = [path for path in sorted(TABLES.iterdir()) if GRAPHS.holds(path)]
+    runs = [run for path in paths for run in GRAPHS.read(path)]
     if "--fit" in sys.argv[1:]:
         write(CATALOGUE, fitted_efficiencies(runs))
         shipped_efficiencies.cache_clear()

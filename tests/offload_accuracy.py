@@ -8,9 +8,10 @@ from pathlib import Path
 
 import yaml
 
+from flopcast.lab.measured_tables import OFFLOAD
 from flopcast.lab.offload_runs.nvme import run_of
 from flopcast.lab.offload_runs.score import OF_DATA_SHEETS, score_runs
-from flopcast.lab.offload_runs.tables import read_offload_runs
+from flopcast.lab.run_tables import ReadOptions
 from flopcast.lab.scores import statistics
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,8 +115,10 @@ def line_of(quantity, kind, found):
 
 
 TABLES = {
-    "`zero3_offload_runs.csv`": lambda fitted: read_offload_runs(SHARED / ON_HOST, fitted),
-    "`mlp_offload_log_phases.csv`": lambda fitted: read_offload_runs(SHARED / ON_DRIVES, fitted),
+    "`zero3_offload_runs.csv`": lambda fitted: OFFLOAD.read(SHARED / ON_HOST, ReadOptions(fitted=fitted)),
+    "`mlp_offload_log_phases.csv`": lambda fitted: OFFLOAD.read(
+        SHARED / ON_DRIVES, ReadOptions(fitted=fitted)
+    ),
     f"`{HEADLINE}`": headline_runs,
 }
 

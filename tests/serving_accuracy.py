@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from flopcast.lab.measured_tables import SERVING
 from flopcast.lab.scores import statistics
 from flopcast.lab.serving_runs.score import score_runs
-from flopcast.lab.serving_runs.tables import read_serving_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -125,7 +125,7 @@ fitted on their rows of A6000. `python tests/serving_accuracy.py` writes this pa
 
 def table_of(path, lines):
     """Return the Markdown table of one file."""
-    everything = read_serving_runs(SHARED / "data" / path)
+    everything = SERVING.read(SHARED / "data" / path)
     runs = everything[::EVERY] if path == POINTS else everything
     option = "" if path != POINTS else f" (every {EVERY}th row)"
     rows = [f"## `{Path(path).name}`{option}\n", "| " + " | ".join(HEADINGS) + " |"]

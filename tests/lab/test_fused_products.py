@@ -7,11 +7,8 @@ import yaml
 from all_cases import all_cases
 from command_line import flopcast
 
-from flopcast.lab.fused_products import (
-    is_table_of_fused_products,
-    read_fused_products,
-    score_fused_products,
-)
+from flopcast.lab.fused_products import score_fused_products
+from flopcast.lab.measured_tables import FUSED_PRODUCTS
 
 BLOCKS = {  # two dense rows and two of experts, as in the measured file
     "dense": {
@@ -33,7 +30,7 @@ def table(tmp_path_factory):
 
 
 def test_a_row_is_a_product_of_a_rank_and_a_message_of_all_rows(table):
-    first, second, gathered, scattered = read_fused_products(table)
+    first, second, gathered, scattered = FUSED_PRODUCTS.read(table)
 
     assert [run.product.work().flop.item() for run in (first, second)] == [2 * 4096 * 12288 * 49152 / 8] * 2
     assert [run.message.collective for run in (first, second)] == ["all_gather", "reduce_scatter"]
@@ -58,7 +55,7 @@ def test_the_command_prints_dense_products_within_12_percent(table):
 
 def test_all_measured_rows_but_one_are_inside_their_intervals(shared):
     """Products of experts are left as they are: their kernels, not the overlap, differ by up to 80 %."""
-    scores = score_fused_products(read_fused_products(shared / "data/overlap/flux_gemm_comm.yaml"))
+    scores = score_fused_products(FUSED_PRODUCTS.read(shared / "data/overlap/flux_gemm_comm.yaml"))
 
     dense = [row for row in scores.rows if row.run.groups["product"] == "dense"]
     assert len(scores.rows) == 10
@@ -71,8 +68,8 @@ def test_other_files_are_other_tables(left_out, tmp_path):
     path = tmp_path / "other.yaml"
     path.write_text(yaml.safe_dump({k: v for k, v in BLOCKS.items() if k != left_out}), encoding="utf-8")
 
-    assert not is_table_of_fused_products(path)
-    assert read_fused_products(path) == ()
+    assert not FUSED_PRODUCTS.holds(path)
+    assert FUSED_PRODUCTS.read(path) == ()
 
 
 def test_rows_are_not_left_out_of_fits_that_there_are_not(table):

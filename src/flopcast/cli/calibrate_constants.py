@@ -55,11 +55,11 @@ def constants(
     flopcast calibrate constants --runs headlines.yaml --runs async_dcp_h200.yaml --out checkpoints.json
     flopcast calibrate constants --runs serving_measured_ttft_tpot.csv.gz --every 10
     """
-    from flopcast.lab.serving_runs.tables import is_serving_table
+    from flopcast.lab.measured_tables import SERVING
     from flopcast.library.constants import shipped, write
 
     check_writable("--out", out)
-    if of_engines := [path for path in runs if is_serving_table(Path(path))]:
+    if of_engines := [path for path in runs if SERVING.holds(Path(path))]:
         others = [path for path in runs if path not in of_engines]
         engines = fitted_engines(of_engines, others, every, out)
         print_found(engines, wants_json, engines_as_json, engines_as_text)
@@ -75,14 +75,14 @@ def constants(
 
 
 def _fitted(paths: tuple[str, ...], watch: OfRuns) -> "Fitted":
+    from flopcast.lab.measured_tables import OFFLOAD
     from flopcast.lab.offload_runs.score import fit_runs as fit_offload
-    from flopcast.lab.offload_runs.tables import is_offload_table, read_offload_runs
     from flopcast.lab.published.predictions import PublishedTables
     from flopcast.lab.saving_runs import fit_saving, is_saving_table, read_saving_runs
     from flopcast.lab.validation.leave_one_out import fit_runs
 
-    if of_offload := _only(paths, is_offload_table, "offloaded training"):
-        return fit_offload([run for path in of_offload for run in read_offload_runs(path)])
+    if of_offload := _only(paths, OFFLOAD.holds, "offloaded training"):
+        return fit_offload([run for path in of_offload for run in OFFLOAD.read(path)])
     if of_saving := _only(paths, is_saving_table, "checkpoints"):
         return fit_saving(read_saving_runs(of_saving))
     return fit_runs(PublishedTables(paths, watch).predicted)

@@ -25,8 +25,8 @@ def fitted_engines(
         Tables of another kind are given as well, or a file to write: each engine's constants are in its own
         file.
     """
+    from flopcast.lab.measured_tables import SERVING
     from flopcast.lab.serving_runs.score import fitted_constants
-    from flopcast.lab.serving_runs.tables import read_serving_runs
 
     if others:
         because, fix = (
@@ -38,7 +38,7 @@ def fitted_engines(
         because = "the constants of an engine are in its file, catalog/engines/NAME.yaml"
         fix = "remove --out, and copy the printed constants into these files"
         raise spec_error("--out", str(out), "no file if the tables measure serving", because, fix)
-    return fitted_constants([run for path in paths for run in read_serving_runs(Path(path))[::every]])
+    return fitted_constants([run for path in paths for run in SERVING.read(Path(path))[::every]])
 
 
 def engines_as_json(fitted: "Mapping[str, IterationCost]") -> dict[str, object]:

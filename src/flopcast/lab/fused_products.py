@@ -13,8 +13,7 @@ devices on PCIe reach 0.8 of the link.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flopcast.cost.deduplicate import PricedOnce
@@ -23,10 +22,9 @@ from flopcast.cost.placement import group_on
 from flopcast.cost.price import price_all
 from flopcast.cost.pricing import Pricing
 from flopcast.dtypes import ONE, constant
-from flopcast.errors import FlopcastError
-from flopcast.files.yaml_text import read_yaml
 from flopcast.kept_results import NOTHING_KEPT
-from flopcast.lab.scores import Compared
+from flopcast.lab.run_tables import RunBlocks
+from flopcast.lab.scores import Compared, MeasuredNumber, MeasuredRun, Scores
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.operators.base import AbstractOperator
@@ -55,113 +53,87 @@ PEER_COPIES = 0.8  # of the rate of PCIe
 CONSTANTS = "Data sheets and curves of the catalogue; nothing was fitted on these rows."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredTotal:
-    """The measured time of a product with its message."""
-
-    value: Number
-    quantity: str = "fused_ms"
-    unit: str = "ms"
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class FusedRun:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FusedRun(MeasuredRun[MeasuredNumber]):
     """One row: a product, the message that is fused with it, and the device; `rows` are tokens."""
 
-    id: str
     device: str
     product: AbstractOperator
     message: AllGather | ReduceScatter
     rows: Number
-    measured: MeasuredTotal
-    source: str = "bytedance/flux"
-    reason: str = ""
-
-    @property
-    def groups(self) -> Mapping[str, str]:
-        """Return the device, the kind of product and the message."""
-        kind = "experts" if isinstance(self.product, GroupedMatmul) else "dense"
-        return {"device": self.device, "product": kind, "message": self.message.collective}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class FusedScores:
-    """All compared rows of some files."""
-
-    rows: tuple[Compared[FusedRun, MeasuredTotal], ...]
-    left_out: tuple[FusedRun, ...] = ()
-    constants: str = CONSTANTS
-
-
-def is_table_of_fused_products(path: Path) -> bool:
-    """Return whether a file is YAML with blocks of dense products and of experts."""
-    return path.suffix in (".yaml", ".yml") and bool(_blocks(path))
-
-
-def read_fused_products(path: Path) -> tuple[FusedRun, ...]:
-    """Return the rows of a file, the dense ones first."""
-    blocks = _blocks(path)
-    return (*_dense(blocks[DENSE]), *_experts(blocks[EXPERTS])) if blocks else ()
-
-
-def score_fused_products(runs: tuple[FusedRun, ...]) -> FusedScores:
+def score_fused_products(
+    runs: Sequence[FusedRun], _constants: str = ""
+) -> Scores[FusedRun, MeasuredNumber]:
     """Predict every row."""
-    return FusedScores(rows=tuple(Compared(run=r, measured=r.measured, predicted=_fused(r)) for r in runs))
+    rows = (Compared(run=run, measured=run.measured[0], predicted=_fused(run)) for run in runs)
+    return Scores(rows=tuple(rows), constants=CONSTANTS)
 
 
-def _blocks(path: Path) -> Mapping[str, Any]:
-    try:
-        data = read_yaml(path.read_bytes(), str(path)).data
-    except (OSError, FlopcastError):
-        return {}
-    blocks = data if isinstance(data, dict) else {}
-    tables = [blocks.get(name) for name in (DENSE, EXPERTS)]
-    whole = all(isinstance(table, dict) and {"columns", "rows"} <= table.keys() for table in tables)
-    return blocks if whole else {}
+def _blocks(data: object) -> Sequence[Mapping[str, Any]]:
+    """Return the block of dense products and that of experts of a file; none if it lacks one."""
+    tables = [data.get(name) for name in (DENSE, EXPERTS)] if isinstance(data, dict) else []
+    whole = [table for table in tables if isinstance(table, dict) and {"columns", "rows"} <= table.keys()]
+    return whole if len(whole) == len(tables) else ()
 
 
-def _dense(block: Mapping[str, Any]) -> Iterator[FusedRun]:
-    """Yield the two products of a feed-forward: its first gathers, its second scatters."""
+def _runs(blocks: Sequence[Mapping[str, Any]]) -> Iterator[FusedRun]:
+    """Yield the rows of a file, the dense ones first."""
+    for make, block in zip((_dense, _experts), blocks, strict=True):
+        for row in block["rows"]:
+            yield make(dict(zip(block["columns"], row, strict=True)))
+
+
+def _run(
+    name: str,
+    device: str,
+    product: AbstractOperator,
+    message: AllGather | ReduceScatter,
+    rows: Number,
+    fused_ms: Number,
+) -> FusedRun:
+    kind = "experts" if isinstance(product, GroupedMatmul) else "dense"
+    return FusedRun(
+        id=name,
+        source="bytedance/flux",
+        device=device,
+        product=product,
+        message=message,
+        rows=rows,
+        measured=(MeasuredNumber(quantity="fused_ms", unit="ms", value=float(fused_ms)),),
+        groups={"device": device, "product": kind, "message": message.collective},
+    )
+
+
+def _dense(values: Mapping[str, Any]) -> FusedRun:
+    """Return one of the two products of a feed-forward: its first gathers, its second scatters."""
     rows, hidden, wide = 4096.0, 12288.0, 49152.0  # the block's shape: M, K and N, over eight ranks
-    for row in block["rows"]:
-        values = dict(zip(block["columns"], row, strict=True))
-        gathers = values["op"].startswith("all_gather")
-        n, k = (wide / RANKS, hidden) if gathers else (hidden, wide / RANKS)
-        size = constant(rows * hidden * BF16_BYTES)
-        yield FusedRun(
-            id=f"flux-l20-{values['op']}",
-            device="L20",
-            product=Matmul(m=constant(rows), n=constant(n), k=constant(k), dtype="bf16"),
-            message=(AllGather if gathers else ReduceScatter)(axis="tp", message_bytes=size),
-            rows=rows,
-            measured=MeasuredTotal(value=float(values["flux_total"])),
-        )
+    gathers = values["op"].startswith("all_gather")
+    n, k = (wide / RANKS, hidden) if gathers else (hidden, wide / RANKS)
+    size = constant(rows * hidden * BF16_BYTES)
+    product = Matmul(m=constant(rows), n=constant(n), k=constant(k), dtype="bf16")
+    message = (AllGather if gathers else ReduceScatter)(axis="tp", message_bytes=size)
+    return _run(f"flux-l20-{values['op']}", "L20", product, message, rows, values["flux_total"])
 
 
-def _experts(block: Mapping[str, Any]) -> Iterator[FusedRun]:
-    """Yield both layers of experts: layer 0 gathers tokens, layer 1 scatters the sums of their results."""
+def _experts(values: Mapping[str, Any]) -> FusedRun:
+    """Return a layer of experts: layer 0 gathers tokens, layer 1 scatters the sums of their results."""
     tokens, hidden = 8192.0, 8192.0  # the block's shape: M, K and N
-    for row in block["rows"]:
-        values = dict(zip(block["columns"], row, strict=True))
-        cut, spread, gathers = values["tp"], values["ep"], values["layer"] == 0
-        n, k = (hidden / cut, hidden) if gathers else (hidden, hidden / cut)
-        yield FusedRun(
-            id=f"flux-{values['gpu'].lower()}-tp{cut}-ep{spread}-layer{values['layer']}",
-            device=str(values["gpu"]),
-            product=GroupedMatmul(
-                groups=constant(values["experts"] / spread),
-                rows=constant(tokens * values["topk"] / spread),
-                n=constant(n),
-                k=constant(k),
-                imbalance=ONE,
-                dtype="bf16",
-            ),
-            message=(AllGather if gathers else ReduceScatter)(
-                axis="tp", message_bytes=constant(tokens * hidden * BF16_BYTES)
-            ),
-            rows=tokens,
-            measured=MeasuredTotal(value=float(values["flux"])),
-        )
+    cut, spread, gathers = values["tp"], values["ep"], values["layer"] == 0
+    n, k = (hidden / cut, hidden) if gathers else (hidden, hidden / cut)
+    product = GroupedMatmul(
+        groups=constant(values["experts"] / spread),
+        rows=constant(tokens * values["topk"] / spread),
+        n=constant(n),
+        k=constant(k),
+        imbalance=ONE,
+        dtype="bf16",
+    )
+    size = constant(tokens * hidden * BF16_BYTES)
+    message = (AllGather if gathers else ReduceScatter)(axis="tp", message_bytes=size)
+    name = f"flux-{values['gpu'].lower()}-tp{cut}-ep{spread}-layer{values['layer']}"
+    return _run(name, str(values["gpu"]), product, message, tokens, values["flux"])
 
 
 def _cluster(device: str) -> Cluster:
@@ -199,3 +171,6 @@ def _priced(items: tuple[Item, Item], device: str) -> Pricing:
     groups = {("tp", False): group_on(cluster, "tp", plans)}
     price_all(PricedOnce(items, (False,) * len(items), of_equal_split(plans), groups), pricing)
     return pricing
+
+
+TABLE = RunBlocks(blocks_of=_blocks, runs_of=_runs)

@@ -1,12 +1,14 @@
-"""Statistics of measured numbers and their predictions, for every kind of measurement.
+"""Measured numbers beside their predictions, for every kind of measurement, and their statistics.
 
-Answers: how large are the errors of some rows, and how many measurements are in their interval?
-Elsewhere: rows of serving engines (serving_runs) and of states outside the devices (offload_runs), how
-scores are shown (render/measured_scores.py).
+Answers: what is a measured run, how large are the errors of some rows, and how many measurements are in
+their interval?
+Elsewhere: runs of serving engines (serving_runs), of states outside the devices (offload_runs) and of
+graphs (graph_runs), the tables that hold them (measured_tables.py), how scores are shown
+(render/measured_scores.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -15,44 +17,34 @@ from flopcast.serving.serving_report import Estimate
 from flopcast.units import Number
 
 
-class MeasuredNumber(Protocol):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MeasuredNumber:
     """One measured number: the header of its column, its unit and its value."""
 
-    @property
-    def quantity(self) -> str:
-        """Return the header of the column."""
-
-    @property
-    def unit(self) -> str:
-        """Return the unit of the value."""
-
-    @property
-    def value(self) -> Number:
-        """Return the measured value."""
+    quantity: str
+    unit: str
+    value: Number
 
 
-class MeasuredRun(Protocol):
-    """One row of a table."""
-
-    @property
-    def id(self) -> str:
-        """Return what identifies the row."""
-
-    @property
-    def source(self) -> str:
-        """Return who measured it."""
-
-    @property
-    def reason(self) -> str:
-        """Return why it cannot be predicted; empty if it can."""
-
-    @property
-    def groups(self) -> Mapping[str, str]:
-        """Return the names by which statistics are grouped."""
-
-
-Run_co = TypeVar("Run_co", bound=MeasuredRun, covariant=True)
 Number_co = TypeVar("Number_co", bound=MeasuredNumber, covariant=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MeasuredRun(Generic[Number_co]):
+    """One row of a table.
+
+    `source` says who measured it, `reason` why it cannot be predicted: "" if it can. Statistics are grouped
+    by the names in `groups`: engine, model, device and the like.
+    """
+
+    id: str
+    source: str
+    measured: tuple[Number_co, ...]
+    groups: Mapping[str, str]
+    reason: str = ""
+
+
+Run_co = TypeVar("Run_co", bound=MeasuredRun[MeasuredNumber], covariant=True)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,23 +66,17 @@ class Compared(Generic[Run_co, Number_co]):
         return self.predicted.low <= self.measured.value <= self.predicted.high
 
 
-ComparedNumber = Compared[MeasuredRun, MeasuredNumber]
-
-
-class Scores(Protocol):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scores(Generic[Run_co, Number_co]):
     """All compared numbers of some tables, the runs that were left out, and the constants in a sentence."""
 
-    @property
-    def rows(self) -> Sequence[ComparedNumber]:
-        """Return the compared numbers."""
+    rows: tuple[Compared[Run_co, Number_co], ...]
+    left_out: tuple[Run_co, ...] = ()
+    constants: str
 
-    @property
-    def left_out(self) -> Sequence[MeasuredRun]:
-        """Return the rows that cannot be predicted."""
 
-    @property
-    def constants(self) -> str:
-        """Return which constants were used, in a sentence."""
+ComparedNumber = Compared[MeasuredRun[MeasuredNumber], MeasuredNumber]
+AnyScores = Scores[MeasuredRun[MeasuredNumber], MeasuredNumber]
 
 
 def statistics(rows: Sequence[ComparedNumber]) -> dict[str, float]:
@@ -109,7 +95,7 @@ def statistics(rows: Sequence[ComparedNumber]) -> dict[str, float]:
     }
 
 
-def by_group(scores: Scores, quantity: str) -> Iterator[tuple[str, dict[str, float]]]:
+def by_group(scores: AnyScores, quantity: str) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield statistics of one quantity over all rows, then by each group of the runs."""
     rows = [row for row in scores.rows if row.measured.quantity == quantity]
     if not rows:

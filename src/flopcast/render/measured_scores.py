@@ -1,19 +1,18 @@
-"""Scores of measured serving, and of states outside the devices, as text and as JSON.
+"""Scores of measured quantities, such as those of serving, as text and as JSON.
 
-Elsewhere: the scores themselves (lab/serving_runs/score.py, lab/offload_runs/score.py), published training
-(published_text.py).
+Elsewhere: the scores themselves (lab/measured_tables.py), published training (published_text.py).
 """
 
 from collections import Counter
 from collections.abc import Mapping
 
-from flopcast.lab.scores import Scores, by_group
+from flopcast.lab.scores import AnyScores, by_group
 from flopcast.render.tables import aligned
 
 HEADINGS = ("median error", "90 % of errors below", "bias", "inside")
 
 
-def scores_as_text(scores: Scores, beside: Scores | None = None) -> str:
+def scores_as_text(scores: AnyScores, beside: AnyScores | None = None) -> str:
     """Return a table for each measured quantity, and why rows were left out.
 
     `beside` are scores of the same runs with constants that were fitted without them; each number of the
@@ -44,7 +43,7 @@ def _cells(found: Mapping[str, float]) -> list[str]:
     return [*shares, f"{found['bias']:+.1%}", f"{found['inside']:.0%}"]
 
 
-def scores_as_json(scores: Scores) -> dict[str, object]:
+def scores_as_json(scores: AnyScores) -> dict[str, object]:
     """Return every row and every row that was left out as plain data."""
     return {
         "constants": scores.constants,

@@ -4,7 +4,7 @@ import pytest
 
 from flopcast.lab.graph_runs import diffusion, mlperf, neusight
 from flopcast.lab.graph_runs.score import score_runs
-from flopcast.lab.graph_runs.tables import is_graph_table, read_graph_runs
+from flopcast.lab.measured_tables import GRAPHS
 from flopcast.lab.scores import statistics
 
 TABLES = (
@@ -36,10 +36,10 @@ def product_flop(run):
 def test_every_row_of_a_table_has_a_prediction_or_a_reason(shared):
     for name in TABLES:
         path = shared / "data" / "graphs" / name
-        runs = read_graph_runs(path)
+        runs = GRAPHS.read(path)
         scores = score_runs(runs)
 
-        assert is_graph_table(path), name
+        assert GRAPHS.holds(path), name
         assert len({row.run.id for row in scores.rows}) + len(scores.left_out) <= len(runs), name
         assert len(scores.rows) + len(scores.left_out) == len(runs), name
         assert all(run.reason for run in scores.left_out), name
@@ -47,7 +47,7 @@ def test_every_row_of_a_table_has_a_prediction_or_a_reason(shared):
 
 
 def test_a_table_of_language_models_is_not_of_graphs(shared):
-    assert not is_graph_table(shared / "data" / "training_mlperf" / "mlperf_training_v5.1.csv")
+    assert not GRAPHS.holds(shared / "data" / "training_mlperf" / "mlperf_training_v5.1.csv")
 
 
 def test_products_of_a_diffusion_transformer_are_those_of_its_parameters():
@@ -111,6 +111,6 @@ def test_flux_needs_six_flop_of_each_weight_and_token():
 
 def test_median_errors_of_described_models_are_within_their_targets(shared):
     for name, most in (("neusight_graph_totals.csv", 0.10), ("mlenergy_text-to-video.csv", 0.15)):
-        scores = score_runs(read_graph_runs(shared / "data" / "graphs" / name))
+        scores = score_runs(GRAPHS.read(shared / "data" / "graphs" / name))
 
         assert statistics(scores.rows)["median"] < most, name

@@ -11,7 +11,7 @@ from flopcast.errors import SpecError
 from flopcast.lab.graph_runs.facts import timm_facts
 from flopcast.lab.graph_runs.kernels import Software, graph_kernels
 from flopcast.lab.graph_runs.score import score_runs
-from flopcast.lab.graph_runs.tables import is_graph_table, read_graph_runs
+from flopcast.lab.measured_tables import GRAPHS
 from flopcast.lab.scores import statistics
 from flopcast.library.graph_efficiencies import shipped_efficiencies
 
@@ -42,9 +42,9 @@ def test_a_table_is_read_plain_and_packed_and_its_name_says_the_device(tmp_path)
     for name in (NAME, NAME + ".gz"):
         path = table(tmp_path / name, RESNET)
 
-        (run,) = read_graph_runs(path)
+        (run,) = GRAPHS.read(path)
 
-        assert is_graph_table(path)
+        assert GRAPHS.holds(path)
         assert (run.facts, run.batch, run.setup.device) == ("resnet50@224", 1024, "rtx-3090-24gb")
         assert [(each.quantity, each.unit, each.value) for each in run.measured] == [
             ("infer_step_time", "ms", 409.6),
@@ -54,11 +54,11 @@ def test_a_table_is_read_plain_and_packed_and_its_name_says_the_device(tmp_path)
 
 def test_a_table_whose_name_says_nothing_asks_for_options(tmp_path):
     with pytest.raises(SpecError, match="--device"):
-        read_graph_runs(table(tmp_path / "mine.csv", RESNET))
+        GRAPHS.read(table(tmp_path / "mine.csv", RESNET))
 
 
 def test_time_and_throughput_of_a_row_are_predicted_as_one_number(tmp_path):
-    rows = score_runs(read_graph_runs(table(tmp_path / NAME, RESNET))).rows
+    rows = score_runs(GRAPHS.read(table(tmp_path / NAME, RESNET))).rows
 
     time_s, per_s = (row.predicted for row in rows)
 
@@ -70,7 +70,7 @@ def test_models_without_facts_are_predicted_by_their_sums_or_left_out_with_a_rea
     unknown = RESNET | {"model": "nosuchnet"}
     changed = RESNET | {"param_count": "12.5"}
     uncounted = unknown | {"infer_gmacs": "", "infer_macts": ""}
-    scores = score_runs(read_graph_runs(table(tmp_path / NAME, unknown, changed, uncounted, RESNET)))
+    scores = score_runs(GRAPHS.read(table(tmp_path / NAME, unknown, changed, uncounted, RESNET)))
 
     by_sums, _, exact = scores.rows[0::2]
 
@@ -126,7 +126,7 @@ def test_median_errors_of_measured_tables_are_within_their_targets(shared):
     targets = {"infer-amp-nchw-pt240-cu124-rtx3090": 0.12, "train-amp-nchw-pt112-cu113-rtx3090": 0.12}
     for name, most in targets.items():
         path = shared / "data" / "graphs" / f"timm_benchmark-{name}.csv.gz"
-        rows = [row for row in score_runs(read_graph_runs(path)).rows if row.measured.unit == "ms"]
+        rows = [row for row in score_runs(GRAPHS.read(path)).rows if row.measured.unit == "ms"]
 
         assert len(rows) > 650
         assert statistics(rows)["median"] < most, name

@@ -11,10 +11,10 @@ from all_cases import all_cases
 from command_line import flopcast
 from offload_accuracy import ON_DRIVES, ON_HOST, PAGE, TABLES, TEXT, headline_runs, table_of
 
+from flopcast.lab.measured_tables import OFFLOAD
 from flopcast.lab.offload_runs.fit import fitted_site, scaled_parts
-from flopcast.lab.offload_runs.measured import MILLISECONDS
+from flopcast.lab.offload_runs.rows import MILLISECONDS
 from flopcast.lab.offload_runs.score import Reports, part_estimates, score_runs
-from flopcast.lab.offload_runs.tables import is_offload_table, read_offload_runs
 from flopcast.lab.scores import statistics
 
 QUICK = "`zero3_nvme_offload_40b_120b`"
@@ -22,7 +22,7 @@ QUICK = "`zero3_nvme_offload_40b_120b`"
 
 @pytest.fixture(scope="module")
 def runs(shared):
-    return read_offload_runs(shared / ON_HOST)
+    return OFFLOAD.read(shared / ON_HOST)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_the_command_prints_rows_with_their_quantities(shared):
     ended = flopcast("validate", "--runs", path, "--json", "--leave-one-model-out")
     found = json.loads(ended.out)["published"]
 
-    assert is_offload_table(path)
+    assert OFFLOAD.holds(path)
     assert len(found["rows"]) == 4
     for row in found["rows"]:
         assert row["source"] == "MLP-Offload"

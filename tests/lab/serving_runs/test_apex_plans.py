@@ -8,15 +8,15 @@ from collections import defaultdict
 
 import pytest
 
+from flopcast.lab.measured_tables import SERVING
 from flopcast.lab.serving_runs.score import score_runs
-from flopcast.lab.serving_runs.tables import read_serving_runs
 
 
 @pytest.fixture(scope="module")
 def latencies_s(shared):
     """Sums of latencies, measured and predicted, by trace, engine and formats, then by degrees."""
     found = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-    for row in score_runs(read_serving_runs(shared / "data" / "serving" / "apex_h100_mistral.csv")).rows:
+    for row in score_runs(SERVING.read(shared / "data" / "serving" / "apex_h100_mistral.csv")).rows:
         if row.measured.quantity == "sum_latency_s":
             job = row.run.job
             trace = job.traffic.trace.split(" of ")[0]

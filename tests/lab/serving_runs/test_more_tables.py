@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from command_line import flopcast
 
+from flopcast.lab.measured_tables import SERVING
 from flopcast.lab.serving_runs.quantities import rank_correlation
-from flopcast.lab.serving_runs.tables import is_serving_table, read_serving_runs
 
 ML_ENERGY = {
     "task": "lm-arena-chat",
@@ -77,7 +77,7 @@ def replay(folder, name="vllm_requests_RTXPRO6000_Llama-3.1-8B.csv"):
 
 def test_a_task_is_a_batch_that_stays_full(tmp_path):
     path = written(tmp_path / "ml.csv.gz", [ML_ENERGY, ML_ENERGY | {"task": "image-chat"}])
-    run, refused = read_serving_runs(path)
+    run, refused = SERVING.read(path)
 
     assert (run.job.cluster.name, run.job.plan.max_sequences, run.job.traffic.concurrency) == (
         "dgx-h100",
@@ -92,14 +92,14 @@ def test_a_task_is_a_batch_that_stays_full(tmp_path):
 
 def test_experts_are_spread_over_the_ranks_that_divide_attention(tmp_path):
     row = ML_ENERGY | {"model_id": "Qwen/Qwen3-30B-A3B-Instruct-2507", "num_gpus": "2"}
-    (run,) = read_serving_runs(written(tmp_path / "ml.csv", [row | {"expert_parallel": "2"}]))
+    (run,) = SERVING.read(written(tmp_path / "ml.csv", [row | {"expert_parallel": "2"}]))
 
     assert (run.job.plan.tensor_parallel, run.job.plan.expert_parallel) == (2, 2)
 
 
 def test_a_plan_that_is_not_stated_is_the_one_that_flopcast_chooses(tmp_path):
     rows = [ML_PERF, ML_PERF | {"scenario": "Server", "ttft_p99_ms": "900"}, ML_PERF | {"software": "Own"}]
-    offline, server, refused = read_serving_runs(written(tmp_path / "mlperf.csv", rows))
+    offline, server, refused = SERVING.read(written(tmp_path / "mlperf.csv", rows))
 
     assert offline.job.replicas * offline.job.plan.devices == 8
     assert offline.job.traffic.concurrency > 8
@@ -117,9 +117,9 @@ def test_a_replica_serves_its_share_of_a_trace(tmp_path):
         for second in range(4)
     ]
     path = written(tmp_path / "apex.csv", [APEX])
-    without = read_serving_runs(path)[0]
+    without = SERVING.read(path)[0]
     written(tmp_path / "apex_traces_mistral.csv.gz", requests)
-    (run,) = read_serving_runs(path)
+    (run,) = SERVING.read(path)
 
     assert "short_05" in without.reason
     assert run.trace.arrival_s.tolist() == [1.0, 3.0]
@@ -145,15 +145,15 @@ def test_each_request_of_a_run_is_a_row_and_all_of_them_are_one(tmp_path):
 
 
 def test_a_run_whose_file_does_not_name_its_machine_is_left_out(tmp_path):
-    runs = read_serving_runs(replay(tmp_path, "own.csv"))
+    runs = SERVING.read(replay(tmp_path, "own.csv"))
 
     assert {run.reason for run in runs} == {"the file's name is not vllm_requests_DEVICE_MODEL.csv"}
 
 
 def test_only_tables_of_serving_are_recognised(tmp_path):
-    assert is_serving_table(written(tmp_path / "ml.csv", [ML_ENERGY]))
-    assert not is_serving_table(written(tmp_path / "own.csv", [{"model": "gpt3-175b"}]))
-    assert not is_serving_table(tmp_path / "missing.csv")
+    assert SERVING.holds(written(tmp_path / "ml.csv", [ML_ENERGY]))
+    assert not SERVING.holds(written(tmp_path / "own.csv", [{"model": "gpt3-175b"}]))
+    assert not SERVING.holds(tmp_path / "missing.csv")
 
 
 def test_constants_are_not_fitted_where_nothing_teaches_them(tmp_path):

@@ -1,8 +1,8 @@
 """The table of measured rates with weights outside the device: rows become jobs, or say why they do not."""
 
+from flopcast.lab.measured_tables import SERVING
 from flopcast.lab.scores import statistics
 from flopcast.lab.serving_runs.score import score_runs
-from flopcast.lab.serving_runs.tables import is_serving_table, read_serving_runs
 
 
 def table_of(shared):
@@ -11,7 +11,7 @@ def table_of(shared):
 
 def test_rows_of_known_engines_are_predicted_within_a_quarter_in_the_median(shared):
     """18 rows: 3.6 % in the median. Rows on T4, on which nothing was fitted: 20 %."""
-    scores = score_runs(read_serving_runs(table_of(shared)))
+    scores = score_runs(SERVING.read(table_of(shared)))
 
     assert len(scores.rows) == 18
     assert statistics(scores.rows)["median"] < 0.10
@@ -21,7 +21,7 @@ def test_rows_of_known_engines_are_predicted_within_a_quarter_in_the_median(shar
 
 def test_fitted_rates_predict_better_than_those_of_other_models_and_these_better_than_none(shared):
     """On A6000, 12 rows: 1.8 % fitted, 7.9 % with the other model left in the fit, 28 % without rates."""
-    runs = [run for run in read_serving_runs(table_of(shared)) if run.groups["device"].startswith("A6000")]
+    runs = [run for run in SERVING.read(table_of(shared)) if run.groups["device"].startswith("A6000")]
     fitted, left_out, never = (
         statistics(score_runs(runs, constants).rows)["median"]
         for constants in ("catalogue", "model", "none")
@@ -31,7 +31,7 @@ def test_fitted_rates_predict_better_than_those_of_other_models_and_these_better
 
 
 def test_other_rows_are_left_out_with_a_reason(shared):
-    left_out = [run for run in read_serving_runs(table_of(shared)) if run.job is None]
+    left_out = [run for run in SERVING.read(table_of(shared)) if run.job is None]
 
     assert sorted({run.groups["engine"].split()[0] for run in left_out}) == ["FlexLLMGen", "Petals"]
     assert all(run.reason for run in left_out)
@@ -48,7 +48,7 @@ def test_a_row_has_the_memory_and_the_lengths_of_its_block(tmp_path):
         "    - [HF Accelerate, OPT-30B, 0.5, 4, cpu]\n",
         encoding="utf-8",
     )
-    (run,) = read_serving_runs(path)
+    (run,) = SERVING.read(path)
 
     assert run.job is not None
     assert run.job.cluster.node.memory.capacity_bytes == 100e9
@@ -60,4 +60,4 @@ def test_other_yaml_files_are_no_tables(tmp_path):
     for place, text in enumerate(("{model: opt-30b}", "- {columns: [a], rows: [[1]]}", "a: [", "- 1")):
         path = tmp_path / f"{place}.yaml"
         path.write_text(text, encoding="utf-8")
-        assert not is_serving_table(path)
+        assert not SERVING.holds(path)

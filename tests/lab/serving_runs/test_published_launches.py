@@ -4,7 +4,7 @@ import pytest
 from all_cases import all_cases
 
 from flopcast import predict_serving, serving_job
-from flopcast.lab.serving_runs.aiconfigurator import run_of
+from flopcast.lab.serving_runs.aiconfigurator import ROWS
 from flopcast.lab.serving_runs.inferencex import (
     batch_wait,
     deployments,
@@ -51,7 +51,7 @@ def test_every_deployment_of_every_sweep_is_read(sweeps):
 
 def test_a_row_without_numbers_of_instances_has_those_of_the_published_deployment():
     # nvidia-master.yaml: ctx1_gen1_dep8_batch256_eplb0_mtp0_256, one pool of eight each, no draft
-    run = run_of(SWEEP)
+    run = ROWS.run_of(SWEEP)
     pools = [(pool.replicas, pool.tensor_parallel, pool.data_parallel) for pool in run.job.plan.pools]
 
     assert pools == [(1, 1, 8), (1, 1, 8)]
@@ -62,7 +62,7 @@ def test_a_row_without_numbers_of_instances_has_those_of_the_published_deploymen
 def test_a_deployment_that_drafts_is_predicted_with_its_draft():
     # ctx4_gen1_dep8_batch128_eplb0_mtp2_1088
     source = SWEEP["silicon_data_source"].replace("256", "1088")
-    plan = run_of(SWEEP | {"silicon_data_source": source}).job.plan
+    plan = ROWS.run_of(SWEEP | {"silicon_data_source": source}).job.plan
 
     assert (plan.drafting.drafter, plan.drafting.drafted, plan.prefill.replicas) == ("mtp", 2, 4)
 
@@ -71,14 +71,14 @@ def test_a_row_that_may_have_drafted_teaches_no_constants():
     # gb200 fp8 1k8k at 4: four instances that decode, in the sweep with a draft and in that without
     lengths = {"system": "gb200", "isl": "1024", "osl": "8192"}
     source = SWEEP["silicon_data_source"].replace("256", "4")
-    run = run_of(SWEEP | lengths | {"silicon_data_source": source})
+    run = ROWS.run_of(SWEEP | lengths | {"silicon_data_source": source})
 
     assert run.job.plan.decode.replicas == 4
     assert [each.teaches for each in run.measured] == ["", ""]
 
 
 def test_what_no_sweep_has_is_left_out_with_the_reason():
-    run = run_of(SWEEP | {"prefill_tp_size": "72.0"})
+    run = ROWS.run_of(SWEEP | {"prefill_tp_size": "72.0"})
 
     assert run.job is None
     assert "prefill_num_workers, the number of instances, is missing" in run.reason

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from command_line import flopcast
 
-from flopcast.lab.serving_runs.aiconfigurator import run_of
+from flopcast.lab.serving_runs.aiconfigurator import ROWS
 from flopcast.lab.serving_runs.fit import OF_ITERATIONS, OF_REQUESTS, Observed, fit
 from flopcast.spec.engine import IterationCost
 
@@ -33,7 +33,7 @@ ROW = {
 
 
 def test_a_row_is_a_deployment_with_the_traffic_of_its_benchmark():
-    run = run_of(ROW)
+    run = ROWS.run_of(ROW)
 
     assert run.reason == ""
     assert (run.job.plan.tensor_parallel, run.job.plan.weights, run.job.engine.name) == (8, "fp8", "vllm")
@@ -62,7 +62,7 @@ POOLS = {"mode": "disagg", "batch_size": "", "silicon_data_source": "", "decode_
 
 
 def test_a_row_of_two_pools_has_the_instances_of_both():
-    job = run_of(ROW | POOLS).job
+    job = ROWS.run_of(ROW | POOLS).job
 
     assert [(pool.tensor_parallel, pool.replicas) for pool in job.plan.pools] == [(2, 3), (8, 2)]
     assert job.devices == 3 * 2 + 2 * 8
@@ -70,18 +70,18 @@ def test_a_row_of_two_pools_has_the_instances_of_both():
     assert job.traffic.concurrency == 16 * 2
     spread = {f"prefill_{name}": "4.0" for name in ("attention_dp_size", "moe_ep_size")}
     experts = {"prefill_tp_size": "1.0", "prefill_moe_tp_size": "1.0", "model_path": "openai/gpt-oss-120b"}
-    groups = run_of(ROW | POOLS | spread | experts).job.plan.prefill
+    groups = ROWS.run_of(ROW | POOLS | spread | experts).job.plan.prefill
     assert (groups.tensor_parallel, groups.data_parallel, groups.expert_parallel) == (1, 4, 4)
 
 
 def test_formats_are_those_in_which_a_model_is_published_and_run():
     experts = {"tp_size": "8.0", "moe_tp_size": "1.0", "moe_ep_size": "8.0"}
-    blocks = run_of(ROW | experts | {"model_path": "deepseek-ai/DeepSeek-V3"}).job.plan
+    blocks = ROWS.run_of(ROW | experts | {"model_path": "deepseek-ai/DeepSeek-V3"}).job.plan
     gpt_oss = ROW | experts | {"model_path": "openai/gpt-oss-120b"}
 
     assert (blocks.weights, blocks.expert_weights) == ("fp8_block", "fp8_block")
-    assert run_of(gpt_oss).job.plan.expert_weights == "mxfp4"
-    assert run_of(gpt_oss | {"system": "b200_sxm"}).job.plan.expert_weights == "mxfp4_mxfp8"
+    assert ROWS.run_of(gpt_oss).job.plan.expert_weights == "mxfp4"
+    assert ROWS.run_of(gpt_oss | {"system": "b200_sxm"}).job.plan.expert_weights == "mxfp4_mxfp8"
 
 
 DEGREES = {  # tp, attention dp, moe tp, moe ep of a row → ranks, groups, ranks of experts
@@ -98,7 +98,7 @@ def test_degrees_that_are_multiplied_twice_are_read_once():
     names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
     for written, read in DEGREES.items():
         row = ROW | {"model_path": "deepseek-ai/DeepSeek-V3", "system": "b200_sxm", "batch_size": "8"}
-        run = run_of(
+        run = ROWS.run_of(
             row
             | dict(zip(names, written, strict=True))
             | {"moe_quant_mode": "nvfp4", "gemm_quant_mode": "nvfp4"}
@@ -115,7 +115,7 @@ def test_what_is_not_supported_is_left_out_with_a_reason():
         ({"system": "tpu"}, "system = tpu"),
         ({"tp_size": "1.0", "gemm_quant_mode": "", "moe_quant_mode": ""}, "weights of"),
     ):
-        run = run_of(ROW | change)
+        run = ROWS.run_of(ROW | change)
 
         assert run.job is None
         assert words in run.reason

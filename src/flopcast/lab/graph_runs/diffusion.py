@@ -22,10 +22,10 @@ from flopcast.lab.catalog_facts import catalog_facts
 from flopcast.lab.graph_runs.kernels import Software
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
 from flopcast.lab.graph_runs.sketch import Sketch
+from flopcast.lab.run_tables import RunTable
 from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
-HEADER = ("batch_latency_s", "inference_steps", "ulysses_degree", "ring_degree", "model_id")
 DEVICES: Mapping[str, str] = {"H100": "h100-sxm5-80gb", "B200": "b200-sxm-180gb"}
 LINK_BYTES_PER_S: Mapping[str, Number] = {"H100": 450e9, "B200": 900e9}
 LINK_FRACTION = 0.7  # that all-to-alls and sends reach
@@ -109,7 +109,6 @@ def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
         id="/".join(row[name] for name in names),
         source="ML.ENERGY",
         setup=Setup(device=device, software=SOFTWARE, efficiencies="diffusion"),
-        facts="",
         rows=rows,
         fixed_s=fixed_s,
         hops=_hops(model, row) if model is not None else 0.0,
@@ -264,3 +263,9 @@ def _ends(sketch: Sketch, model: Diffusion, row: Mapping[str, str]) -> None:
         )
         sketch.one_pass("group_norm", batch * times * pixels * channels, row=2.0**16, calls=7)
         sketch.one_pass("elementwise", batch * times * pixels * channels, calls=7)
+
+
+TABLE = RunTable(
+    header=("batch_latency_s", "inference_steps", "ulysses_degree", "ring_degree", "model_id"),
+    runs_of=lambda _path, rows, _options: (run for row in rows for run in runs_of(row)),
+)

@@ -1,8 +1,8 @@
 """The efficiency of kernels of graphs, fitted on measured step times.
 
 Answers: which efficiencies of kernel classes, and which levels of devices, explain measured times best?
-Elsewhere: the seconds of kernels (cost/graph_kernels/efficiency.py), the tables (tables.py), scores with
-families and devices left out (score.py).
+Elsewhere: the seconds of kernels (cost/graph_kernels/efficiency.py), the tables (lab/measured_tables.py),
+scores with families and devices left out (score.py).
 
 The logarithm of predicted over measured is brought near to 0 by reweighted Gauss-Newton steps. Each number
 is drawn to its prior: a usual efficiency, equal numbers at neighbouring nodes, and devices that are as fast

@@ -1,27 +1,25 @@
-"""A measured run of a model that is not a decoder of tokens, and its prediction.
+"""A measured run of a model that is not a decoder of tokens.
 
-Answers: what was measured of a run, which graph ran on which device, how far is the prediction?
-Elsewhere: the tables that hold runs (tables.py), predicting them (score.py).
+Answers: what was measured of a run, which graph ran on which device?
+Elsewhere: the rows of each table (timm.py, neusight.py, diffusion.py, mlperf.py), predicting runs
+(score.py).
 """
 
 from collections.abc import Mapping
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
 from flopcast.lab.graph_runs.kernels import Software
-from flopcast.lab.scores import Compared
-from flopcast.records import dataclass, field
+from flopcast.lab.scores import Compared, MeasuredNumber, MeasuredRun, Scores
+from flopcast.records import dataclass
 from flopcast.units import Number
 
 PER_SECOND: Mapping[str, Number] = {"s": 1.0, "ms": 1e3}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredGraph:
-    """One measured number: a time in `unit`, or samples each second, of which a step has `samples`."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MeasuredGraph(MeasuredNumber):
+    """One measured number: a time in its unit, or samples each second, of which a step has `samples`."""
 
-    quantity: str  # the header of its column
-    unit: str
-    value: Number
     samples: Number = 0.0
 
     def of_seconds(self, seconds: Number) -> Number:
@@ -43,8 +41,8 @@ class Setup:
     efficiencies: str
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class GraphRun:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GraphRun(MeasuredRun[MeasuredGraph]):
     """One row of a table: a model of which facts are known, or its published sums, or neither.
 
     Attributes
@@ -59,35 +57,20 @@ class GraphRun:
         Seconds of messages, which no efficiency scales, and how often devices of a ring send on.
     multiply_adds, activations : float
         Published counts of one sample, which stand in where there are no facts.
-    reason : str
-        Why the row cannot be predicted; "" if it can.
     groups : mapping
-        Device, table and family, by which statistics are grouped.
+        Device, table and family.
     """
 
-    id: str
-    source: str
     setup: Setup
-    facts: str
+    facts: str = ""
     batch: Number
-    measured: tuple[MeasuredGraph, ...]
-    groups: Mapping[str, str]
     rows: KernelRows | None = None
     fixed_s: Number = 0.0
     hops: Number = 0.0
     multiply_adds: Number = 0.0
     activations: Number = 0.0
-    reason: str = ""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 ComparedGraph = Compared[GraphRun, MeasuredGraph]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class GraphScores:
-    """All compared numbers of some tables, and the runs that were left out."""
-
-    rows: tuple[ComparedGraph, ...]
-    left_out: tuple[GraphRun, ...]
-    constants: str
+GraphScores = Scores[GraphRun, MeasuredGraph]

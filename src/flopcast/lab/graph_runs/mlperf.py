@@ -18,10 +18,10 @@ from flopcast.lab.graph_runs.gradients import with_gradients
 from flopcast.lab.graph_runs.kernels import Software, graph_kernels
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
 from flopcast.lab.graph_runs.sketch import Sketch
+from flopcast.lab.run_tables import RunTable
 from flopcast.records import replace
 from flopcast.units import Number
 
-HEADER = ("org", "system", "benchmark", "med_throughput", "med_train_step_time")
 DEVICES: Mapping[str, tuple[str, Number]] = {  # in the accelerator's name → device, bytes/s of its links
     "B200-SXM": ("b200-sxm-180gb", 900e9),
     "B300-SXM": ("b300-sxm-288gb", 900e9),
@@ -78,7 +78,6 @@ def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
         id="/".join((row["org"], row["system"], name)),
         source="MLPerf Training",
         setup=Setup(device=device, software=SOFTWARE, efficiencies=""),
-        facts="",
         rows=rows,
         fixed_s=fixed_s,
         batch=samples,
@@ -153,3 +152,10 @@ def _dlrm_rows(samples: Number) -> KernelRows:
 
 
 STEPS = {"flux1": _flux, "retinanet": _retinanet, "dlrm_dcnv2": _dlrm}
+
+
+TABLE = RunTable(
+    header=("org", "system", "benchmark", "med_throughput", "med_train_step_time"),
+    runs_of=lambda _path, rows, _options: (run for row in rows for run in runs_of(row)),
+    fits=is_table_of_graphs,
+)

@@ -13,10 +13,10 @@ from flopcast.lab.graph_runs.gradients import backward_rows
 from flopcast.lab.graph_runs.kernels import Software
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
 from flopcast.lab.graph_runs.sketch import Sketch
+from flopcast.lab.run_tables import RunTable
 from flopcast.records import dataclass, replace
 from flopcast.units import Number
 
-HEADER = ("gpu", "case", "sum_fw_ms", "sum_bw_ms")
 DEVICES: Mapping[str, str] = {
     "AMD_Instinct_MI100": "mi100-32gb",
     "AMD_Instinct_MI210": "mi210-64gb",
@@ -70,7 +70,6 @@ def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
             id=f"{row['gpu']}/{row['case']}/{quantity}",
             source="NeuSight",
             setup=Setup(device=device, software=SOFTWARE, efficiencies="operators"),
-            facts="",
             rows=rows,
             batch=int(row["batch"]),
             measured=(MeasuredGraph(quantity=quantity, unit="ms", value=value),),
@@ -112,3 +111,9 @@ def _forward(layer: Layer, batch: int, length: int) -> KernelRows:
     if layer.vocabulary:
         model.product(rows=tokens, columns=layer.vocabulary, depth=hidden)
     return model.rows()
+
+
+TABLE = RunTable(
+    header=("gpu", "case", "sum_fw_ms", "sum_bw_ms"),
+    runs_of=lambda _path, rows, _options: (run for row in rows for run in runs_of(row)),
+)

@@ -1,8 +1,8 @@
 """Predictions of measured graphs, and how far they are from what was measured.
 
 Answers: how large are the errors, by device, table and family, with which efficiencies?
-Elsewhere: the tables (tables.py), the seconds of kernels (cost/graph_kernels/), the fit (fit.py),
-statistics (lab/scores.py).
+Elsewhere: the tables (lab/measured_tables.py), the seconds of kernels (cost/graph_kernels/), the fit
+(fit.py), statistics (lab/scores.py).
 """
 
 from collections import Counter

@@ -7,18 +7,18 @@ plane, PyTorch 2.4, on an RTX 3090; `-dynamo` at the end, that torch.compile com
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from flopcast.errors import spec_error
 from flopcast.lab.graph_runs.facts import GraphFacts, timm_facts
 from flopcast.lab.graph_runs.kernels import Precision, Software
 from flopcast.lab.graph_runs.machines import is_processor
 from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
+from flopcast.lab.run_tables import ReadOptions, RunTable
 from flopcast.records import dataclass, replace
 from flopcast.units import Number
 
-INFERENCE = ("model", "infer_step_time", "infer_batch_size", "infer_img_size")
-TRAINING = ("model", "train_step_time", "train_batch_size", "train_img_size")
 DEVICES: Mapping[str, str] = {
     "rtx3090": "rtx-3090-24gb",
     "4090": "rtx-4090-24gb",
@@ -75,10 +75,27 @@ def family_of(model: str) -> str:
     return found.group(0) if found else model
 
 
-def runs_of(table: TableFacts, name: str, rows: list[dict[str, str]]) -> Iterator[GraphRun]:
-    """Yield the runs of a table."""
-    known = timm_facts()
-    mode = "train" if rows and TRAINING[1] in rows[0] else "infer"
+def _runs(path: Path, rows: Sequence[Mapping[str, str]], options: ReadOptions) -> Iterator[GraphRun]:
+    """Yield the runs of a table; `options` stand in for what the file's name says.
+
+    Raises
+    ------
+    SpecError
+        Neither the name of the file nor the user says on what the runs were measured.
+    """
+    given = options.measured_on
+    table = given if isinstance(given, TableFacts) else table_facts(path)
+    if table is None:
+        devices = ", ".join(DEVICES)
+        raise spec_error(
+            "--runs",
+            str(path),
+            f"a name such as timm_benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv; devices: {devices}",
+            "the columns of the table do not say device, precision and software",
+            "change the name of the file, or add --device and --precision",
+        )
+    known, name = timm_facts(), path.name.split(".", 1)[0].removeprefix("timm_benchmark-")
+    mode = "train" if rows and "train_step_time" in rows[0] else "infer"
     setup = _setup(table, trains=mode == "train")
     for row in rows:
         yield _with_facts(_run(row, mode, name, setup), known, _number(row, "param_count") * MILLIONS)
@@ -136,3 +153,9 @@ def _with_facts(run: GraphRun, known: GraphFacts, parameters: Number) -> GraphRu
 
 def _number(row: Mapping[str, str], name: str) -> float:
     return float(row.get(name) or 0.0)
+
+
+TABLES = tuple(
+    RunTable(header=("model", f"{mode}_step_time", f"{mode}_batch_size", f"{mode}_img_size"), runs_of=_runs)
+    for mode in ("infer", "train")
+)

@@ -1,12 +1,17 @@
-"""The machines of measured runs with states outside the devices.
+"""The machines of measured runs with states outside the devices, and DeepSpeed as it ran on them.
 
-Answers: which devices, memory and links did the machine of a run have?
+Answers: which devices, memory and links did the machine of a run have, and what differs from the
+catalogue's stack of DeepSpeed?
 Elsewhere: which run ran where (zero3.py, nvme.py).
 
 The tables do not describe machines. Names of folders, times and the artifacts of the papers tell four
 apart: nodes of 4 A100 with one processor, whose ranks are bound to NUMA domains or not; nodes of 4 H100
 with two processors; and a node of 4 H100 with drives. Hosts, memory and links are assumed. Devices of the
 nodes of A100 share one card of 100 Gb/s, of which gathers reach two thirds.
+
+Gradients are reduced between kernels and not beside them, as the backward passes of several nodes show. The
+times of the host were fitted on the runs of zero3.py: those of a layer on forward and backward passes,
+those of a step on what lies between the timed parts.
 """
 
 from collections.abc import Mapping
@@ -16,6 +21,9 @@ from flopcast.units import Number
 
 DRIVE_BYTES_PER_S = (6.5e9, 4e9)  # data sheet of a PCIe 4.0 drive, reading and writing
 SECOND_PATH_RATIO = 1 / 3  # MLP-Offload divides states by bandwidth: a quarter goes to the file system
+FLUSH: Mapping[str, object] = {"gradient_copies": "pinned", "gradient_flush": "overlapped", "strides": True}
+LAYER_TIMES: Mapping[str, object] = {"forward_layer_s": "1.1 ms", "backward_layer_s": "4 ms"}
+STEP_S, MICRO_BATCH_S = 0.2, 0.24
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,3 +146,20 @@ MACHINES: Mapping[str, Machine] = {
         _h100("4-h100-nvme", drive_bytes_per_s=(5.1e9, 7.5e9)),
     )
 }
+
+
+def stack_of(*, flushes: bool, micro_batches: int, fitted: bool) -> dict[str, object]:
+    """Return DeepSpeed, as files describe stacks.
+
+    Parameters
+    ----------
+    flushes : whether gradients leave through pinned memory during the backward pass
+    fitted : whether the host's times and the rate of pinned copies are those fitted on measured runs;
+        otherwise, layers need none
+    """
+    offload: dict[str, object] = dict(FLUSH) if flushes else {}
+    found: dict[str, object] = {"base": "deepspeed-zero", "gradients": {"overlap": False}}
+    if fitted:
+        offload |= {"pinned_fraction": 1, **LAYER_TIMES}  # the machine states the rate of its copies
+        found["optimizer"] = {"step_host_s": f"{STEP_S + MICRO_BATCH_S * micro_batches} s"}
+    return found | {"offload": offload}

@@ -12,15 +12,11 @@ a vocabulary of 32000. Layers are recomputed.
 
 from collections.abc import Mapping
 
-from flopcast.errors import SpecError
-from flopcast.files.yaml_text import Document
-from flopcast.lab.offload_runs.machines import MACHINES
-from flopcast.lab.offload_runs.measured import MeasuredPart, OffloadRun, measured_parts
-from flopcast.lab.offload_runs.software import stack_of
-from flopcast.requests.job_files import job_of
+from flopcast.lab.offload_runs.machines import MACHINES, stack_of
+from flopcast.lab.offload_runs.rows import MeasuredPart, OffloadRun, job_or_reason, measured_parts
+from flopcast.lab.run_tables import RunTable
 from flopcast.units import Number
 
-HEADER = ("approach", "optimizer_swap_in_ms", "optimizer_swap_out_ms", "subgroup_params")
 MACHINE, MULTI_PATH = "4-h100-nvme", "MLP-Offload"
 STATE_BYTES = 12.0  # of a parameter
 CACHED_BYTES = 185e9  # of states that MLP-Offload leaves on the host, fitted on its five published runs
@@ -34,11 +30,7 @@ def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
     Reads and writes of the update overlap, so that their sum is compared with the prediction as well. A row
     whose job breaks a rule has the reason in the place of a job.
     """
-    job, reason = None, ""
-    try:
-        job = job_of(Document(row["approach"], _job(row, fitted), {}))
-    except SpecError as error:
-        reason = "; ".join(f"{each.field} = {each.value}: {each.because}" for each in error.problems)
+    job, reason = job_or_reason(row["approach"], _job(row, fitted))
     swaps = [row.get(name) for name in ("optimizer_swap_in_ms", "optimizer_swap_out_ms")]
     measured = measured_parts(row)
     if all(swaps):
@@ -94,3 +86,9 @@ def _placements(row: Mapping[str, str], parameters: Number) -> list[dict[str, ob
     states = {"host": cached, "nvme": 1 - cached - second, "file_system": second}
     placed = [{"kind": "optimizer", "tier": tier, "fraction": each} for tier, each in states.items()]
     return [*placed, {"kind": "gradients", "tier": "host"}]
+
+
+TABLE = RunTable(
+    header=("approach", "optimizer_swap_in_ms", "optimizer_swap_out_ms", "subgroup_params"),
+    runs_of=lambda _path, rows, options: (run_of(row, options.fitted) for row in rows),
+)

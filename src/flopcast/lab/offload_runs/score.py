@@ -1,8 +1,8 @@
 """Predictions of measured runs with states outside the devices, by part of the step.
 
 Answers: how long are forward, backward and update of a step, and how far are they from what was measured?
-Elsewhere: the tables (tables.py), a prediction (prediction.py), statistics (lab/scores.py), fits of the
-rates of a machine (fit.py) and of constants (constants.py).
+Elsewhere: the tables (lab/measured_tables.py), a prediction (prediction.py), statistics (lab/scores.py),
+fits of the rates of a machine and of constants (fit.py).
 """
 
 import math
@@ -15,9 +15,8 @@ from flopcast.cost.constants import Fitted
 from flopcast.cost.tier_constants import LOG_SIGMAS
 from flopcast.kept_results import KeptResults
 from flopcast.lab.calibration.observations import Levels
-from flopcast.lab.offload_runs.constants import SeenRun, fitted_constants
-from flopcast.lab.offload_runs.fit import fitted_site, scaled_parts
-from flopcast.lab.offload_runs.measured import MILLISECONDS, ComparedPart, OffloadRun, OffloadScores, Part
+from flopcast.lab.offload_runs.fit import SeenRun, fitted_constants, fitted_site, scaled_parts
+from flopcast.lab.offload_runs.rows import MILLISECONDS, ComparedPart, OffloadRun, OffloadScores, Part
 from flopcast.library.constants import shipped_levels
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict

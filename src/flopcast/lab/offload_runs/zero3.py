@@ -12,14 +12,10 @@ the backward pass where `async_flush` is set.
 
 from collections.abc import Mapping
 
-from flopcast.errors import SpecError
-from flopcast.files.yaml_text import Document
-from flopcast.lab.offload_runs.machines import MACHINES
-from flopcast.lab.offload_runs.measured import OffloadRun, measured_parts
-from flopcast.lab.offload_runs.software import stack_of
-from flopcast.requests.job_files import job_of
+from flopcast.lab.offload_runs.machines import MACHINES, stack_of
+from flopcast.lab.offload_runs.rows import OffloadRun, job_or_reason, measured_parts
+from flopcast.lab.run_tables import RunTable
 
-HEADER = ("optimizer_cpu_ratio", "interleaved_update", "async_flush", "update_stride", "iteration_ms")
 SHAPES = {  # layers, hidden → hidden size of the feed-forward, heads, heads of keys and values
     (32, 4096): (11008, 32, 32),
     (72, 3072): (11008, 32, 32),
@@ -38,11 +34,7 @@ def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
     `fitted` says whether the cluster has the fitted rates of its machine. A row whose job breaks a rule has
     the reason in the place of a job.
     """
-    job, reason = None, ""
-    try:
-        job = job_of(Document(row["folder"], _job(row, fitted), {}))
-    except SpecError as error:
-        reason = "; ".join(f"{each.field} = {each.value}: {each.because}" for each in error.problems)
+    job, reason = job_or_reason(row["folder"], _job(row, fitted))
     names = ("tp", "dp", "global_batch", "optimizer_cpu_ratio", "subgroup_params", "interleaved_update")
     numbers = [row[name] for name in (*names, "async_flush", "update_stride")]
     return OffloadRun(
@@ -122,3 +114,9 @@ def _model(row: Mapping[str, str]) -> dict[str, object]:
             }
         ],
     }
+
+
+TABLE = RunTable(
+    header=("optimizer_cpu_ratio", "interleaved_update", "async_flush", "update_stride", "iteration_ms"),
+    runs_of=lambda _path, rows, options: (run_of(row, options.fitted) for row in rows),
+)

@@ -1,5 +1,5 @@
 """Measured runs of serving engines, and the fit of the engines' constants.
 
-`read_serving_runs` (tables.py) reads the tables, one file for each source; `score_runs` (score.py) predicts
-and compares them; fit.py fits what iterations take beyond their kernels.
+One file for each source says how its rows become runs (rows.py); lab/measured_tables.py lists them.
+`score_runs` (score.py) predicts and compares them; fit.py fits what iterations take beyond their kernels.
 """

@@ -20,17 +20,16 @@ its three pairs of lengths are read so, all others with the stated lengths.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from flopcast.interop.serving.aiconfigurator import ENGINES, SYSTEMS
+from flopcast.lab.run_tables import RunTable, by_row
 from flopcast.lab.serving_runs import inferencex
-from flopcast.lab.serving_runs.measured import Measured, ServingRun, Teaches
 from flopcast.lab.serving_runs.quantities import latency
-from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
+from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows, Teaches
 from flopcast.library.acceptance_lengths import measured_acceptance
 from flopcast.spec.drafting import Drafting
 
-HEADER = ("silicon_ttft_ms", "silicon_tpot_ms", "silicon_data_source")
 FORMATS = {
     "": "bf16",
     "bfloat16": "bf16",
@@ -52,34 +51,22 @@ COLUMNS: tuple[tuple[str, str, Teaches], ...] = (
 POOLS = ("prefill", "decode")  # of rows whose mode is "disagg"
 
 
-def run_of(row: Mapping[str, str]) -> ServingRun:
-    """Return the run of one row of the table.
+def _groups(row: Mapping[str, str]) -> dict[str, str]:
+    engine = ENGINES.get(row["backend"], row["backend"])
+    return {"engine": engine, "model": row["model_path"], "device": row["system"]}
 
-    Rows that may have drafted tokens without saying so are compared, but constants are not fitted on them.
-    A row that cannot be predicted has the reason in the place of a job.
-    """
-    groups = {
-        "engine": ENGINES.get(row["backend"], row["backend"]),
-        "model": row["model_path"],
-        "device": row["system"],
-    }
-    measured = tuple(
-        Measured(
-            quantity=name,
-            unit="ms",
-            value=float(row[name]),
-            read=latency(metric, "ms"),
-            teaches="" if _may_have_drafted(row) else teaches,
-        )
-        for name, metric, teaches in COLUMNS
-        if row[name]
-    )
-    reason, job = _unsupported(row), None
-    if not reason:
-        job, reason = job_of_row(_facts(row))
-    return ServingRun(
-        id=row["id"], source="aiconfigurator", job=job, reason=reason, measured=measured, groups=groups
-    )
+
+def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
+    """Yield both means; rows that may have drafted tokens without saying so teach no constants."""
+    for name, metric, teaches in COLUMNS:
+        if row[name]:
+            yield Measured(
+                quantity=name,
+                unit="ms",
+                value=float(row[name]),
+                read=latency(metric, "ms"),
+                teaches="" if _may_have_drafted(row) else teaches,
+            )
 
 
 def _unsupported(row: Mapping[str, str]) -> str:
@@ -231,3 +218,16 @@ def _concurrency(row: Mapping[str, str]) -> int:
     if _has_pools(row) and row["decode_batch_size"]:
         return int(float(row["decode_batch_size"])) * int(float(row["decode_num_workers"] or 1))
     return int(float(row["batch_size"] or 1)) * _ranks(row)[1]
+
+
+ROWS = ServingRows(
+    source="aiconfigurator",
+    identity=("id",),
+    groups=_groups,
+    measured=_measured,
+    unsupported=_unsupported,
+    facts=_facts,
+)
+TABLE = RunTable(
+    header=("silicon_ttft_ms", "silicon_tpot_ms", "silicon_data_source"), runs_of=by_row(ROWS.run_of)
+)

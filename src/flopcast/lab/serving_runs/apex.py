@@ -11,27 +11,39 @@ are mislabelled, so that its sum of latencies stands for them.
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from flopcast.lab.serving_runs.measured import Measured, ServingRun, opened
+from flopcast.lab.run_tables import ReadOptions, RunTable, opened
 from flopcast.lab.serving_runs.quantities import latency, sum_of_latencies_s
-from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
+from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows, ServingRun
 from flopcast.serving.requests import Requests, independent_requests
 
-HEADER = ("engine", "trace", "rate_per_s", "plan", "sum_latency_s", "served_output_tokens")
 TRACES = ("apex_traces_mistral.csv.gz", "apex_traces_mistral.csv")
 MODELS = {"vllm": "mistral-large-123b", "sglang": "mixtral-8x22b"}
 PLAN = re.compile(r"(?:(\d+)DP)?(\d+)(?:TP|EP)(_fp8)?(?:_(\d+))?|(TP|EP)(\d+)")
 Traces = Mapping[str, list[tuple[float, int, int]]]
 
 
-def runs_of(path: Path, rows: Iterable[Mapping[str, str]]) -> tuple[ServingRun, ...]:
+def _runs(path: Path, rows: Sequence[Mapping[str, str]], _options: ReadOptions) -> Iterable[ServingRun]:
     """Return the runs of a table, whose traces lie in the same folder."""
     traces = _traces(path.parent)
-    return tuple(_run(row, traces) for row in rows)
+    table = ServingRows(
+        source="APEX",
+        identity=("file",),
+        groups=_groups,
+        measured=_measured,
+        unsupported=partial(_unsupported, traces),
+        facts=partial(_facts, traces),
+    )
+    return map(table.run_of, rows)
+
+
+def _groups(row: Mapping[str, str]) -> dict[str, str]:
+    return {"engine": row["engine"], "model": MODELS.get(row["engine"], ""), "trace": row["trace"]}
 
 
 def _traces(folder: Path) -> Traces:
@@ -47,29 +59,22 @@ def _traces(folder: Path) -> Traces:
     return found
 
 
-def _run(row: Mapping[str, str], traces: Traces) -> ServingRun:
-    name = f"{row['trace']}_{row['rate_per_s'].replace('.', '')}"
-    plan = PLAN.fullmatch(row["plan"])
-    reason, facts, job = "", None, None
-    if name not in traces:
-        reason = f"the trace {name} is not in {TRACES[0]} beside the table"
-    elif plan is None or row["engine"] not in MODELS:
-        reason = f"plan = {row['plan']} of {row['engine']} is not known"
-    else:
-        facts = _facts(row, plan, name, _requests(row, plan, traces[name]))
-        job, reason = job_of_row(facts)
-    return ServingRun(
-        id=row["file"],
-        source="APEX",
-        job=job,
-        reason=reason,
-        measured=_measured(row),
-        groups={"engine": row["engine"], "model": MODELS.get(row["engine"], ""), "trace": row["trace"]},
-        trace=None if facts is None else facts.trace,
-    )
+def _name(row: Mapping[str, str]) -> str:
+    """Return the name of a row's trace."""
+    return f"{row['trace']}_{row['rate_per_s'].replace('.', '')}"
 
 
-def _facts(row: Mapping[str, str], plan: re.Match[str], name: str, requests: Requests) -> RowFacts:
+def _unsupported(traces: Traces, row: Mapping[str, str]) -> str:
+    """Return why a row cannot be predicted; empty if it can."""
+    if _name(row) not in traces:
+        return f"the trace {_name(row)} is not in {TRACES[0]} beside the table"
+    if PLAN.fullmatch(row["plan"]) is None or row["engine"] not in MODELS:
+        return f"plan = {row['plan']} of {row['engine']} is not known"
+    return ""
+
+
+def _facts(traces: Traces, row: Mapping[str, str]) -> RowFacts:
+    (plan,) = PLAN.finditer(row["plan"])
     ranks = int(plan[2] or plan[6])
     return RowFacts(
         model=MODELS[row["engine"]],
@@ -80,8 +85,8 @@ def _facts(row: Mapping[str, str], plan: re.Match[str], name: str, requests: Req
             "expert_parallel": ranks if plan[5] == "EP" else 1,
             "weights": "fp8" if plan[3] else "bf16",
         },
-        traffic={"trace": f"{name} of {row['file']}"},
-        trace=requests,
+        traffic={"trace": f"{_name(row)} of {row['file']}"},
+        trace=_requests(row, plan, traces[_name(row)]),
     )
 
 
@@ -95,14 +100,14 @@ def _requests(row: Mapping[str, str], plan: re.Match[str], trace: list[tuple[flo
     return independent_requests(arrival_s, prompts.astype(np.intp), lengths.astype(np.intp))
 
 
-def _measured(row: Mapping[str, str]) -> tuple[Measured, ...]:
-    total = Measured(
-        quantity="sum_latency_s", unit="s", value=float(row["sum_latency_s"]), read=sum_of_latencies_s
-    )
-    if row["engine"] == "sglang":
-        return (total,)
-    means = tuple(
-        Measured(quantity=column, unit="s", value=float(row[column]), read=latency(metric, "s"))
-        for column, metric in (("mean_ttft_s", "ttft"), ("mean_tpot_s", "tpot"))
-    )
-    return (total, *means)
+def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
+    total_s = float(row["sum_latency_s"])
+    yield Measured(quantity="sum_latency_s", unit="s", value=total_s, read=sum_of_latencies_s)
+    if row["engine"] != "sglang":
+        for column, metric in (("mean_ttft_s", "ttft"), ("mean_tpot_s", "tpot")):
+            yield Measured(quantity=column, unit="s", value=float(row[column]), read=latency(metric, "s"))
+
+
+TABLE = RunTable(
+    header=("engine", "trace", "rate_per_s", "plan", "sum_latency_s", "served_output_tokens"), runs_of=_runs
+)

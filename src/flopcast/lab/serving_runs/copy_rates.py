@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 
 from flopcast.dtypes import Counts, Floats
-from flopcast.lab.serving_runs.measured import ServingRun
+from flopcast.lab.serving_runs.rows import ServingRun
 from flopcast.library.curves import load_serving_book
 from flopcast.records import dataclass, replace
 from flopcast.serving.arrivals import requests_of

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.lab.serving_runs.measured import ComparedServing
 from flopcast.lab.serving_runs.quantities import PER_UNIT
+from flopcast.lab.serving_runs.rows import ComparedServing
 from flopcast.records import dataclass
 from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.time_shares import KERNELS

@@ -10,54 +10,33 @@ publish (the times between tokens hardly depend on them), and that lengths of ou
 as a lognormal distribution does. Enough requests are played that the batch stays full.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from flopcast.lab.serving_runs.measured import Measured, ServingRun
+from flopcast.lab.run_tables import RunTable, by_row
 from flopcast.lab.serving_runs.quantities import joules_per_token, latency, output_tokens_per_s, power_w
-from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
+from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows
 
-HEADER = ("median_itl_ms", "output_throughput_tokens_per_sec", "max_num_seqs", "avg_output_len")
+QUANTITIES = {  # columns, their units and where a report says the same
+    "median_itl_ms": ("ms", latency("inter_token", "ms", "p50")),
+    "output_throughput_tokens_per_sec": ("tokens/s", output_tokens_per_s),
+    "avg_power_watts": ("W", power_w),
+    "energy_per_token_joules": ("J", joules_per_token),
+}
 CLUSTERS = {"H100": "dgx-h100", "B200": "dgx-b200"}
 PROMPTS = {"gpqa": 300, "lm-arena-chat": 400, "sourcegraph-fim": 1500}  # mean tokens, assumed
 PROMPT_SIGMA, OUTPUT_SIGMA = 0.8, 0.7  # of the logarithm of lengths, assumed
 MAX_TOKENS = 8192
-ROUNDS = 4  # requests of each place of the batch; the first and the last are not judged
+ROUNDS = (
+    4  # requests of each place of the batch; the first and the last are not judged, as in the benchmark
+)
 UNSORTED = ("openai/",)  # publish no top-p and no top-k; vLLM samples as generation_config.json says
 BLOCK_SCALES = ("Qwen/", "deepseek-ai/")  # publish 8-bit weights with a scale for each block
 
 
-def run_of(row: Mapping[str, str]) -> ServingRun:
-    """Return the run that one row of the table describes.
-
-    Four numbers of a row are compared: median time between tokens, output rate, watts of a device, joules
-    of a token. Requests before and after the full batch are left out (`leave_out_share`), as in the
-    benchmark.
-    """
-    groups = {"model": row["model_id"], "device": row["gpu_model"], "task": row["task"], "engine": "vllm"}
-    found = {
-        "median_itl_ms": ("ms", latency("inter_token", "ms", "p50")),
-        "output_throughput_tokens_per_sec": ("tokens/s", output_tokens_per_s),
-        "avg_power_watts": ("W", power_w),
-        "energy_per_token_joules": ("J", joules_per_token),
-    }
-    measured = tuple(
-        Measured(quantity=name, unit=unit, value=float(row[name]), read=read)
-        for name, (unit, read) in found.items()
-        if row.get(name)
-    )
-    reason, job = _unsupported(row), None
-    if not reason:
-        job, reason = job_of_row(_facts(row))
-    names = ("task", "model_id", "gpu_model", "num_gpus", "max_num_seqs")
-    return ServingRun(
-        id="/".join(row[name] for name in names),
-        source="ML.ENERGY",
-        job=job,
-        reason=reason,
-        measured=measured,
-        groups=groups,
-        leave_out_share=1.0 / ROUNDS,
-    )
+def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
+    for name, (unit, read) in QUANTITIES.items():
+        if row.get(name):
+            yield Measured(quantity=name, unit=unit, value=float(row[name]), read=read)
 
 
 def _unsupported(row: Mapping[str, str]) -> str:
@@ -103,3 +82,23 @@ def _formats(row: Mapping[str, str]) -> tuple[str, str | None]:
     if row["weight_precision"] == "fp8":
         return ("fp8_block" if row["model_id"].startswith(BLOCK_SCALES) else "fp8"), None
     return "bf16", None
+
+
+ROWS = ServingRows(
+    source="ML.ENERGY",
+    identity=("task", "model_id", "gpu_model", "num_gpus", "max_num_seqs"),
+    groups=lambda row: {
+        "model": row["model_id"],
+        "device": row["gpu_model"],
+        "task": row["task"],
+        "engine": "vllm",
+    },
+    measured=_measured,
+    unsupported=_unsupported,
+    facts=_facts,
+    leave_out_share=1.0 / ROUNDS,
+)
+TABLE = RunTable(
+    header=("median_itl_ms", "output_throughput_tokens_per_sec", "max_num_seqs", "avg_output_len"),
+    runs_of=by_row(ROWS.run_of),
+)

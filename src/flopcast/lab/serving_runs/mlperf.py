@@ -11,13 +11,12 @@ Mean lengths of outputs are the tokens of a second over the queries of a second 
 A result is therefore at most that rate times the mean length.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from flopcast.lab.serving_runs.measured import Measured, ServingRun
+from flopcast.lab.run_tables import RunTable, by_row
 from flopcast.lab.serving_runs.quantities import latency, output_tokens_per_s, requests_per_s
-from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
+from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows
 
-HEADER = ("scenario", "accelerator", "target_qps", "ttft_p99_ms", "tpot_p99_ms", "result")
 CLUSTERS = {  # by accelerator
     "NVIDIA B200-SXM-180GB": "dgx-b200",
     "NVIDIA H200-SXM-141GB": "dgx-h200",
@@ -52,41 +51,20 @@ FEWEST_REQUESTS, SECONDS = 400, 120.0  # of arrivals that are played on one engi
 OFFLINE_OPEN = 1024  # requests that are open on each device, more than a batch has room for
 
 
-def run_of(row: Mapping[str, str]) -> ServingRun:
-    """Return the run that one row of the table describes."""
-    reason, job = _unsupported(row), None
-    if not reason:
-        job, reason = job_of_row(_facts(row))
-    groups = {"model": row["model"], "device": row["accelerator"], "scenario": row["scenario"]}
-    return ServingRun(
-        id="/".join((row["id"], row["model"], row["scenario"])),
-        source="MLPerf Inference v5.1",
-        job=job,
-        reason=reason,
-        measured=_measured(row),
-        groups=groups,
-        leave_out_share=0.1,
-    )
-
-
-def _measured(row: Mapping[str, str]) -> tuple[Measured, ...]:
+def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
     of_tokens = row["units"] == "Tokens/s"
-    rate = output_tokens_per_s if of_tokens else requests_per_s
-    found = [
-        Measured(
-            quantity="result",
-            unit="tokens/s" if of_tokens else "queries/s",
-            value=float(row["result"]),
-            read=rate,
-        )
-    ]
+    yield Measured(
+        quantity="result",
+        unit="tokens/s" if of_tokens else "queries/s",
+        value=float(row["result"]),
+        read=output_tokens_per_s if of_tokens else requests_per_s,
+    )
     for metric in ("ttft", "tpot"):
         for name in ("mean", "p50", "p99"):
             column = f"{metric}_{name}_ms"
             if row[column]:
                 read = latency(metric, "ms", name)
-                found.append(Measured(quantity=column, unit="ms", value=float(row[column]), read=read))
-    return tuple(found)
+                yield Measured(quantity=column, unit="ms", value=float(row[column]), read=read)
 
 
 def _unsupported(row: Mapping[str, str]) -> str:
@@ -126,3 +104,18 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         traffic=traffic,
         devices=devices,
     )
+
+
+ROWS = ServingRows(
+    source="MLPerf Inference v5.1",
+    identity=("id", "model", "scenario"),
+    groups=lambda row: {"model": row["model"], "device": row["accelerator"], "scenario": row["scenario"]},
+    measured=_measured,
+    unsupported=_unsupported,
+    facts=_facts,
+    leave_out_share=0.1,
+)
+TABLE = RunTable(
+    header=("scenario", "accelerator", "target_qps", "ttft_p99_ms", "tpot_p99_ms", "result"),
+    runs_of=by_row(ROWS.run_of),
+)

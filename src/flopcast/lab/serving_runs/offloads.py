@@ -8,14 +8,12 @@ FlexGen's percentages are not stated. Where its lowest tier is the host, a tenth
 be on the device. The rest, all keys and values and hidden states are on the host, which attends to them.
 """
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from flopcast.errors import FlopcastError
-from flopcast.files.yaml_text import read_yaml
-from flopcast.lab.serving_runs.measured import Measured, ServingRun
+from flopcast.lab.run_tables import RunBlocks
 from flopcast.lab.serving_runs.quantities import output_tokens_per_s
+from flopcast.lab.serving_runs.rows import Measured, ServingRun
 from flopcast.library import catalog
 from flopcast.serving.checks import serving_problems
 from flopcast.spec.cluster import Cluster
@@ -42,32 +40,21 @@ POLICY = {  # of FlexGen where its percentages are not stated
 }
 
 
-def blocks_of(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """Return the blocks of a file that state tokens per second; empty if it has none.
-
-    Files that cannot be read are empty as well, because this function also decides which tables of a folder
-    are of this kind.
-    """
-    try:
-        data = read_yaml(path.read_bytes(), str(path)).data
-    except (OSError, FlopcastError):
-        return ()
+def _blocks(data: object) -> Sequence[Mapping[str, Any]]:
+    """Return the blocks of a file that state tokens per second."""
     blocks = data if isinstance(data, list) else []
-    return tuple(
+    return [
         block
         for block in blocks
         if isinstance(block, dict) and COLUMNS.issubset(block.get("columns") or ()) and "rows" in block
+    ]
+
+
+def _runs(blocks: Sequence[Mapping[str, Any]]) -> Iterator[ServingRun]:
+    named = (
+        (block, dict(zip(block["columns"], row, strict=True))) for block in blocks for row in block["rows"]
     )
-
-
-def runs_of_blocks(path: Path) -> tuple[ServingRun, ...]:
-    """Return the runs of a file, in its order."""
-    return tuple(run for block in blocks_of(path) for run in _runs(block))
-
-
-def _runs(block: Mapping[str, Any]) -> Iterator[ServingRun]:
-    for values in block["rows"]:
-        row = dict(zip(block["columns"], values, strict=True))
+    for block, row in named:
         job, reason = _job(block, row)
         words = [str(row["system"]), str(row["model"]), *(f"{name}={row[name]}" for name in _flags(row))]
         rate = Measured(quantity=RATE, unit="tokens/s", value=float(row[RATE]), read=output_tokens_per_s)
@@ -142,3 +129,6 @@ def _machine(name: str, capacity_bytes: float) -> Cluster:
         changes["memory"] = memory.model_copy(update={"capacity_bytes": capacity_bytes})
     node = group.node.model_copy(update=changes)
     return cluster.model_copy(update={"groups": (group.model_copy(update={"node": node}),)})
+
+
+TABLE = RunBlocks(blocks_of=_blocks, runs_of=_runs)

@@ -1,8 +1,9 @@
 """Measured numbers of serving in a report: which prediction stands beside a latency, a rate or a request?
 
-Elsewhere: the numbers of a report (serving/serving_report.py), the tables that use these (tables.py).
+Elsewhere: the numbers of a report (serving/serving_report.py), the tables that use these (one file a
+table).
 
-Each function returns a reader for `Measured.read`.
+Each function returns a reader for `Measured.read` (rows.py).
 """
 
 import math
@@ -16,6 +17,7 @@ from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.units import Number
 
 Reader = Callable[[ServingReport], Estimate]
+Event = Literal["first_token", "last_token"]
 PER_UNIT = {"s": 1.0, "ms": 1e3, "us": 1e6}
 UNKNOWN = Estimate(value=math.nan, low=math.nan, high=math.nan)
 
@@ -50,7 +52,7 @@ def sum_of_latencies_s(report: ServingReport) -> Estimate:
     return report.latencies["end_to_end"]["mean"].times(report.served.requests.size)
 
 
-def time_of_request(event: Literal["first_token", "last_token"], place: int) -> Reader:
+def time_of_request(event: Event, place: int) -> Reader:
     """Return the reader of the time, in seconds from the first arrival, of an event of one request.
 
     Parameters

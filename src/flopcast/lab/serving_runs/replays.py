@@ -10,56 +10,51 @@ are rows of their own.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from flopcast.lab.serving_runs.measured import Measured, ServingRun
-from flopcast.lab.serving_runs.quantities import latency, order_of_first_tokens, time_of_request
-from flopcast.lab.serving_runs.row_jobs import RowFacts, job_of_row
+from flopcast.lab.run_tables import ReadOptions, RunTable
+from flopcast.lab.serving_runs.quantities import Event, latency, order_of_first_tokens, time_of_request
+from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRun, job_of_row
 from flopcast.serving.requests import independent_requests
 
-HEADER = ("request", "arrival_s", "queued_s", "first_token_s", "last_token_s")
 NAME = re.compile(r"vllm_requests_([^_]+)_(.+?)\.csv(\.gz)?")
 CLUSTERS = {"RTXPRO6000": "rtx-pro-6000-8", "RTX4090": "rtx-4090-8", "H100": "dgx-h100"}
+EVENTS: tuple[Event, ...] = ("first_token", "last_token")
 RANKS = {"Qwen3-32B": 2}  # tensor-parallel, where it is not 1
 
 
-def runs_of(path: Path, rows: Iterable[Mapping[str, str]]) -> tuple[ServingRun, ...]:
-    """Return a run for each request of a file, and one for all of them together.
+def _runs(path: Path, table: Sequence[Mapping[str, str]], _options: ReadOptions) -> Iterator[ServingRun]:
+    """Yield a run for all requests of a file together, and one for each of them.
 
     All runs of a file have one job and are played once. The file's name gives device and model; without a
     cluster or a model in the catalogue, the runs have the reason in the place of a job.
     """
-    table = list(rows)
     named = NAME.fullmatch(path.name)
-    reason, facts = "the file's name is not vllm_requests_DEVICE_MODEL.csv", None
+    reason, job, trace = "the file's name is not vllm_requests_DEVICE_MODEL.csv", None, None
     if named is not None and named[1] not in CLUSTERS:
         reason = f"{named[1]} has no cluster in the catalogue"
     elif named is not None:
-        reason, facts = "", _facts(named[1], named[2], path, table)
-    job = None
-    if facts is not None:
-        job, reason = job_of_row(facts)
+        facts = _facts(named[1], named[2], path, table)
+        (job, reason), trace = job_of_row(facts), facts.trace
     groups = {"engine": "vllm", "model": named[2] if named else "", "device": named[1] if named else ""}
     measured = [(path.stem, _of_all(table))]
     measured += [(row["request"], _of_one(place, row)) for place, row in enumerate(table)]
-    return tuple(
-        ServingRun(
+    for name, numbers in measured:
+        yield ServingRun(
             id=name,
             source="LLMServingSim",
             job=job,
             reason=reason,
             measured=numbers,
             groups=groups,
-            trace=None if facts is None else facts.trace,
+            trace=trace,
         )
-        for name, numbers in measured
-    )
 
 
-def _facts(device: str, model: str, path: Path, table: list[Mapping[str, str]]) -> RowFacts:
+def _facts(device: str, model: str, path: Path, table: Sequence[Mapping[str, str]]) -> RowFacts:
     arrival_s, prompts, outputs = (
         np.array([float(row[name]) for row in table])
         for name in ("arrival_s", "prompt_tokens", "output_tokens")
@@ -80,7 +75,7 @@ def _facts(device: str, model: str, path: Path, table: list[Mapping[str, str]]) 
     )
 
 
-def _of_all(table: list[Mapping[str, str]]) -> tuple[Measured, ...]:
+def _of_all(table: Sequence[Mapping[str, str]]) -> tuple[Measured, ...]:
     """Return the means over all requests, and the order of first tokens."""
     arrival_s, first_s, last_s, outputs = (
         np.array([float(row[name]) for row in table])
@@ -97,17 +92,17 @@ def _of_all(table: list[Mapping[str, str]]) -> tuple[Measured, ...]:
 
 
 def _of_one(place: int, row: Mapping[str, str]) -> tuple[Measured, ...]:
-    return (
+    return tuple(
         Measured(
-            quantity="first_token_s",
+            quantity=f"{event}_s",
             unit="s",
-            value=float(row["first_token_s"]),
-            read=time_of_request("first_token", place),
-        ),
-        Measured(
-            quantity="last_token_s",
-            unit="s",
-            value=float(row["last_token_s"]),
-            read=time_of_request("last_token", place),
-        ),
+            value=float(row[f"{event}_s"]),
+            read=time_of_request(event, place),
+        )
+        for event in EVENTS
     )
+
+
+TABLE = RunTable(
+    header=("request", "arrival_s", "queued_s", "first_token_s", "last_token_s"), runs_of=_runs
+)

@@ -1,8 +1,8 @@
 """Predictions of measured serving, and how far they are from what was measured.
 
 Answers: how large are the errors, by engine, model and device, with which constants of the engines?
-Elsewhere: the tables (tables.py), a prediction (serving/serve.py), fitting the constants (fit.py),
-statistics (lab/scores.py).
+Elsewhere: the tables (lab/measured_tables.py), a prediction (serving/serve.py), fitting the constants
+(fit.py), statistics (lab/scores.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Literal
 from flopcast.errors import SpecError
 from flopcast.lab.serving_runs.copy_rates import with_rates_of, without_rates
 from flopcast.lab.serving_runs.fit import by_engine
-from flopcast.lab.serving_runs.measured import ComparedServing, ServingRun, ServingScores
+from flopcast.lab.serving_runs.rows import ComparedServing, ServingRun, ServingScores
 from flopcast.library.curves import load_serving_book
 from flopcast.records import replace
 from flopcast.serving.serve import serve

@@ -1,0 +1,64 @@
+"""Measured runs with states outside the devices, and how a row of a table becomes one.
+
+Answers: what was measured of a run, which job was it?
+Elsewhere: the rows of each table (zero3.py, nvme.py), predicting them (score.py).
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.lab.run_tables import Row
+from flopcast.lab.scores import Compared, MeasuredNumber, MeasuredRun, Scores
+from flopcast.records import dataclass
+from flopcast.requests.job_files import job_of
+from flopcast.spec.job import Job
+
+Part = Literal["iteration", "forward", "backward", "update"]
+PARTS_OF_COLUMNS: Mapping[str, Part] = {
+    "iteration_ms": "iteration",
+    "fwd_ms": "forward",
+    "bwd_ms": "backward",
+    "update_ms": "update",
+}
+MILLISECONDS = 1e3  # of a second
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MeasuredPart(MeasuredNumber):
+    """One measured number, in milliseconds, and the part of a step that it times."""
+
+    unit: str = "ms"
+    part: Part
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OffloadRun(MeasuredRun[MeasuredPart]):
+    """One row of a table: the job that it describes, or the reason why it cannot be predicted.
+
+    `groups` has the machine, the model, the folder of its logs and the method.
+    """
+
+    job: Job | None
+
+
+ComparedPart = Compared[OffloadRun, MeasuredPart]
+OffloadScores = Scores[OffloadRun, MeasuredPart]
+
+
+def job_or_reason(name: str, described: dict[str, object]) -> tuple[Job | None, str]:
+    """Return the job that a row describes, or None and the rules that it breaks."""
+    try:
+        return job_of(Document(name, described, {})), ""
+    except SpecError as error:
+        return None, "; ".join(f"{each.field} = {each.value}: {each.because}" for each in error.problems)
+
+
+def measured_parts(row: Row) -> tuple[MeasuredPart, ...]:
+    """Return the measured numbers of a row."""
+    return tuple(
+        MeasuredPart(quantity=name, value=float(row[name]), part=part)
+        for name, part in PARTS_OF_COLUMNS.items()
+        if row.get(name)
+    )

@@ -1,0 +1,98 @@
+"""The engine that reads tables of measured runs, which it recognises by their headers.
+
+Answers: is a file this table, and which runs does it hold?
+Elsewhere: the tables of each kind and their scores (measured_tables.py), one file for each table
+(serving_runs/, offload_runs/, graph_runs/), tables of training runs (published/table.py).
+"""
+
+import csv
+import gzip
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Generic, TypeVar, cast
+
+from flopcast.errors import FlopcastError
+from flopcast.files.yaml_text import read_yaml
+from flopcast.records import dataclass
+
+Row = Mapping[str, str]
+Run = TypeVar("Run")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadOptions:
+    """What a reader may need beside the file.
+
+    `fitted` says whether machines have the rates that were fitted on their runs, or those of data sheets;
+    `measured_on` what a table of graphs does not say itself (`TableFacts` of graph_runs/timm.py).
+    """
+
+    fitted: bool = True
+    measured_on: object = None
+
+
+USUAL = ReadOptions()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunTable(Generic[Run]):
+    """One table: the columns that tell it apart, and how its rows become runs.
+
+    `fits` says whether rows are of this table, where another one has the same columns.
+    """
+
+    header: tuple[str, ...]
+    runs_of: Callable[[Path, Sequence[Row], ReadOptions], Iterable[Run]]
+    fits: Callable[[Sequence[Row]], bool] | None = None
+
+    def holds(self, path: Path) -> bool:
+        """Return whether a file is this table; one that cannot be read is none."""
+        try:
+            with opened(path) as file:
+                rows = csv.DictReader(file)
+                is_this = set(rows.fieldnames or ()).issuperset(self.header)
+                return is_this and (self.fits is None or self.fits(list(rows)))
+        except (OSError, UnicodeDecodeError, EOFError, csv.Error):
+            return False
+
+    def read(self, path: Path, options: ReadOptions = USUAL) -> tuple[Run, ...]:
+        """Return the runs of a file, in its order."""
+        with opened(path) as file:
+            return tuple(self.runs_of(path, list(csv.DictReader(file)), options))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunBlocks(Generic[Run]):
+    """A YAML file with blocks of columns and rows: which of its data are blocks, and what runs they
+    hold."""
+
+    blocks_of: Callable[[Any], Sequence[Any]]
+    runs_of: Callable[[Sequence[Any]], Iterable[Run]]
+
+    def holds(self, path: Path) -> bool:
+        """Return whether a file has such blocks; one that cannot be read has none."""
+        return bool(self._blocks(path))
+
+    def read(self, path: Path, _options: ReadOptions = USUAL) -> tuple[Run, ...]:
+        """Return the runs of a file, in its order."""
+        return tuple(self.runs_of(self._blocks(path)))
+
+    def _blocks(self, path: Path) -> Sequence[Any]:
+        if path.suffix not in (".yaml", ".yml"):
+            return ()
+        try:
+            return self.blocks_of(read_yaml(path.read_bytes(), str(path)).data)
+        except (OSError, FlopcastError):
+            return ()
+
+
+def by_row(run_of: Callable[[Row], Run]) -> Callable[[Path, Sequence[Row], ReadOptions], Iterable[Run]]:
+    """Return the reader of a table that has one run in each row."""
+    return lambda _path, rows, _options: (run_of(row) for row in rows)
+
+
+def opened(path: Path) -> IO[str]:
+    """Open a table as text, plain or packed."""
+    if path.suffix == ".gz":
+        return cast("IO[str]", gzip.open(path, "rt", encoding="utf-8", newline=""))
+    return path.open(encoding="utf-8", newline="")

@@ -1,0 +1,168 @@
+"""Measured runs of serving engines, and how a row of a table becomes one.
+
+Answers: what was measured of a run, and which job do the facts of a row describe, or why can it not be
+predicted?
+Elsewhere: which facts a table states (one file a table), the models that differ in their weights alone
+(catalog/runs/served_models.yaml), predicting jobs (score.py).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from flopcast.errors import SpecError
+from flopcast.lab.catalog_facts import catalog_facts
+from flopcast.lab.run_tables import Row
+from flopcast.lab.scores import Compared, MeasuredNumber, MeasuredRun, Scores
+from flopcast.library import catalog
+from flopcast.records import dataclass
+from flopcast.requests.serving_request import with_degree
+from flopcast.serving.arrivals import requests_of
+from flopcast.serving.checks import serving_problems
+from flopcast.serving.requests import Requests
+from flopcast.serving.serving_report import Estimate, ServingReport
+from flopcast.spec.deployment import Deployment
+from flopcast.spec.engine import Engine
+from flopcast.spec.serving_job import ServingJob
+from flopcast.spec.traffic import Traffic
+from flopcast.strict_model import StrictModel
+from flopcast.units import Number
+
+Teaches = Literal["", "iterations", "requests"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Measured(MeasuredNumber):
+    """One measured number, and where a report says the same.
+
+    `read` returns the prediction in the unit of the number (quantities.py). `teaches` says which constants
+    of engines are fitted on the number: those of iterations, those of requests, or none.
+    """
+
+    read: Callable[[ServingReport], Estimate]
+    teaches: Teaches = ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ServingRun(MeasuredRun[Measured]):
+    """One row of a table: the job that it describes, or the reason why it cannot be predicted.
+
+    `trace` has the requests of a job whose traffic names one. `leave_out_share` of the requests is not
+    judged at the beginning and at the end each; benchmarks that do not wait for a steady state judge all.
+    """
+
+    job: ServingJob | None
+    trace: Requests | None = None
+    leave_out_share: Number = 0.0
+
+
+ComparedServing = Compared[ServingRun, Measured]
+ServingScores = Scores[ServingRun, Measured]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowFacts:
+    """What a row says of a deployment and its traffic.
+
+    `plan` holds fields of a Deployment; without a tensor-parallel degree, it is the one that flopcast
+    chooses. `traffic` holds fields of a Traffic, `trace` the requests if it names a trace. Instances fill
+    `devices` devices, by default those of one. Requests of `in_process` reach the engine without a front
+    end. `receive_interval`, `wait_passes`, `wait_fraction` and `sampling` are those of the engine.
+    """
+
+    model: str
+    cluster: str
+    engine: str
+    plan: Mapping[str, object]
+    traffic: Mapping[str, object]
+    devices: int = 0
+    trace: Requests | None = None
+    in_process: bool = False
+    receive_interval: int = 1
+    wait_passes: int = 0
+    wait_fraction: float = 1.0
+    sampling: str = "greedy"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ServingRows:
+    """How each row of a table becomes a run.
+
+    `identity` names the columns that identify a row. `unsupported` returns why a row cannot be predicted,
+    "" if it can; only then `facts` are asked for.
+    """
+
+    source: str
+    identity: tuple[str, ...]
+    groups: Callable[[Row], Mapping[str, str]]
+    measured: Callable[[Row], Iterable[Measured]]
+    unsupported: Callable[[Row], str]
+    facts: Callable[[Row], RowFacts]
+    leave_out_share: Number = 0.0
+
+    def run_of(self, row: Row) -> ServingRun:
+        """Return the run of a row; one that cannot be predicted has the reason in the place of a job."""
+        reason, job, trace = self.unsupported(row), None, None
+        if not reason:
+            facts = self.facts(row)
+            trace = facts.trace
+            job, reason = job_of_row(facts)
+        return ServingRun(
+            id="/".join(row[name] for name in self.identity),
+            source=self.source,
+            job=job,
+            reason=reason,
+            measured=tuple(self.measured(row)),
+            groups=self.groups(row),
+            trace=trace,
+            leave_out_share=self.leave_out_share,
+        )
+
+
+class ServedModels(StrictModel):
+    """Models that differ from one of the catalogue in their weights alone."""
+
+    same_shapes: Mapping[str, str]
+
+
+def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
+    """Return the job of a row and no reason, or no job and the reason.
+
+    Parameters
+    ----------
+    facts : RowFacts
+        What the row states. Replicas fill the devices that it states; a plan without a degree gets the
+        smallest one with which the model fits.
+    """
+    name = catalog_facts("served_models", ServedModels).same_shapes.get(facts.model, facts.model)
+    if catalog.known("models", name) is None:
+        return None, f"the catalogue has no model {facts.model}"
+    plan = Deployment.model_validate(facts.plan)
+    per_node = catalog.cluster(facts.cluster).node.devices
+    devices = facts.devices or plan.devices
+    job = ServingJob(
+        model=catalog.model(name),
+        cluster=catalog.cluster(facts.cluster, -(-devices // per_node)),
+        engine=_engine(facts),
+        plan=plan,
+        traffic=Traffic.model_validate(facts.traffic),
+    )
+    try:
+        job, _ = with_degree(job)
+        replicas = max(devices // job.plan.devices, 1)
+        job = job.model_copy(update={"plan": job.plan.model_copy(update={"replicas": replicas})})
+        requests = requests_of(job.traffic, facts.trace)
+        problems = serving_problems(job, int((requests.prompt_tokens + requests.output_tokens).max()))
+    except SpecError as error:
+        problems = list(error.problems)
+    if problems:
+        return None, f"{problems[0].field} = {problems[0].value}: {problems[0].because}"
+    return job, ""
+
+
+def _engine(facts: RowFacts) -> Engine:
+    stated = ("receive_interval", "wait_passes", "wait_fraction", "sampling")
+    engine = catalog.engine(facts.engine).model_copy(update={name: getattr(facts, name) for name in stated})
+    if not facts.in_process:
+        return engine
+    cost = engine.iteration.model_copy(update={"request_s": 0.0, "request_tpot_ratio": 0.0})
+    return engine.model_copy(update={"iteration": cost})
