@@ -190,7 +190,7 @@ def offload_that_fits(job: Job) -> "OffloadThatFits | None":
     """
     from flopcast.search.offload_that_fits import offload_for_plan
 
-    return offload_for_plan(job, load_book(job.cluster))
+    return offload_for_plan(job, SHARED.book(job), SHARED.results)
 
 
 @overload

@@ -46,9 +46,9 @@ class Predictor:
 
     def __init__(self, most_results: int = 4096) -> None:
         """Hold nothing yet."""
+        self.results: KeptResults = KeptResults(most_results)
         self._reports = KeptResults(MOST_REPORTS)
         self._books = KeptResults(MOST_BOOKS)
-        self._results = KeptResults(most_results)
 
     def predict(self, job: Job) -> Report:
         """Predict one training step with the curves of the catalogue.
@@ -58,7 +58,7 @@ class Predictor:
         SpecError
             The job contradicts itself, or asks for what is not supported.
         """
-        return self._reports.of(job, lambda: prediction.predict(job, self._book(job), self._results))
+        return self._reports.of(job, lambda: prediction.predict(job, self.book(job), self.results))
 
     def memory(self, job: Job) -> MemoryReport:
         """Return what the job keeps on each device, as `predict_memory` does.
@@ -68,8 +68,8 @@ class Predictor:
         SpecError
             As `predict`.
         """
-        return memory_report(prediction.programs_of(job, self._results), job.cluster)
+        return memory_report(prediction.programs_of(job, self.results), job.cluster)
 
-    def _book(self, job: Job) -> CurveBook:
+    def book(self, job: Job) -> CurveBook:
         """Return the curves of a job's cluster."""
         return self._books.of(job.cluster, lambda: load_book(job.cluster))

@@ -29,6 +29,7 @@ def command(request: JobRequest, wants_json: bool) -> None:
     With --engine, --traffic or --slo it prints the memory of serving: weights, activations and runtime, and
     how many tokens and requests the KV cache holds.
     """
+    from flopcast.api import offload_that_fits
     from flopcast.prediction import memory_of
     from flopcast.render.offload_advice import offload_advice
     from flopcast.render.report_json import FORMAT_VERSION, memory_as_json
@@ -39,7 +40,7 @@ def command(request: JobRequest, wants_json: bool) -> None:
         return
     job = resolve(request)
     memory = memory_of(job)
-    changes, told = offload_advice(job, memory)
+    changes, told = offload_advice(job, memory, offload_that_fits)
     if wants_json:
         print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)} | told)
     else:

@@ -70,7 +70,7 @@ def command(
     flopcast predict --model gpt3-175b --cluster selene --gpus 1024 --stack megatron-2022 \\
         --plan "dp=16 tp=8 pp=8 mbs=1 gbs=1536 recompute=full precision=fp16" --json
     """
-    from flopcast.api import diagnose, predict, report_page
+    from flopcast.api import diagnose, offload_that_fits, predict, report_page
     from flopcast.render.offload_advice import offload_advice
     from flopcast.render.report_json import as_json
     from flopcast.render.report_text import marked_text
@@ -86,7 +86,7 @@ def command(
     log_text, log_json = _log_reader(log)
     made = predict(resolve(request))
     _check_unknown_operators(made, allow_unknown)
-    changes, told = offload_advice(made.job, made.memory)
+    changes, told = offload_advice(made.job, made.memory, offload_that_fits)
     if wants_json:
         options.print_json(as_json(made) | told | log_json(made))
     else:

@@ -5,36 +5,39 @@ Elsewhere: how it is found (search/offload_that_fits.py), a plan that flopcast c
 (requests/changes_that_fit.py).
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from flopcast.library.curves import load_book
 from flopcast.report.memory_report import MemoryReport
-from flopcast.search.offload_that_fits import OffloadThatFits, offload_for_plan, offload_for_setting
 from flopcast.spec.job import Job
 
 if TYPE_CHECKING:
     from flopcast.search.find import SearchResult
+    from flopcast.search.offload_that_fits import OffloadThatFits
 
 Advice = tuple[list[str], dict[str, object]]
-PlacedJob = tuple[Job, OffloadThatFits]  # a job of a search, and the plan that fits with a placement
+PlacedJob: TypeAlias = "tuple[Job, OffloadThatFits]"  # of a search, and the plan that fits with a placement
+FindPlacement: TypeAlias = "Callable[[Job], OffloadThatFits | None]"
 
 
-def offload_advice(job: Job, memory: MemoryReport) -> Advice:
+def offload_advice(job: Job, memory: MemoryReport, find: FindPlacement) -> Advice:
     """Return the placement with which a plan fits its devices, as lines and as keys of JSON.
 
-    Both are empty if the plan fits its devices. The value of the key is None if no placement is enough.
+    `find` is called if the plan does not fit, and returns the placement: `api.offload_that_fits`. Both are
+    empty if the plan fits its devices. The value of the key is None if no placement is enough.
     """
     if not _wanted(job, memory):
         return [], {}
-    found = proposed_offload(job, memory)
+    found = proposed_offload(job, memory, find)
     if found is None:
         return [], {"offload_that_fits": None}
     return [f"{found.option} fits: {found.price}"], {"offload_that_fits": found.as_json()}
 
 
-def proposed_offload(job: Job, memory: MemoryReport) -> OffloadThatFits | None:
+def proposed_offload(job: Job, memory: MemoryReport, find: FindPlacement) -> "OffloadThatFits | None":
     """Return the placement with which a plan fits; None if it fits, or no placement is enough."""
-    return offload_for_plan(job, load_book(job.cluster)) if _wanted(job, memory) else None
+    return find(job) if _wanted(job, memory) else None
 
 
 def _wanted(job: Job, memory: MemoryReport) -> bool:
@@ -46,6 +49,8 @@ def placed_plans(result: "SearchResult") -> list[PlacedJob]:
 
     The list is empty if a plan is feasible, the search was broken off, or it tried placements itself.
     """
+    from flopcast.search.offload_that_fits import offload_for_setting
+
     question = result.question
     if result.plans or result.partial or not result.possible or question.space.offload:
         return []

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
-from flopcast.kept_results import KeptResults
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.records import dataclass, replace
 from flopcast.search.default_plan import MOST_RESULTS, asked_for
 from flopcast.search.memory_limit import memory_ratio, with_outside
@@ -57,15 +57,17 @@ class OffloadThatFits:
         }
 
 
-def offload_for_plan(job: Job, book: CurveBook) -> OffloadThatFits | None:
+def offload_for_plan(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> OffloadThatFits | None:
     """Return the fastest placement with which the job's own plan fits; None if there is none.
+
+    Results that `kept` holds of earlier predictions are used again.
 
     Raises
     ------
     SpecError
         The batch lists its micro-batches.
     """
-    found = tuple(_each_that_fits(job, book))
+    found = tuple(_each_that_fits(job, book, kept or KeptResults(MOST_RESULTS)))
     return min(found, key=lambda one: one.step_time_s, default=None)
 
 
@@ -114,27 +116,30 @@ def with_placements(question: Question, job: Job) -> Question | None:
     return replace(question, space=question.space.model_copy(update={"offload": choices}))
 
 
-def _each_that_fits(job: Job, book: CurveBook) -> Iterator[OffloadThatFits]:
+def _each_that_fits(job: Job, book: CurveBook, kept: KeptResults) -> Iterator[OffloadThatFits]:
     """Yield the placements with which the job's plan keeps every rule and fits."""
-    kept = KeptResults(MOST_RESULTS)
     plain, *choices = offload_choices(job, in_parts=False)
     without_s: float | None = None
     for choice in choices:
         placed = job.model_copy(update={"plan": job.plan.model_copy(update={"offload": choice})})
-        step_s = _step_s(placed, book, kept, fitting=True)
-        if step_s is None:
+        if not _fits(placed, kept):
             continue
+        step_s = _step_s(placed, book, kept)
         if without_s is None:
             plan = job.plan.model_copy(update={"offload": plain})
             without_s = _step_s(job.model_copy(update={"plan": plan}), book, kept)
-        yield OffloadThatFits(plan=placed.plan, step_time_s=step_s, without_s=without_s or 0.0)
+        yield OffloadThatFits(plan=placed.plan, step_time_s=step_s or 0.0, without_s=without_s or 0.0)
 
 
-def _step_s(job: Job, book: CurveBook, kept: KeptResults, *, fitting: bool = False) -> float | None:
-    """Return the estimated step of the job's plan; None if it breaks a rule, or must fit and does not."""
-    part = screen(job, one_plan(job.plan), book, kept)
+def _fits(job: Job, kept: KeptResults) -> bool:
+    """Return whether the job's plan keeps every rule and fits."""
+    part = screen(job, one_plan(job.plan), None, kept)
     capacity_bytes = job.cluster.node.device.memory_bytes
     ratio = memory_ratio(part.device_used_bytes, part.high_bytes, part.fits, capacity_bytes, None)
-    if not part.possible[0] or (fitting and with_outside(ratio, part.outside_ratio, None)[0] > 1.0):
-        return None
-    return float(part.step_time_s[0] * job.cluster.jitter.ratio)
+    return bool(part.possible[0] and with_outside(ratio, part.outside_ratio, None)[0] <= 1.0)
+
+
+def _step_s(job: Job, book: CurveBook, kept: KeptResults) -> float | None:
+    """Return the estimated step of the job's plan; None if it breaks a rule."""
+    part = screen(job, one_plan(job.plan), book, kept)
+    return float(part.step_time_s[0] * job.cluster.jitter.ratio) if part.possible[0] else None

@@ -185,5 +185,7 @@ def _all_hold(case: Case, rules: Iterable[Rule]) -> np.ndarray:
     kinds = _by_kind(case)
     for rule in rules:
         for each in (case,) if rule.about_lists else kinds:
-            mask &= np.broadcast_to(rule.holds(each), mask.shape)
+            holds = rule.holds(each)
+            if holds is not True:  # as it is for almost all rules
+                mask &= np.broadcast_to(holds, mask.shape)
     return mask

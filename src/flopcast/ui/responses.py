@@ -88,7 +88,7 @@ def report_parts(report: Report, words: Words) -> Made:
 
 def _offload(report: Report, words: Words) -> str:
     """Return the placement that makes a plan fit, with a link that applies it; empty if the plan fits."""
-    found = proposed_offload(report.job, report.memory)
+    found = proposed_offload(report.job, report.memory, api.offload_that_fits)
     if found is None:
         return ""
     link = "/?" + urlencode({**words, "offload": offload_word(found.plan.offload)})
@@ -191,14 +191,16 @@ def search_page(words: Words, on_progress: OnProgress) -> Made:
 def predict_data(words: Words, _: OnProgress) -> Made:
     """Return a report, as `flopcast predict --json`."""
     report = api.predict(job_from(words))
-    return JSON, _json(as_json(report) | offload_advice(report.job, report.memory)[1])
+    return JSON, _json(
+        as_json(report) | offload_advice(report.job, report.memory, api.offload_that_fits)[1]
+    )
 
 
 def memory_data(words: Words, _: OnProgress) -> Made:
     """Return the memory of a job, as `flopcast memory --json`."""
     job = job_from(words)
     memory = api.predict_memory(job)
-    told = offload_advice(job, memory)[1]
+    told = offload_advice(job, memory, api.offload_that_fits)[1]
     return JSON, _json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)} | told)
 
 
