@@ -22,76 +22,95 @@ PAGE = ROOT / "docs" / "accuracy" / "graphs.md"
 CATALOGUE = ROOT / "src/flopcast/catalog/graphs" / NAME
 WAYS = (  # kind of score, option of the command, choice of constants
     ("fitted", "", "catalogue"),
-    ("families left out", "--leave-one-model-out", "family"),
-    ("device left out", "--leave-one-generation-out", "device"),
+    ("left out: families", "--leave-one-model-out", "family"),
+    ("left out: device", "--leave-one-generation-out", "device"),
     ("kernels measured alone", "--no-constants", "none"),
 )
 HEADINGS = ("table", "score", "rows", "median", "mean", "p90", "bias", "inside 90 %")
 TEXT = """# Accuracy of models that are not decoders
 
-Each line compares the predicted step times with the measured step times of one table. An error is
-|predicted − measured| / measured. The bias is the median of predicted / measured, minus 1. "Inside" is
-the share of measurements in the 90 % interval. `python tests/graph_accuracy.py` writes this page;
-`flopcast validate --runs FILE` prints the same numbers by device, table and family. The tables are in
-data/graphs.
+This page compares predicted step times with measured ones, for CNNs, vision transformers, diffusion
+transformers, detection and recommendation models. Each line of the first table is about one table of
+measurements in data/graphs. The columns are:
+
+- *score*: on which step times the efficiencies of kernels were fitted. *Fitted* means on this table too.
+  For *left out*, they were fitted again without a fifth of the model families, or without the device.
+  *Kernels measured alone* means that nothing was fitted to a step time.
+- *baseline* multiplies the multiply-adds of each model by one number, the median of its own table.
+- *median*, *mean*, *p90*: median, mean and 90th percentile of |predicted − measured| / measured.
+- *bias*: median of predicted / measured, minus 1. If it is negative, the predicted times are too short.
+- *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
+
+`python tests/graph_accuracy.py` writes this page. `flopcast validate --runs FILE` prints the same numbers
+by device, table and family.
 
 {tables}
 ## Constants
 
-All efficiencies of the kernels of graphs were fitted on these step times, so all of them are constants
-(`catalog/graphs/efficiencies.json`). `--no-constants` replaces them by those of kernels that were measured
-alone, and of data sheets (`cost/graph_kernels/priors.py`, with the source of each number). No step time of
-a graph is behind these. MLPerf's rows have no fitted numbers. The level of a device consists of two
-factors, one on its compute rate and one on its memory rate.
+The efficiencies of all kernels of graphs were fitted on these step times, so all of them are constants
+(`catalog/graphs/efficiencies.json`). With `--no-constants`, flopcast uses data sheets and kernels that were
+measured alone instead (`cost/graph_kernels/priors.py` names the source of each number). MLPerf's rows use
+no fitted number.
+
+For each device, two factors were fitted: one multiplies its compute rate, the other its memory rate.
+*Sigma* is the uncertainty of a step time, estimated with families left out.
 
 {constants}
 ## What is known of the errors
 
 {remarks}"""
 REMARKS = """\
+### How far the scores can be trusted
+
 - No score on this page is blind: we saw the residuals of these tables when we chose the classes of kernels
-  and the mechanisms below. "Left out" fits all efficiencies again without a fifth of the families, or
-  without a device. The first scores, before anything was fitted on the table, had median errors of 22 %
-  (NeuSight), 56 % (diffusion transformers) and 60 % (MLPerf).
-- Earlier versions had priors that were chosen with timm's tables in view: 40 FLOP for each element of a
-  pass, and a clock that rose with the cube root of a board's watts per FLOP. Kernels that were measured
-  alone contradict both (`cost/graph_kernels/rates.py` and `cost/graph_kernels/priors.py`). With the
-  values of these kernels, and nothing fitted, the median error of Flux fell from 35 % to 4 %, and that
-  of RetinaNet from 39 % to 4 %. In exchange, the errors of timm's tables are larger if nothing is
-  fitted, and the errors of the RTX Pro 6000 Max-Q are larger if it is left out.
-- There are four mechanisms. The rate that a board sustains rises with the 5th root of its watts per FLOP. A
-  memory-bound kernel takes the time of its bytes plus the time of its instructions. In 16 bits,
-  convolutions in NCHW layout transpose their images before and after the product. PyTorch before 2.0 runs
-  attention as two products and a softmax.
-- "Trivial" multiplies the multiply-adds of each model by one number, the median of its own table.
-- If its device is left out, the predicted times are 18 % above the measured ones for the RTX 4090, and
-  15 % below them for the RTX Pro 6000 Max-Q. Fits on all rows give the 4090 a memory rate of 1.1 times
-  the rate that its data sheet suggests. We do not know the cause.
-- Training: on the RTX 3090, kernels move bytes at three quarters of the rate that they reach in
-  inference, in all classes of kernels alike. We do not know the cause. Only one device has a table of
-  training, only one has a table of compiled models, and there is only one CPU. For these, "device left
-  out" predicts with kernels measured alone; training also uses the forward passes of the other tables.
-- CPUs: if nothing is fitted, the predicted times are 57 to 60 % below the measured ones in the median.
-  No kernel was measured alone on a CPU.
-- Diffusion transformers: we chose 40 us of host time for each described kernel, and 0.1 ms for each hop
-  of a ring and each exchange of heads for tokens, with the rows in view (`host_s` and `hop_s`); without
-  these, the predicted times of images are 51 % below the measured ones. xDiT's attention is
-  FlashAttention-2, which uses the instructions of Ampere; this explains why B200 is only 1.2 to 1.4
-  times as fast as H100. Parts in fp32 (rotary embeddings, norms, SANA's linear attention) are described
-  one by one.
-- DLRM: a submission states the throughput of its whole run, which includes an evaluation of 89 million
+  and the mechanisms below.
+- The first scores, before anything was fitted on a table, had median errors of 22 % (NeuSight), 56 %
+  (diffusion transformers) and 60 % (MLPerf).
+- In earlier versions, two numbers had been chosen with timm's tables in view: 40 FLOP for each element of a
+  pass, and a clock that rises with the cube root of a board's watts per FLOP. Kernels that were measured
+  alone contradict both (`cost/graph_kernels/rates.py` and `cost/graph_kernels/priors.py`).
+- flopcast now uses the values of those kernels. With nothing fitted, the median error of Flux fell from 35
+  % to 4 %, and that of RetinaNet from 39 % to 4 %. In exchange, the errors of timm's tables became larger
+  with nothing fitted, and those of the RTX Pro 6000 Max-Q became larger if it is left out.
+- Only one device has a table of training, only one has a table of compiled models, and there is only one
+  CPU. If such a device is left out, its predictions use kernels measured alone. For training, they also use
+  forward passes of the other tables.
+
+### What the predictions contain
+
+- The rate that a board sustains rises with the 5th root of its watts per FLOP.
+- A memory-bound kernel takes the time of its bytes plus the time of its instructions.
+- In 16 bits, convolutions in NCHW layout transpose their images before and after the product.
+- PyTorch before 2.0 runs attention as two products and a softmax.
+- For diffusion transformers, we chose two times with the rows in view: 40 us of host time for each
+  described kernel (`host_s`), and 0.1 ms for each hop of a ring and each exchange of heads for tokens
+  (`hop_s`). Without them, the predicted times of images are 51 % below the measured ones.
+- xDiT's attention is FlashAttention-2, which uses the instructions of Ampere. This explains why B200 is
+  only 1.2 to 1.4 times as fast as H100.
+- The parts of diffusion transformers that run in fp32 (rotary embeddings, norms, SANA's linear attention)
+  are described one by one.
+- NeuSight's graphs of BERT have logits only in training, as their numbers of nodes show (82 instead of 79).
+- The facts of models come from timm 1.0.31. For {changed} rows, timm no longer has the model, or the number
+  of its parameters has since changed by more than 3 %. flopcast then uses the published multiply-adds and
+  activations if a table prints them, with a separate uncertainty.
+
+### Known causes of large errors
+
+- If the RTX 4090 is left out, its predicted times are 18 % above the measured ones. If the RTX Pro 6000
+  Max-Q is left out, its predicted times are 15 % below the measured ones. Fits on all rows give the RTX
+  4090 a memory rate of 1.1 times the rate that its data sheet suggests. We do not know the cause.
+- In training on the RTX 3090, kernels of all classes move bytes at three quarters of the rate that they
+  reach in inference. We do not know the cause.
+- On CPUs, with nothing fitted, the predicted times are 57 to 60 % below the measured ones in the median. No
+  kernel was measured alone on a CPU.
+- A submission of DLRM states the throughput of its whole run. This includes an evaluation of 89 million
   samples in every 20th of an epoch. On two nodes, the predicted times are 15 % below the measured ones.
-- RetinaNet: five rows are slower than their devices can explain. 8 H200 take 0.104 s in one submission
-  and 0.832 s in another with the same batch; 16 B200 take 0.037 s and 0.070 s; the University of
-  Florida's 16, 32 and 64 B200 take as long as 8. We do not know what they wait for.
-- R-GAT is not predicted. A step takes 0.077 s with 1,024 seeds per device and 0.105 s with 4,096, so about
-  0.07 s does not depend on the batch. The submissions do not say where neighbours are sampled and where
-  features are stored.
-- NeuSight: the graphs of BERT have logits only in training, as their numbers of nodes show (82 instead of
-  79).
-- The facts of models come from timm 1.0.31. For {changed} rows, timm no longer has the model, or the
-  number of its parameters has changed by more than 3 % since. flopcast then uses the published
-  multiply-adds and activations where a table prints them, with a separate uncertainty.
+- Five rows of RetinaNet are slower than their devices can explain. With the same batch, 8 H200 take 0.104 s
+  in one submission and 0.832 s in another, and 16 B200 take 0.037 s and 0.070 s. The University of
+  Florida's 16, 32 and 64 B200 take as long as 8. We do not know what these runs wait for.
+- flopcast does not predict R-GAT. A step takes 0.077 s with 1,024 seeds per device and 0.105 s with 4,096,
+  so about 0.07 s does not depend on the batch. The submissions do not say where neighbours are sampled and
+  where features are stored.
 """
 
 
@@ -119,7 +138,7 @@ def line_of(cells, found):
     return "| " + " | ".join(cells) + " |"
 
 
-def trivial(rows):
+def baseline(rows):
     """Return the errors of one number for each table: seconds for each multiply-add."""
     counted = [row for row in rows if row.run.multiply_adds]
     if not counted:
@@ -140,16 +159,14 @@ def scores_table(runs):
         for kind, option, _ in WAYS if has_numbers else WAYS[-1:]:
             cells = (f"`{name}`", f"{kind} (`{option}`)" if option else kind)
             lines.append(line_of(cells, statistics(scored[kind][name])))
-        if found := trivial(fitted):
-            lines.append(line_of((f"`{name}`", "trivial"), found))
+        if found := baseline(fitted):
+            lines.append(line_of((f"`{name}`", "baseline"), found))
     return "\n".join(lines) + "\n"
 
 
 def constants_table():
     """Return the Markdown table of fitted numbers by kind of software."""
-    lines = [
-        "| software | fitted on | rows | levels of devices (compute, memory) | sigma, families left out |"
-    ]
+    lines = ["| software | fitted on | rows | factors of devices (compute, memory) | sigma |"]
     lines.append("|---|---|--:|---|--:|")
     for kind, each in shipped_efficiencies().items():
         levels = "; ".join(

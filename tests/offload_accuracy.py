@@ -22,46 +22,64 @@ ON_DRIVES = "data/offload/mlp_offload_log_phases.csv"
 HEADLINE = "zero3_nvme_offload_40b_120b"
 WAYS = (  # kind of score, option of the command, choice of constants
     ("fitted", "", "catalogue"),
-    ("model left out", "--leave-one-model-out", "model"),
-    ("folder left out", "--leave-one-source-out", "folder"),
-    ("device generation left out, rates of data sheets", "--leave-one-generation-out", "generation"),
+    ("left out: model", "--leave-one-model-out", "model"),
+    ("left out: folder", "--leave-one-source-out", "folder"),
+    ("left out: device generation", "--leave-one-generation-out", "generation"),
     ("data sheets", "--no-constants", "none"),
 )
 HEADINGS = ("quantity", "score", "rows", "mean", "median", "p90", "bias", "inside 90 %")
 TEXT = """# Accuracy of offload
 
-Each line compares one measured quantity with predictions. An error is |predicted − measured| /
-measured; the bias is the median of predicted / measured, minus 1. "Inside" is the share of measurements
-in the 90 % interval. `python tests/offload_accuracy.py` writes this page; `flopcast validate --runs
-FILE` prints the same numbers by machine, model and method.
+This page compares predictions with measured runs that keep states in host memory or on drives. Each line of
+a table is about one measured quantity: the time of an iteration, or of its forward pass (`fwd`), backward
+pass (`bwd`), update of parameters or swaps. The columns are:
+
+- *score*: on which runs the constants were fitted. *Fitted* means on these runs too. For *left out*, they
+  were fitted again without the model, the folder of the data or the device generation that is predicted.
+  *Data sheets* means that nothing was fitted.
+- *mean*, *median*, *p90*: mean, median and 90th percentile of |predicted − measured| / measured.
+- *bias*: median of predicted / measured, minus 1. If it is negative, the predicted times are too short.
+- *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
+
+`python tests/offload_accuracy.py` writes this page. `flopcast validate --runs FILE` prints the same numbers
+by machine, model and method.
 
 {tables}
 ## What is known of the errors
 
-- Nothing here is blind. The first score of the 162 runs was made with constants that had been fitted on
-  the same runs elsewhere, by another formula: mean errors of 17.3 % (iteration), 22.3 % (forward), 19.7 %
-  (backward) and 40.0 % (update). The first score of the runs on drives, with one rate of drives fitted to
-  them, had mean errors of 12 % (DeepSpeed's update) and 14 % (MLP-Offload's).
-- The scores above are partly development scores, because we saw the residuals of these runs when we
-  made the following decisions. Gradients that the device applies are not copied. Gradients on the way
-  to drives use pinned buffers. One rank updates as fast as four. Reductions do not overlap with
-  kernels. Each layer waits 1.1 ms (forward) and 4 ms (backward) for DeepSpeed. "Left out" fits the rate
-  of updates on the host, that of pageable memory, and that of drives again, for each machine, and the
-  constants of interleaved updates. The host times of a layer and of a step are not fitted again: they
-  are those that were chosen with all runs in view.
-- Tables do not say which machines they were measured on. Hosts, networks and drives are assumed
+### How far the scores can be trusted
+
+- No score here is blind. The first score of the 162 runs used constants that had been fitted on the same
+  runs elsewhere, by another formula. Its mean errors were 17.3 % (iteration), 22.3 % (forward), 19.7 %
+  (backward) and 40.0 % (update).
+- The first score of the runs on drives used one rate of drives, which was fitted to them. Its mean errors
+  were 12 % (DeepSpeed's update) and 14 % (MLP-Offload's).
+- All scores are partly development scores, because we saw the residuals of these runs when we decided that:
+    - the device does not copy gradients that it applies itself;
+    - gradients on the way to drives use pinned buffers;
+    - one rank updates as fast as four;
+    - reductions do not overlap with kernels;
+    - each layer waits 1.1 ms (forward) and 4 ms (backward) for DeepSpeed.
+- For the scores *left out*, we fitted these constants again for each machine: the rates of updates on the
+  host, of pageable memory and of drives, and the constants of interleaved updates. We did not fit the host
+  times of a layer and of a step again. They were chosen with all runs in view.
+- If a device generation is left out, its machines have the rates of their data sheets. The fractions of
+  these rates that the software reaches come from the other generation: the two machines with A100 predict
+  H100, and the reverse.
+- *Data sheets* uses no constants. Copies then reach the whole bandwidth of their link, and updates that of
+  the memory.
+- The tables do not say on which machines they were measured. We assumed hosts, networks and drives
   (lab/offload_runs/machines.py).
-- With a generation of devices left out, machines have the rates of data sheets, and the constants that
-  describe which part of these rates the software reaches come from the other generation: constants of
-  the two machines with A100 predict H100, and the reverse. "Data sheets" has no constants: copies reach
-  their whole link, and updates the whole bandwidth of the memory.
-- If tensor-parallel ranks are on two nodes, two or four replicas take 20 to 50 % longer than predicted
-  in the forward and backward passes, because several rings then share one network card.
-- On one device, 13B parameters with interleaved updates take up to 90 % longer in the backward pass than
-  with updates on the host alone; 7B parameters do not. Predictions have no such effect.
-- With states on drives, the models named 52 and 120 (billion parameters) are 20 to 25 % faster than
-  predicted. The logs show that some models did not have the published shapes. MLP-Offload is assumed to
-  leave 185 GB of states on the host, a number that was fitted on its five runs.
+
+### Known causes of large errors
+
+- If tensor-parallel ranks are on two nodes, two or four replicas take 20 to 50 % longer than predicted in
+  the forward and backward passes, because several rings share one network card.
+- On one device, a backward pass of 13B parameters takes up to 90 % longer with interleaved updates than
+  with updates on the host alone. With 7B parameters, it does not. Predictions have no such effect.
+- With states on drives, the models that are named 52 and 120 (billion parameters) are 20 to 25 % faster
+  than predicted. The logs show that some models did not have the published shapes.
+- MLP-Offload is assumed to leave 185 GB of states on the host. This number was fitted on its five runs.
 """
 
 

@@ -21,11 +21,11 @@ POINTS = "peers/aiconfigurator/serving_measured_ttft_tpot.csv.gz"
 OFFLOADED = "offload/offload_inference_throughput.yaml"
 EVERY = 10  # of the points of aiconfigurator one is predicted: constants are fitted on those
 FITTED = "fitted"
-LEFT_OUT = "left out: constants fitted on aiconfigurator's points only"
+LEFT_OUT = "left out: constants of aiconfigurator's points"
 LINES = (  # file of shared/data, kind of score, option of the command, choice of constants
     (POINTS, FITTED, "", "catalogue"),
-    (POINTS, "left out: constants of the other models", "--leave-one-model-out", "model"),
-    (POINTS, "left out: constants of the other devices", "--leave-one-generation-out", "device"),
+    (POINTS, "left out: constants of other models", "--leave-one-model-out", "model"),
+    (POINTS, "left out: constants of other devices", "--leave-one-generation-out", "device"),
     (POINTS, "never fitted: kernels alone", "--no-constants", "none"),
     ("serving/mlenergy_llm.csv", LEFT_OUT, "", "catalogue"),
     ("serving/mlperf_inference_v5.1_llm.csv", LEFT_OUT, "", "catalogue"),
@@ -33,8 +33,8 @@ LINES = (  # file of shared/data, kind of score, option of the command, choice o
     ("serving/vllm_requests_RTXPRO6000_Llama-3.1-8B.csv", LEFT_OUT, "", "catalogue"),
     ("serving/vllm_requests_RTXPRO6000_Qwen3-32B.csv", LEFT_OUT, "", "catalogue"),
     (OFFLOADED, "fitted on A6000; never fitted on T4", "", "catalogue"),
-    (OFFLOADED, "left out: rates of copies of the other models", "--leave-one-model-out", "model"),
-    (OFFLOADED, "never fitted: rates by default", "--no-constants", "none"),
+    (OFFLOADED, "left out: rates of copies of other models", "--leave-one-model-out", "model"),
+    (OFFLOADED, "never fitted: default rates", "--no-constants", "none"),
 )
 SAME_FRACTION = 0.005  # values that are closer are copies of one measurement
 SHOWN = {  # quantities of tables that have more
@@ -43,83 +43,93 @@ SHOWN = {  # quantities of tables that have more
 HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %", "not predicted")
 TEXT = """# Accuracy of serving
 
-Each line compares one measured quantity with predictions. An error is |predicted − measured| /
-measured; the bias is the median of predicted / measured, minus 1. "Inside" is the share of measurements
-in the 90 % interval. The last column counts the rows that flopcast cannot predict; `flopcast validate
---runs FILE` prints why. The constants of engines are fitted on every tenth measured point of
-aiconfigurator; the fit used no other table. The rates of copies of FlexGen and ZeRO-Inference are
-fitted on their rows of A6000. `python tests/serving_accuracy.py` writes this page.
+This page compares predictions with measured serving, for one file of measurements after another. Each line
+of a table is about one measured quantity of the file. The columns are:
+
+- *score*: on which measurements the constants of the engine were fitted. *Fitted* means on these rows too.
+  For *left out*, they were fitted on other rows only. *Never fitted* means that nothing was fitted.
+- *median*, *p90*: median and 90th percentile of |predicted − measured| / measured.
+- *bias*: median of predicted / measured, minus 1. If it is negative, the predicted values are too small.
+- *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
+- *not predicted*: number of rows that flopcast cannot predict. `flopcast validate --runs FILE` prints why.
+
+The constants of engines are fitted on every tenth measured point of aiconfigurator, and on no other table
+(`flopcast calibrate constants --runs TABLE --every 10`). The rates of copies of FlexGen and ZeRO-Inference
+are fitted on their rows of A6000. `python tests/serving_accuracy.py` writes this page.
 
 {tables}
 ## What is known of the errors
 
-- The rows of aiconfigurator are results of InferenceX. What a row does not state (instances of a pool,
-  drafted tokens, how often a server looks for new requests, tokens of a pass, format of the cache)
-  follows from the published launches of InferenceX. We looked for these launch commands after seeing
-  the errors, so scores that depend on them are development scores. Some rows agree with published
-  launches both with and without drafted tokens. flopcast predicts these rows without drafted tokens,
-  which gives up to twice the measured times, and the fit does not use them.
-- Blind scores: the 37 points of Qwen3.5-397B-A17B, before any of its points had been seen, had a median
-  error of TPOT of 19.6 % and a bias of -18.8 %, all inside the interval. For the 28 points whose
-  published launch drafts tokens, the error was 12.3 % and the bias +10.1 %.
-- Passes with prompts run outside of CUDA graphs in SGLang and TensorRT-LLM, so that a pass takes at
-  least as long as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`). Rows of
-  Qwen3.5 that differ only in their outputs (1,024 or 8,192 tokens) show it: each pass with a prompt of
-  1,000 tokens delays decoding by about 115 ms, and its kernels take 37 ms. The time of a launch is the
-  best of five values on every tenth point. It is not fitted again when models or devices are left out,
-  so these scores are development scores where this time matters.
-- For Llama-3.1-70B on TensorRT-LLM, with prompts and outputs of 1,024 tokens, the published launch
-  settings hold a prompt back for up to 20 passes, so that it can be batched with others
-  (`batch_wait_timeout_iters`). We found this cause after seeing the errors, too.
-- Before we predicted launches and waits and widened the priors of the constants of requests, the median
-  error of TTFT was 27.2 % fitted, 30.6 % with models left out and 30.2 % with devices left out; the
-  median error of TPOT was 11.0 %, 13.0 % and 12.3 %.
-- The time of a launch does not carry over to MLPerf, where prompts are short, so that many passes
-  contain prompts: the median error of TPOT was 26.8 % without launches. Servers of that table may
-  launch kernels from C++, which the table does not state.
-- Only since the end of January 2026 has InferenceX sent requests before a measurement (its pull request
-  480). In earlier rows, and in rows of SGLang on B300, the first requests may wait until kernels are
-  compiled: some rows of SGLang have a mean TTFT of 7 to 9 s, while other rows of the same model have half a
-  second. On B300, TPOT is then twice as long as predicted, because sequences that decode wait as well.
-- For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4),
-  no kernel was measured with more than 127 tokens. With prompts of 8,192 tokens, the measured TTFT is
-  1.4 to 1.9 times the TTFT that follows from the extrapolated curve.
-- Rows of Llama-3.1-8B on H200 contradict themselves: with 64 requests in flight, with prompts of 2,000
-  and outputs of 100 tokens, their TTFT and TPOT mean 118,000 prompt tokens per second on one device,
-  for which the linear layers alone need 95 % of its peak in 8 bits. So there cannot have been 64
-  requests in flight all the time. The predicted times are up to 2.8 times the measured ones.
-- Decoding instances of pools hold no more sequences than the recipes of InferenceX state, and further
-  requests wait: in a row with 135 requests in flight and 120 places, requests wait 10.1 s for their
-  first token, as predicted. Tokens are sent to experts in 4 or 8 bits if the engine quantises them
-  first. We found both causes after seeing the errors, so these are development scores.
-- `flopcast calibrate constants --runs TABLE --every 10` fits the constants of engines, on rows without a
-  possible draft.
-- Some pools still wait longer than predicted: three requests for three decoding instances with one place
-  each wait 5 s, as if two of them shared an instance. How requests were distributed is not published.
-- On H100, the time between tokens in ML.ENERGY is 35 to 50 us per sequence longer than the kernel time,
-  for models whose published settings use top-p sampling. For gpt-oss, which has no such setting, there
-  is no difference up to 96 sequences. The predictions sort the vocabulary for each sequence
-  (`engine.sampling=sorted`). Above about 10,000 tokens/s, all models in ML.ENERGY take longer than
-  their kernel times explain.
-- Jobs with identical rows have different measurements (see the paragraphs below the first table),
-  because rows do not record the release, the drafted tokens, or whether kernels were compiled before or
-  during the measurement.
-- As a test, we also fitted the time of the kernels in passes with prompts as a multiple of their time
-  in benchmarks. The multiple is 0.94 to 1.04 for the three engines, so these kernels run as in
-  benchmarks, and flopcast needs no such constant.
-- In ML.ENERGY, times on B200 are irregular: the p90 of the times between tokens is 1.34 times their median
-  (the median of all rows of lm-arena-chat; 1.08 on H100). With Llama-3.1-8B, 128 sequences get fewer tokens
-  per second than 64, and each of them waits three times as long.
-- Qwen3-235B in 8 bits on vLLM takes 1.5 to 2 times what its kernels take alone, in ML.ENERGY and in
-  aiconfigurator. The cause is not known.
-- The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions
-  assume it.
-- ML.ENERGY and MLPerf do not publish the lengths of prompts, so the predictions use assumed lengths.
-- We chose the priors of the fit (how strongly constants are pulled towards 1) after seeing the scores of
+### How far the scores can be trusted
+
+- The only blind score is that of the 37 points of Qwen3.5-397B-A17B, from before we saw any of its points.
+  The median error of TPOT was 19.6 % and the bias -18.8 %, and all points were inside the interval. For the
+  28 points whose published launch drafts tokens, the error was 12.3 % and the bias +10.1 %.
+- We chose the priors of the fit (how strongly constants are pulled towards 1) after seeing the scores with
   models left out. Scores that depend on these priors are therefore development scores.
+- Before we predicted launches and waits of prompts, and before we widened the priors, the median error of
+  TTFT was 27.2 % fitted, 30.6 % with models left out and 30.2 % with devices left out. The median error of
+  TPOT was 11.0 %, 13.0 % and 12.3 %.
+- Equal jobs have different measurements, as the paragraphs below the first table say. Rows do not record
+  the release, the drafted tokens, or whether kernels were compiled before the measurement.
+- ML.ENERGY and MLPerf do not publish the lengths of prompts, so the predictions use assumed lengths.
 - In MLPerf's Server and Interactive scenarios, the request rate is fixed, so the measured throughput says
   little about the engine. The Offline rows are a better test.
 - Some labels of SGLang rows in APEX are known to be wrong (README of the data).
+
+### Settings that the rows of aiconfigurator do not state
+
+The rows of aiconfigurator are results of InferenceX. We read missing settings from the published launch
+commands of InferenceX: the instances of a pool, drafted tokens, how often a server looks for new requests,
+the tokens of a pass, and the format of the cache. We looked for these commands after seeing the errors, so
+scores that depend on them are development scores.
+
+- Some rows agree with two published launches, one with drafted tokens and one without. flopcast predicts
+  these rows without drafted tokens, which gives up to twice the measured times. The fit does not use them.
+- In SGLang and TensorRT-LLM, passes with prompts run outside of CUDA graphs. A pass then takes at least as
+  long as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`). Rows of Qwen3.5 that
+  differ only in the lengths of outputs (1,024 or 8,192 tokens) show this: each pass with a prompt of 1,000
+  tokens delays decoding by about 115 ms, and its kernels take 37 ms.
+- The time of such a launch is the best of five values on every tenth point. It is not fitted again when
+  models or devices are left out, so scores that depend on it are development scores.
+- For Llama-3.1-70B on TensorRT-LLM, with prompts and outputs of 1,024 tokens, the launch settings hold a
+  prompt back for up to 20 passes, so that more prompts share a pass (`batch_wait_timeout_iters`).
+- Decoding instances of pools hold no more sequences than the recipes state, and further requests wait. In a
+  row with 135 requests in flight and 120 places, requests wait 10.1 s for their first token, as predicted.
+- If the engine quantises tokens before it sends them to experts, they are sent in 4 or 8 bits.
+
+### Known causes of large errors
+
+- The first requests of a measurement may wait until kernels are compiled. InferenceX has sent requests
+  before a measurement only since the end of January 2026 (its pull request 480). In earlier rows, and in
+  rows of SGLang on B300, some rows have a mean TTFT of 7 to 9 s, while other rows of the same model have
+  half a second. On B300, TPOT is then twice as long as predicted, because decoding sequences wait as well.
+- The time of a launch does not hold for MLPerf. Prompts of MLPerf are short, so many passes contain
+  prompts. Without launches, the median error of TPOT was 26.8 %. The servers of that table may launch
+  kernels from C++, which the table does not state.
+- For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4), no
+  kernel was measured with more than 127 tokens. With prompts of 8,192 tokens, the measured TTFT is 1.4 to
+  1.9 times the TTFT that follows from the extrapolated curve.
+- Rows of Llama-3.1-8B on H200 contradict themselves. With 64 requests in flight, prompts of 2,000 tokens
+  and outputs of 100 tokens, their TTFT and TPOT imply 118,000 prompt tokens per second on one device. For
+  this, the linear layers alone need 95 % of its peak in 8 bits. So 64 requests cannot have been in flight
+  all the time. The predicted times are up to 2.8 times the measured ones.
+- Some pools wait longer than predicted. For example, three requests for three decoding instances with one
+  place each wait 5 s, as if two of them shared an instance. How requests were distributed is not published.
+- On H100, the time between tokens in ML.ENERGY is 35 to 50 us per sequence longer than the kernel time, for
+  models whose published settings use top-p sampling. For gpt-oss, which has no such setting, there is no
+  difference up to 96 sequences. The predictions therefore sort the vocabulary for each sequence
+  (`engine.sampling=sorted`).
+- Above about 10,000 tokens/s, all models in ML.ENERGY take longer than their kernel times explain.
+- In ML.ENERGY, times on B200 are irregular. The 90th percentile of the times between tokens is 1.34 times
+  their median (the median of all rows of lm-arena-chat), but 1.08 times on H100. With Llama-3.1-8B, 128
+  sequences get fewer tokens per second than 64, and each of them waits three times as long.
+- Qwen3-235B in 8 bits on vLLM takes 1.5 to 2 times as long as its kernels alone, in ML.ENERGY and in
+  aiconfigurator. The cause is not known.
+- The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions assume
+  it.
+- Kernels in passes with prompts are not a cause: if their time is fitted as a multiple of their time in
+  benchmarks, the multiple is 0.94 to 1.04 for the three engines. flopcast therefore needs no such constant.
 """
 
 
@@ -158,10 +168,10 @@ def equal_jobs(runs):
             errors += [abs(np.median(values) / value - 1) for value in values] if len(values) > 1 else []
         median, ninth = (f"{each:.1%}".replace("%", " %") for each in np.quantile(errors, (0.5, 0.9)))
         text = (
-            f"`{quantity}`: some jobs were measured more than once, as far as rows and published launches"
-            f" say; they have {len(errors)} different values. These values differ from the middle value of"
-            f" their job by {median} (median) and {ninth} (p90). No prediction of the job can avoid"
-            " these differences."
+            f"Repeated measurements of `{quantity}`: as far as rows and published launches say, some jobs"
+            f" were measured several times, with {len(errors)} different values in all. The values of a job"
+            f" differ from their middle value by {median} (median) and {ninth} (p90). No prediction can be"
+            " more accurate than that."
         )
         texts.append("\n" + textwrap.fill(text, 108))
     return texts
