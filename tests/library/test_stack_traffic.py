@@ -25,6 +25,7 @@ BUCKETS = {  # elements of a bucket that travels beside compute, from the source
     "deepspeed-zero-2021": fixed(500_000_000),
     "generic": fixed(40_000_000),
     "gpt-neox-deepspeed": fixed(500_000_000),
+    "hai-llm": fixed(128 * MEBI),  # an estimate
     "internevo": fixed(512 * MEBI // 2),  # reduce_bucket_size 512 MiB, bf16
     "megatron-2021": fixed(40_000_000),  # used by no switch of that release
     "megatron-2022": fixed(40_000_000),
@@ -53,6 +54,7 @@ OVERLAP = {
     "composer-llm-foundry": ALWAYS,
     "deepspeed-zero": ZERO_3_ALONE,
     "generic": ALWAYS,
+    "hai-llm": ALWAYS,
     "internevo": ALWAYS,
     "megatron-bridge": ALWAYS,
     "megatron-bridge-26.06": ALWAYS,
@@ -66,7 +68,7 @@ OVERLAP = {
     "torch-fsdp2-compiled": ALWAYS,
     "xla": ALWAYS,
 }
-GATHERS_OVERLAP = {"megatron-bridge", "megatron-bridge-26.06", "nemo"}
+GATHERS_OVERLAP = {"hai-llm", "megatron-bridge", "megatron-bridge-26.06", "nemo"}
 ONE_MESSAGE_AFTER_THE_BACKWARD = {name for name in BUCKETS if name.startswith("megatron-")} - {
     "megatron-deepspeed"
 }

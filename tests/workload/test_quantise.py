@@ -258,6 +258,21 @@ def test_tokens_travel_narrow_to_their_experts_only_where_the_stack_says_so():
     assert sent(runs[True].forward, "combine") == sent(runs[False].forward, "combine")
 
 
+def test_narrow_tokens_go_to_as_many_nodes_as_wide_ones():
+    plan = one_plan(Plan(ep=8, dp=8, gbs=8, precision="mxfp8"))
+    workload = lower(catalog.model("mixtral-8x7b"), plan, Batch(sequence_length=LENGTH))
+    sizes = []
+    for narrow in (False, True):
+        stack = stack_with(narrow={"narrow_dispatch": narrow}, experts={"dispatcher": "deepep"})
+        layer = next(layer for layer in realise(workload, stack).layers if layer.kind == "block")
+        (work,) = (item.work for item in layer.forward if item.name == "experts.dispatch")
+        way_back = work.dual()
+        sizes.append([at(way.bytes_to_domains(constant(2))) for way in (work, way_back, way_back.dual())])
+
+    wide, found = sizes
+    assert found == pytest.approx([wide[0] * 33 / 64, wide[1], wide[0] * 33 / 64])
+
+
 def test_items_that_no_recipe_concerns_are_the_same_objects():
     norm = MemoryBound(kind="rmsnorm", elements=constant(8), dtype="bf16")
     items = (kernel("norm", norm, ("x",), "y", component="norm"),)

@@ -111,6 +111,10 @@ KINDS: Mapping[str, FactorKind] = {
         label="clocks under the power limit",
         rests_on="epochs of small networks, measured under power limits",
     ),
+    "reserved_multiprocessors": FactorKind(
+        label="multiprocessors that run messages alone",
+        rests_on="prior: products take longer in proportion to the multiprocessors that are left",
+    ),
     "clock": FactorKind(
         label="effect of a locked clock", rests_on="prior: the effect of a locked clock was not measured"
     ),

@@ -11,7 +11,7 @@ import numpy as np
 
 from flopcast.dtypes import ZERO, Counts, Floats
 from flopcast.operators.base import AbstractMessage
-from flopcast.records import dataclass, field
+from flopcast.records import dataclass, field, replace
 
 DISPATCH = {"all_to_all": "all_to_all", "deepep": "dispatch", "hybridep": "hybrid_dispatch"}
 COMBINE = {"all_to_all": "all_to_all", "deepep": "combine", "hybridep": "hybrid_combine"}
@@ -60,6 +60,7 @@ class AbstractExchange(AbstractMessage):
     row for each pick: what travels where a library does not know which rows are copies. Tokens may have
     narrow elements, and scales beside them, on the way out, and wide ones on the way back. `library` is one
     of DISPATCH, whose kernels send; with `routing` it is known how many copies leave a scale-up domain.
+    `dual_ratio` is the bytes of the other direction over those of this one.
     """
 
     axis: str
@@ -67,6 +68,7 @@ class AbstractExchange(AbstractMessage):
     rows_bytes: Floats = field(default_factory=lambda: ZERO)
     routing: Routing | None = None
     library: str = "deepep"
+    dual_ratio: float = 1.0
 
     def bytes_to_domains(self, domains: Counts) -> Floats:
         """Return bytes for one copy per domain if the library sends no more, else for all copies.
@@ -79,12 +81,18 @@ class AbstractExchange(AbstractMessage):
 
     def _other_way(self, way: "type[Way]") -> "Way":
         """Return the exchange of the same tokens in the other direction."""
+        return self._scaled(way, self.dual_ratio, 1.0 / self.dual_ratio)
+
+    def _scaled(self, way: "type[Way]", ratio: float, dual_ratio: float) -> "Way":
+        """Return an exchange of the same tokens in a direction, with so many times the bytes of each."""
+        routing = self.routing
         return way(
             axis=self.axis,
-            message_bytes=self.message_bytes,
-            rows_bytes=self.rows_bytes,
-            routing=self.routing,
+            message_bytes=self.message_bytes * ratio,
+            rows_bytes=self.rows_bytes * ratio,
+            routing=routing and replace(routing, tokens_bytes=routing.tokens_bytes * ratio),
             library=self.library,
+            dual_ratio=dual_ratio,
         )
 
 
@@ -99,6 +107,15 @@ class Dispatch(AbstractExchange):
     def collective(self) -> str:
         """Return the collective that prices it: its library's dispatch."""
         return DISPATCH[self.library]
+
+    def cast(self, ratio: float) -> "Dispatch":
+        """Return the dispatch of tokens that were cast before; gradients return with all of their bytes.
+
+        Parameters
+        ----------
+        ratio : bytes of a token that was cast over those of one that was not
+        """
+        return self._scaled(Dispatch, ratio, 1.0 / ratio)
 
     def dual(self) -> "Combine":
         """Return the message of the gradients of the copies, which return and are summed."""

@@ -76,7 +76,7 @@ class GroupedMatmul(AbstractOperator):
         an element), that sum is read and written after the product. Separate kernels in 8 bits write their
         16-bit results after the products on some devices (`result_bytes`).
         """
-        wide, narrow = ELEMENT_BYTES[self.dtype], self._operand_bytes
+        wide, narrow = ELEMENT_BYTES[self.dtype], self.operand_bytes
         weights = self.groups * self.n * self.k
         operands, result = self.rows * self.k * narrow + weights * narrow, self.rows * self.n * wide
         if self.is_weight_gradient:
@@ -96,7 +96,7 @@ class GroupedMatmul(AbstractOperator):
         return self.layout == "weight_gradient"
 
     @property
-    def _operand_bytes(self) -> float:
+    def operand_bytes(self) -> float:
         """Return the bytes of one element of x or w."""
         return FORMATS[self.narrow].size_bytes if self.narrow else ELEMENT_BYTES[self.dtype]
 
@@ -126,7 +126,7 @@ class GroupedMatmul(AbstractOperator):
         """Return the rows of all groups, for the weight gradients, if there are any."""
         if not self.trained:
             return ()
-        x_bytes = self.rows * self.k * self._operand_bytes
+        x_bytes = self.rows * self.k * self.operand_bytes
         return (Saved(role="input:0", size_bytes=x_bytes),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:

@@ -9,22 +9,14 @@ from flopcast.dtypes import Floats
 from flopcast.operators.base import AbstractMessage
 from flopcast.records import dataclass
 
-DUALS = {
-    "all_gather": "reduce_scatter",
-    "reduce_scatter": "all_gather",
-    "dispatch": "combine",
-    "combine": "dispatch",
-    "hybrid_dispatch": "hybrid_combine",
-    "hybrid_combine": "hybrid_dispatch",
-    "all_to_all": "all_to_all",
-}
+DUALS = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class LowPrecisionMessage(AbstractMessage):
     """A collective of DUALS with `message_bytes`, whose dual has `dual_bytes`.
 
-    Gathers and dispatches copy elements, so these may be narrow; reductions sum, so theirs stay wide.
+    Gathers copy elements, so these may be narrow; reductions sum, so theirs stay wide.
     Bytes are counted by each collective's own convention (messages.py).
 
     Examples

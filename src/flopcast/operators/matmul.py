@@ -49,12 +49,12 @@ class Matmul(AbstractOperator):
         operands = (self.m + self.n) * self.k
         return Work(
             flop=2 * self.m * self.n * self.k,
-            moved_bytes=operands * self._operand_bytes + self.m * self.n * ELEMENT_BYTES[self.dtype],
+            moved_bytes=operands * self.operand_bytes + self.m * self.n * ELEMENT_BYTES[self.dtype],
             unit=FORMATS[self.narrow].engine if self.narrow else self.dtype,
         )
 
     @property
-    def _operand_bytes(self) -> float:
+    def operand_bytes(self) -> float:
         """Return the bytes of one element of x or w."""
         return FORMATS[self.narrow].size_bytes if self.narrow else ELEMENT_BYTES[self.dtype]
 
@@ -66,7 +66,7 @@ class Matmul(AbstractOperator):
         """Return the input x, as it was multiplied, for the weight gradient, if there is one."""
         if not self.trained:
             return ()
-        x_bytes = self.m * self.k * self._operand_bytes
+        x_bytes = self.m * self.k * self.operand_bytes
         return (Saved(role="input:0", size_bytes=x_bytes),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:

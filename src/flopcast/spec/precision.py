@@ -19,6 +19,7 @@ from flopcast.records import dataclass
 from flopcast.strict_model import StrictModel
 
 Precision = Literal["fp16", "bf16", "fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]
+SmallerActivation = Literal["recast", "gate_inputs", "attention_outputs"]
 SIXTEEN_BITS = ("fp16", "bf16")  # precisions without a recipe
 NORMS = ("layernorm", "rmsnorm", "fused_layernorm", "fused_rmsnorm")
 
@@ -162,6 +163,12 @@ class NarrowProducts(StrictModel):
     narrow_dispatch : bool
         Whether tokens are sent to their experts in 8 bits (DeepSeek-V3, arXiv:2412.19437, section 3.3.3).
         The outputs of experts and gradients are always sent in 16 bits.
+    smaller_activations : tuple of str
+        What a layer keeps in fewer bytes under a recipe (arXiv:2412.19437, section 3.3.3).
+        "recast": operands of linear layers whose 16-bit source is recomputed are cast again, and not kept.
+        "gate_inputs": gated activation functions keep their inputs in the format of the recipe.
+        "attention_outputs": the output of attention is kept once, in 12 bits, for its own backward pass and
+        for the linear layer behind it.
     block_scaled_norms : bool
         Whether the kernel of a norm also casts its output to MXFP8, with one scale per block (Transformer
         Engine with `NVTE_NORM_FWD_USE_CUDNN=1`). If false, a second kernel casts it.
@@ -182,6 +189,7 @@ class NarrowProducts(StrictModel):
     weight_caching: bool = True
     narrow_gathers: bool = True
     narrow_dispatch: bool = False
+    smaller_activations: tuple[SmallerActivation, ...] = ()
     block_scaled_norms: bool = False
     fused_transform: bool = True
     transposes: bool = True

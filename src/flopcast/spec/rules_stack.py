@@ -26,6 +26,13 @@ RULES: tuple[Rule, ...] = (
         fix=lambda c: f"remove {_unknown(c.stack.gradients.copies, KINDS)}",
     ),
     Rule(
+        field="stack.contention.reserved_multiprocessors",
+        holds=lambda c: c.stack.contention.reserved_multiprocessors < c.cluster.node.device.multiprocessors,
+        allowed=lambda c: f"less than the {c.cluster.node.device.multiprocessors} of the device",
+        because="matrix products and attention run on the multiprocessors that messages leave",
+        fix="set reserved_multiprocessors to 0",
+    ),
+    Rule(
         field="stack.attention_generation",
         holds=lambda c: c.stack.fuses_attention or c.stack.attention_generation == "newest",
         allowed="newest with attention_kernel: materialised",

@@ -76,9 +76,12 @@ class Contention(StrictModel):
     kernel_share : float
         Fraction of the bytes of overlapped messages that kernels send: 1 for NCCL's kernels, 0 for copy
         engines.
+    reserved_multiprocessors : int
+        Multiprocessors that run messages alone. Matrix products and attention run on the others.
     """
 
     kernel_share: float = Field(default=0.0, ge=0, le=1)
+    reserved_multiprocessors: int = Field(default=0, ge=0)
 
 
 class Optimizer(StrictModel):

@@ -45,6 +45,7 @@ from flopcast.workload.rewrites.fused_loss import fused_loss
 from flopcast.workload.rewrites.ring_scores import ring_scores
 from flopcast.workload.separate_groups import with_sums
 from flopcast.workload.sharded import next_gather
+from flopcast.workload.smaller_activations import kept_bytes, with_recast
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.tensor_overlap import under_products
 
@@ -121,12 +122,13 @@ def _backward(layer: Layer, software: Software) -> Layer:
     ranks is gathered into a tensor of its own.
     """
     logical, workload, stack = layer.logical, software.workload, software.stack
-    forward, recomputed = layer.forward, recomputed_modules(logical, workload, stack)
+    recomputed = with_recast(recomputed_modules(logical, workload, stack), stack)
+    forward = layer.forward
     peak = backward_peak(forward, recomputed - {WHOLE_LAYER}, stack.memory.writes_weight_gradients)
     others = blocks_at_work(logical, workload) - 1.0  # of a group that runs again together
     peak = peak + total_bytes(kept_tensors(forward, frozenset())) * others
     whole = WHOLE_LAYER in recomputed
-    kept = total_bytes(kept_tensors(forward, recomputed))
+    kept = kept_bytes(forward, recomputed, workload.plans.structure, stack)
     if whole:
         kept = checkpoint_bytes(logical, workload)
         peak = peak + workload.input_bytes(logical)  # autograd holds the output

@@ -13,8 +13,10 @@ from typing import Literal
 from flopcast.layers.modules import run_of, thrown_away
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
+from flopcast.operators.quantise import Quantise
 from flopcast.records import dataclass
 
+RECAST = "recast"  # among the modules: casts of what a module makes and discards run again with it
 Until = Literal["end", "kept", "read"]  # how far a run goes when it runs again
 
 
@@ -64,21 +66,21 @@ def recompute_order(forward: tuple[Item, ...], modules: frozenset[str]) -> Recom
     {'mlp.in': 'layernorm:mlp.norm'}
     """
     runs: dict[str, tuple[Item, ...]] = {}
+    makers = {tensor: run_of(item, modules) for item in forward for tensor in thrown_away(item, modules)}
+    sources = {
+        item.output: item.inputs[0]
+        for item in forward
+        if isinstance(item.work, AbstractMessage)
+        and (item.kept_bytes is not None or not item.work.collective)
+    }
     for item in forward:
         name = run_of(item, modules)
+        if not name and RECAST in modules and isinstance(item.work, Quantise) and not item.work.of_gradient:
+            name = makers.get(sources.get(item.inputs[0], item.inputs[0]), "")
+            makers |= {item.output: name} if name else {}
         if name:
             runs[name] = (*runs.get(name, ()), item)
-    return RecomputeOrder(
-        modules=modules,
-        runs=runs,
-        makers={tensor: run_of(item, modules) for item in forward for tensor in thrown_away(item, modules)},
-        sources={
-            item.output: item.inputs[0]
-            for item in forward
-            if isinstance(item.work, AbstractMessage)
-            and (item.kept_bytes is not None or not item.work.collective)
-        },
-    )
+    return RecomputeOrder(modules=modules, runs=runs, makers=makers, sources=sources)
 
 
 def run_again(run: tuple[Item, ...], until: Until) -> list[Item]:

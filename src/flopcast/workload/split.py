@@ -88,14 +88,15 @@ def _has_weight(item: Item) -> bool:
 
 
 def _output_bytes(work: object) -> Floats:
-    """Return bytes of the output of a linear or of a table's rows; its gradient has the same shape."""
+    """Return bytes of the gradient of a linear's output, or of a table's rows.
+
+    It has the shape of the output. Under a recipe of 8 or 4 bits, it is cast in B.
+    """
+    size_bytes = ZERO
     if isinstance(work, Matmul):
-        rows, width = work.m, work.n
+        size_bytes = work.m * work.n * work.operand_bytes
     elif isinstance(work, GroupedMatmul):
-        rows, width = work.rows, work.n
+        size_bytes = work.rows * work.n * work.operand_bytes
     elif isinstance(work, EmbeddingLookup):
-        rows, width = work.tokens, work.hidden
-    else:
-        return ZERO
-    size_bytes: Floats = rows * width * ELEMENT_BYTES[work.dtype]
+        size_bytes = work.tokens * work.hidden * ELEMENT_BYTES[work.dtype]
     return size_bytes

@@ -14,6 +14,8 @@ from flopcast.cost.kernels.generations import generation_ratio
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.stack import Stack
 
+RESERVED_LOG_SIGMA = 0.05  # an estimate: tiles run in waves on the other multiprocessors
+
 
 def kernel_factors(
     priced: KernelClass, found: CurveMatch, cluster: Cluster, stack: Stack, factors: FactorBook
@@ -21,8 +23,8 @@ def kernel_factors(
     """Return the factors of a kernel class.
 
     A level for its family (products, attention, memory-bound); more where the curve is borrowed, or is of
-    another generation of the kernel than the stack runs; what the site's clocks add (clocks.py); and the
-    stack's derate for products.
+    another generation of the kernel than the stack runs; what the site's clocks add (clocks.py); the
+    multiprocessors that messages take; and the stack's derate for products.
     """
     device = cluster.node.device
     generation, doubt = generation_ratio(stack.attention_generation, priced.curve, found.curve.owner)
@@ -39,5 +41,8 @@ def kernel_factors(
         label = f"attention_generation[{stack.attention_generation}: {priced.curve}]"
         made.append((label, doubt, generation))
     made += clock_factors(priced, factors.site, device, cluster.num_devices)
+    if priced.kind.is_core_bound and (reserved := stack.contention.reserved_multiprocessors):
+        ratio = device.multiprocessors / (device.multiprocessors - reserved)
+        made.append((f"reserved_multiprocessors[{stack.name}]", RESERVED_LOG_SIGMA, ratio))
     found_factors = tuple(factors.get(*each) for each in made)
     return (*found_factors, factors.derate(stack)) if priced.is_derated else found_factors

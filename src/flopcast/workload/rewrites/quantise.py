@@ -228,11 +228,7 @@ def _of_gradient(
 def _dispatched(item: Item, work: Dispatch, products: list[Item], cast: Casts) -> Item:
     """Return tokens cast before they are sent to experts; the cast of a row is part of the permutation."""
     wide_bytes = ELEMENT_BYTES[sizes_of(products[0].work)[2]]
-    narrow_bytes = work.message_bytes * (cast.size_bytes / wide_bytes)
-    message = LowPrecisionMessage(
-        kind=work.collective, axis=work.axis, message_bytes=narrow_bytes, dual_bytes=work.message_bytes
-    )
-    return replace(item, work=message)
+    return replace(item, work=work.cast(cast.size_bytes / wide_bytes))
 
 
 def _message(item: Item) -> Counts:
