@@ -66,10 +66,7 @@ class Pipeline(StrictModel):
 
 
 class Contention(StrictModel):
-    """How much compute slows down while messages overlap with it.
-
-    The kernels of a collective occupy multiprocessors and memory bandwidth. By how much they slow down
-    compute is a property of the device (`collective_slowdown_fraction`).
+    """How messages slow down compute. The device has `collective_slowdown_fraction`.
 
     Attributes
     ----------
@@ -77,7 +74,7 @@ class Contention(StrictModel):
         Fraction of the bytes of overlapped messages that kernels send: 1 for NCCL's kernels, 0 for copy
         engines.
     reserved_multiprocessors : int
-        Multiprocessors that run messages alone. Matrix products and attention run on the others.
+        Number of multiprocessors that run only messages. Matrix products and attention run on the others.
     """
 
     kernel_share: float = Field(default=0.0, ge=0, le=1)
