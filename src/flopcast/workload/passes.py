@@ -122,8 +122,7 @@ def _backward(layer: Layer, software: Software) -> Layer:
     ranks is gathered into a tensor of its own.
     """
     logical, workload, stack = layer.logical, software.workload, software.stack
-    recomputed = with_recast(recomputed_modules(logical, workload, stack), stack)
-    forward = layer.forward
+    forward, recomputed = layer.forward, with_recast(recomputed_modules(logical, workload, stack), stack)
     peak = backward_peak(forward, recomputed - {WHOLE_LAYER}, stack.memory.writes_weight_gradients)
     others = blocks_at_work(logical, workload) - 1.0  # of a group that runs again together
     peak = peak + total_bytes(kept_tensors(forward, frozenset())) * others
