@@ -10,8 +10,7 @@ from flopcast import load_job, predict
 from flopcast.cli import main as command_line
 from flopcast.cli.main import COMMANDS
 from flopcast.errors import InfeasibleError, InternalError, Problem, SpecError
-from flopcast.lab.calibration.collective_files import FABRICS
-from flopcast.lab.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
+from flopcast.lab.calibration.collective_files import FABRICS, WITH_LATENCY, WITHOUT_LATENCY
 from flopcast.lab.published.suite_files import load_suite
 from flopcast.library import catalog
 

@@ -2,7 +2,7 @@
 
 Answers: which systems, kernel tables of other projects and collective tables does a data folder hold?
 Elsewhere: what the columns mean (lab/calibration/operator_files.py, collective_files.py, peer_operators.py,
-peer_attention.py, peer_grouped.py, peer_serving.py, peer_collectives.py), what uses them (calibrate_fit.py,
+peer_attention.py, peer_grouped.py, peer_serving.py, collective_files.py), what uses them (calibrate_fit.py,
 calibrate.py).
 """
 
@@ -14,9 +14,8 @@ from pathlib import Path
 
 from flopcast.errors import spec_error
 from flopcast.files.inputs import opened
-from flopcast.lab.calibration.collective_files import FABRICS, FabricFile
+from flopcast.lab.calibration.collective_files import FABRICS, WITH_LATENCY, WITHOUT_LATENCY, FabricFile
 from flopcast.lab.calibration.operator_files import FILES, Columns
-from flopcast.lab.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
 from flopcast.lab.calibration.peer_fit import PEER_FILES
 from flopcast.lab.calibration.peer_serving import SERVED_FILES
 from flopcast.lab.samples.columns import read_columns

@@ -7,13 +7,13 @@ from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.placement import Group
 from flopcast.dtypes import constant
-from flopcast.lab.calibration import peer_collectives
+from flopcast.lab.calibration import collective_files
 from flopcast.lab.calibration.curve_fit import fabric_samples, fit_fabric
 from flopcast.lab.samples.columns import read_columns
 from flopcast.library import catalog
 from flopcast.operators.exchanges import Combine, Dispatch
 
-BY_NAME = {(file.fabric, file.collective): file for file in peer_collectives.EXCHANGES}
+BY_NAME = {(file.fabric, file.collective): file for file in collective_files.EXCHANGES}
 EVERY_EXCHANGE = pytest.mark.parametrize("name", BY_NAME, ids=":".join)
 HOPPER_AND_BLACKWELL = {"h100_sxm": 8, "b200_sxm": 8, "b300_sxm": 8, "gb200": 4, "gb300": 4}
 EXPERTS, TOP_K, HIDDEN = 256.0, 8.0, 7168.0  # DeepSeek-V3, arXiv:2412.19437, section 4.2
@@ -23,7 +23,7 @@ COPIES = 8 * (1 - np.prod([(224 - i) / (256 - i) for i in range(8)]))  # ranks t
 @pytest.fixture(scope="module")
 def table(shared):
     """Columns of the dispatches and combines."""
-    return read_columns(shared / "data" / peer_collectives.DEEPEP_TABLE).columns
+    return read_columns(shared / "data" / collective_files.DEEPEP_TABLE).columns
 
 
 def tier_of(file):
@@ -139,7 +139,7 @@ def test_an_entry_takes_every_shape_once_at_the_librarys_own_number_of_multiproc
     shapes = {key: table[key][rows] for key in ("num_token", "hidden_size", "num_topk", "num_experts")}
     assert rows.sum() == 9 * (19 if name[0].startswith("gb") else 18)
     assert len(set(zip(*shapes.values(), strict=True))) == rows.sum()
-    assert peer_collectives.MULTIPROCESSORS == 20
+    assert collective_files.MULTIPROCESSORS == 20
     assert table["num_token"][rows].min() == 512
     assert set(table["node_num"][rows]) == {1.0}
 
@@ -150,7 +150,7 @@ def test_other_numbers_of_multiprocessors_are_slower_or_take_more_from_what_runs
 
     few, chosen, many = (
         table["dispatch_transmit_us"][row(table, "b200_sxm", dispatch_sms=number, **shape)].item()
-        for number in (4, peer_collectives.MULTIPROCESSORS, 24)
+        for number in (4, collective_files.MULTIPROCESSORS, 24)
     )
 
     assert 4 < few / chosen < 5
@@ -158,10 +158,10 @@ def test_other_numbers_of_multiprocessors_are_slower_or_take_more_from_what_runs
 
 
 def test_every_exchange_is_fitted_with_a_latency_of_its_own():
-    assert set(peer_collectives.EXCHANGES) <= set(peer_collectives.WITH_LATENCY)
+    assert set(collective_files.EXCHANGES) <= set(collective_files.WITH_LATENCY)
     assert (
-        {file.collective for file in peer_collectives.EXCHANGES}
-        == set(peer_collectives.TOKEN_BYTES)
+        {file.collective for file in collective_files.EXCHANGES}
+        == set(collective_files.TOKEN_BYTES)
         == {"dispatch", "combine"}
     )
 

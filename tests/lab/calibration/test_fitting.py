@@ -10,9 +10,8 @@ from all_cases import all_cases
 from flopcast.cli.calibrate_fit import fit_folder
 from flopcast.cli.measurement_folder import SYSTEMS, MeasurementFolder
 from flopcast.errors import SpecError
-from flopcast.lab.calibration.collective_files import FABRICS
+from flopcast.lab.calibration.collective_files import FABRICS, WITH_LATENCY, WITHOUT_LATENCY
 from flopcast.lab.calibration.operator_files import FILES
-from flopcast.lab.calibration.peer_collectives import WITH_LATENCY, WITHOUT_LATENCY
 from flopcast.lab.calibration.peer_fit import PEER_FILES, peer_devices
 from flopcast.library import catalog
 from flopcast.library.curves import SERVING

@@ -4,7 +4,7 @@ import re
 
 from conftest import REPOSITORY
 
-from flopcast.lab.calibration import peer_collectives
+from flopcast.lab.calibration import collective_files
 from flopcast.lab.calibration.peer_fit import PEER_FILES
 
 PAGE = REPOSITORY / "docs" / "accuracy" / "unused-tables.md"
@@ -25,7 +25,7 @@ def stem(path):
 
 def used():
     """Tables that give some curve."""
-    fabrics = (*peer_collectives.WITH_LATENCY, *peer_collectives.WITHOUT_LATENCY)
+    fabrics = (*collective_files.WITH_LATENCY, *collective_files.WITHOUT_LATENCY)
     return {stem(f.path) for f in PEER_FILES} | {stem(f.path).removeprefix("peers/") for f in fabrics}
 
 

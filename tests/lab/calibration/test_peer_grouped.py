@@ -115,7 +115,7 @@ def test_expert_and_tensor_parallelism_divide_groups_rows_and_width():
     ("changes", "words"),
     [
         ({"num_tokens": 64.0}, "fewer than 32 rows"),
-        ({"inter_size": 2688.0}, "without a gate"),
+        ({"inter_size": 2688.0}, "have no gate"),
         (
             {"moe_ep_size": 4.0, "distribution=balanced": 0.0, "distribution=power_law_1.2": 1.0},
             "power law",

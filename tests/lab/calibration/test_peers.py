@@ -8,7 +8,7 @@ from all_cases import all_cases
 
 from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.placement import Group
-from flopcast.lab.calibration import peer_collectives, peer_fit
+from flopcast.lab.calibration import collective_files, peer_fit
 from flopcast.lab.calibration.curve_fit import fit_fabric, predicted_s
 from flopcast.lab.calibration.efficiency_table import Rows
 from flopcast.lab.calibration.peer_tables import column, samples_of
@@ -28,7 +28,7 @@ SMALL = (
     "infersim/grouped_gemm_prefill.csv",
     "infersim/grouped_gemm_decode.csv",
 )
-FABRICS = {fabric: (cluster, tier, system) for fabric, cluster, tier, system in peer_collectives.SYSTEMS}
+FABRICS = {fabric: (cluster, tier, system) for fabric, cluster, tier, system in collective_files.SYSTEMS}
 BUS_SHARE = {"all_reduce": lambda n: 2 * (n - 1) / n} | dict.fromkeys(
     ("all_gather", "reduce_scatter", "alltoall"), lambda n: (n - 1) / n
 )
@@ -74,7 +74,7 @@ def gemm_samples(gemms):
 @pytest.fixture(scope="module")
 def nccl(shared):
     """Columns of the table of collectives."""
-    return read_columns(shared / "data" / peer_collectives.NCCL_TABLE).columns
+    return read_columns(shared / "data" / collective_files.NCCL_TABLE).columns
 
 
 # Operators
@@ -408,7 +408,7 @@ def test_devices_of_a_table_are_found_by_its_path():
     ],
 )
 def test_large_messages_reach_the_bus_bandwidth_of_the_notes(nccl, system, version, bus_gb_per_s):
-    here = peer_collectives.rows_of_table(system, version, "all_reduce")(nccl) & (nccl["num_gpus"] == 8)
+    here = collective_files.rows_of_table(system, version, "all_reduce")(nccl) & (nccl["num_gpus"] == 8)
     here &= nccl["num_elements"] >= 2**27
 
     bus = 1.75 * 2 * nccl["num_elements"][here] / (nccl["latency_ms"][here] * 1e-3)
@@ -416,7 +416,7 @@ def test_large_messages_reach_the_bus_bandwidth_of_the_notes(nccl, system, versi
     assert np.median(bus) == pytest.approx(bus_gb_per_s * 1e9, rel=0.02)
 
 
-@all_cases("entry", [*peer_collectives.WITH_LATENCY, *peer_collectives.WITHOUT_LATENCY])
+@all_cases("entry", [*collective_files.WITH_LATENCY, *collective_files.WITHOUT_LATENCY])
 def test_an_entry_belongs_to_a_tier_that_names_its_fabric(entry):
     tiers = {tier.name: tier for tier in catalog.cluster(entry.cluster).tiers}
 
@@ -429,19 +429,19 @@ def test_each_collective_of_an_a100_reads_its_own_rows_in_half_precision(collect
     words = {
         name: np.zeros(4) for c in ("all_gather", "reduce_scatter", "alltoall") for name in (f"op={c}",)
     }
-    words[f"op={peer_collectives.COLLECTIVES[collective]}"] = np.array([1.0, 1.0, 0.0, 1.0])
+    words[f"op={collective_files.COLLECTIVES[collective]}"] = np.array([1.0, 1.0, 0.0, 1.0])
     words |= {"dtype=half": np.array([1.0, 0.0, 1.0, 1.0]), "nccl_version=2.27.3": np.ones(4)}
     words |= {"system=a100_sxm": np.array([1.0, 1.0, 1.0, 0.0])}
     (entry,) = [
         f
-        for f in peer_collectives.WITH_LATENCY
+        for f in collective_files.WITH_LATENCY
         if (f.fabric, f.collective) == ("a100-nvswitch", collective)
     ]
 
     assert entry.keep(words).tolist() == [True, False, False, False]
 
 
-@all_cases("entry", [f for f in peer_collectives.WITH_LATENCY if f.path == peer_collectives.NCCL_TABLE])
+@all_cases("entry", [f for f in collective_files.WITH_LATENCY if f.path == collective_files.NCCL_TABLE])
 def test_each_version_gives_twenty_one_sizes_for_each_number_of_devices(nccl, entry):
     rows = entry.keep(nccl)
 
@@ -450,16 +450,16 @@ def test_each_version_gives_twenty_one_sizes_for_each_number_of_devices(nccl, en
 
 
 def test_elements_of_half_precision_are_two_bytes():
-    assert peer_collectives.WITH_LATENCY[0].size_bytes({"num_elements": np.array([256.0])}).item() == 512.0
+    assert collective_files.WITH_LATENCY[0].size_bytes({"num_elements": np.array([256.0])}).item() == 512.0
 
 
 @pytest.mark.parametrize("fabric", FABRICS)
-@pytest.mark.parametrize("name", peer_collectives.COLLECTIVES)
+@pytest.mark.parametrize("name", collective_files.COLLECTIVES)
 def test_messages_of_1_kb_to_1_gb_inside_a_node_are_predicted(nccl, fabric, name):
     """Every other version of NCCL from 2.26 on, which the fit has not seen; else the fitted one."""
     cluster_name, _, system = FABRICS[fabric]
     others = [f"nccl_version={v}" for v in ("2.26.2", "2.27", "2.27.3", "2.27.5", "2.28.9")]
-    here = (nccl[f"system={system}"] == 1) & (nccl[f"op={peer_collectives.COLLECTIVES[name]}"] == 1)
+    here = (nccl[f"system={system}"] == 1) & (nccl[f"op={collective_files.COLLECTIVES[name]}"] == 1)
     here &= (nccl["dtype=half"] == 1) & (nccl["num_elements"] >= 512)
     unseen = here & np.any([nccl[version] == 1 for version in others], axis=0)
     rows = unseen if unseen.any() else here & (nccl["nccl_version=2.29.2"] == 1)
@@ -486,7 +486,7 @@ def test_a_message_smaller_than_any_takes_as_long_as_the_smallest(fabric):
 
 def test_curves_of_messages_with_latency_count_no_hops(nccl):
     """A tier of any latency gives one curve, and one time: the shortest measured, 5.8 us on H100."""
-    entry = peer_collectives.WITH_LATENCY[0]
+    entry = collective_files.WITH_LATENCY[0]
     tier = catalog.cluster(entry.cluster).tiers[0]
     slow = tier.model_copy(update={"latency_s": 1.0})
 

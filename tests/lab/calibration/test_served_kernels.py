@@ -7,8 +7,7 @@ from all_cases import all_cases
 from flopcast.cost.kernels.curve_conversion import converted_times
 from flopcast.lab.calibration import peer_fit
 from flopcast.lab.calibration.curve_fit import predicted_s
-from flopcast.lab.calibration.peer_served_experts import balanced_load
-from flopcast.lab.calibration.peer_serving import CACHED, CACHED_BYTES, SERVED_FILES
+from flopcast.lab.calibration.peer_serving import CACHED, CACHED_BYTES, SERVED_FILES, balanced_load
 from flopcast.lab.calibration.samples import join
 from flopcast.library import catalog
 from flopcast.library.curves import load_owner

@@ -6,7 +6,7 @@ from all_cases import all_cases
 
 from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.placement import Group
-from flopcast.lab.calibration.peer_collectives import served_file
+from flopcast.lab.calibration.collective_files import served_file
 from flopcast.library import catalog
 from flopcast.library.curves import load_book, load_serving_book
 

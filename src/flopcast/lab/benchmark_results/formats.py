@@ -1,19 +1,192 @@
-"""Files with the result of a serving benchmark: which program wrote them, and who reads them.
+"""Files with the result of a serving benchmark: which program wrote them, and what their words mean.
 
-Answers: what did this file measure?
-Elsewhere: each format (vllm_json.py, genai_perf.py, mlperf_summary.py), logs of training (lab/logs/).
+Answers: what did this file measure, and which requests were sent?
+Elsewhere: the comparison with a prediction (result.py), logs of training (lab/logs/).
+
+vLLM's `vllm bench serve --save-result` (vllm/benchmarks/serve.py in https://github.com/vllm-project/vllm)
+and SGLang's bench_serving.py write JSON, in milliseconds; a request rate of "inf" sends all requests at
+once, or as many as --max-concurrency allows. GenAI-Perf
+(https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/perf_benchmark/genai-perf-README.html)
+and AIPerf (https://github.com/ai-dynamo/aiperf) write JSON or CSV; their "inter token latency" is the time
+between a request's first and last token by the tokens after the first, which flopcast calls TPOT. MLPerf's
+load generator (loadgen/results.cc in https://github.com/mlcommons/inference) writes nanoseconds, and does
+not state the lengths of its data set's requests.
 """
 
+import csv
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import decoded, read_yaml
-from flopcast.lab.benchmark_results import genai_perf, mlperf_summary, vllm_json
-from flopcast.lab.benchmark_results.result import BenchmarkResult
+from flopcast.lab.benchmark_results.result import BenchmarkResult, MeasuredNumber
+from flopcast.records import dataclass
 from flopcast.requests.job_files import read_file
+from flopcast.units import Number
 
-OF_DATA = ((vllm_json.fits, vllm_json.read), (genai_perf.fits, genai_perf.read))  # of JSON
+Values = Mapping[str, object]
 KNOWN = "JSON of vLLM's or SGLang's benchmark, JSON or CSV of GenAI-Perf, or mlperf_log_summary.txt"
+MEAN_LENGTHS = "each request has the mean lengths: the file has no others"
+PER_S = {"s": 1.0, "sec": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_LINE = re.compile(r"\s*([^:]+?)\s*:\s*(\S.*?)\s*$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """What one program calls its numbers; of two names for the same number, the first that a file has
+    counts.
+
+    `rates` are whole names. The name of a latency is `pattern` with a word of `latencies` and one of
+    `statistics`, and `per_s` of its unit are a second. `traffic` returns the requests that were sent, as
+    words of a traffic, and notes on what is assumed about them.
+    """
+
+    program: str
+    rates: Mapping[str, str]
+    latencies: Mapping[str, str]
+    statistics: Mapping[str, str]
+    pattern: str
+    per_s: float
+    traffic: Callable[[Values], tuple[dict[str, object], tuple[str, ...]]]
+
+    def read(self, values: Values, name: str) -> BenchmarkResult:
+        """Return the result that a file's values by their names state; `name` is the file's in messages."""
+        found: dict[tuple[str, str], Number] = {}
+        for word, metric in self.rates.items():
+            if value := number(values.get(word)):
+                found.setdefault((metric, "mean"), value)
+        for word, metric in self.latencies.items():
+            for written, statistic in self.statistics.items():
+                if value := number(values.get(self.pattern.format(statistic=written, word=word))):
+                    found.setdefault((metric, statistic), value / self.per_s)
+        numbers = (MeasuredNumber(metric=key[0], statistic=key[1], value=v) for key, v in found.items())
+        traffic, notes = self.traffic(values)
+        return BenchmarkResult(
+            name=name, program=self.program, numbers=tuple(numbers), traffic=traffic, notes=notes
+        )
+
+
+def number(value: object) -> Number | None:
+    """Return a finite number above 0, None for anything else.
+
+    >>> number("1,200.5"), number(3), number("inf"), number(True)
+    (1200.5, 3.0, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        found = float(value.replace(",", "")) if isinstance(value, str) else float(value)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) and found > 0 else None
+
+
+def _of_engine(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
+    words: dict[str, object] = {}
+    notes = []
+    sent, ended = number(values.get("num_prompts")), number(values.get("completed"))
+    count = ended or sent
+    rate, most = number(values.get("request_rate")), number(values.get("max_concurrency"))
+    if rate:
+        words["rate_per_s"] = rate
+        if most:
+            notes.append(f"max_concurrency {most:g} is ignored, as the file states a rate of {rate:g}/s")
+        burstiness = number(values.get("burstiness"))
+        if burstiness and burstiness != 1.0:
+            words |= {"arrivals": "gamma", "burstiness": burstiness}
+    elif most or sent:
+        words["concurrency"] = round(most or sent or 1)
+    if sent:
+        words["requests"] = round(sent)
+    for key, field in (("total_input_tokens", "prompt_tokens"), ("total_output_tokens", "output_tokens")):
+        total = number(values.get(key))
+        if total and count:
+            words[field] = max(round(total / count), 1)
+    return words, (*notes, *([MEAN_LENGTHS] if "prompt_tokens" in words else []))
+
+
+def _of_genai(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
+    words: dict[str, object] = {}
+    for key, field in (
+        ("input_sequence_length", "prompt_tokens"),
+        ("output_sequence_length", "output_tokens"),
+    ):
+        if mean := number(values.get(f"avg {key}")):
+            words[field] = max(round(mean), 1)
+    if sent := number(values.get("avg request_count")):
+        words["requests"] = round(sent)
+    words |= _load(values.get("input_config"))
+    return words, (MEAN_LENGTHS,) if words else ()
+
+
+def _load(config: object) -> dict[str, object]:
+    """Return the load that a configuration states, wherever it has it."""
+    if not isinstance(config, Mapping):
+        return {}
+    if rate := number(config.get("request_rate")):
+        return {"rate_per_s": rate}
+    if concurrency := number(config.get("concurrency")):
+        return {"concurrency": round(concurrency)}
+    return next(filter(None, map(_load, config.values())), {})
+
+
+def _of_mlperf(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
+    """Return the load: only the server scenario has a rate of arrivals, "Offline" sends all at once."""
+    rate = number(values.get("target_qps")) if str(values.get("scenario")).lower() == "server" else None
+    notes = ("the lengths of requests are not in the file: state them by --traffic",)
+    return {"rate_per_s": rate} if rate else {}, notes
+
+
+ENGINE = Format(
+    program="vLLM's or SGLang's benchmark of a server",
+    rates={"request_throughput": "requests_per_s", "output_throughput": "output_tokens_per_s"},
+    latencies={"ttft": "ttft", "tpot": "tpot", "itl": "inter_token", "e2el": "end_to_end",
+               "e2e_latency": "end_to_end"},
+    statistics={"mean": "mean", "median": "p50", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"},
+    pattern="{statistic}_{word}_ms",
+    per_s=1e3,
+    traffic=_of_engine,
+)  # fmt: skip
+GENAI_PERF = Format(
+    program="GenAI-Perf or AIPerf",
+    rates={
+        f"{mean} {word}_throughput": metric
+        for word, metric in (("request", "requests_per_s"), ("output_token", "output_tokens_per_s"))
+        for mean in ("avg", "value")
+    },
+    latencies={
+        "time_to_first_token": "ttft",
+        "inter_token_latency": "tpot",
+        "request_latency": "end_to_end",
+    },
+    statistics={"avg": "mean", "value": "mean", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"},
+    pattern="{statistic} {word}",
+    per_s=1.0,
+    traffic=_of_genai,
+)
+MLPERF = Format(
+    program="MLPerf Inference's load generator",
+    rates={
+        f"{done}{word} per second": metric
+        for done in ("completed ", "")
+        for word, metric in (("tokens", "output_tokens_per_s"), ("samples", "requests_per_s"))
+    },
+    latencies={
+        "first token latency": "ttft",
+        "time to output token": "tpot",
+        "time per output token": "tpot",
+        "latency": "end_to_end",
+    },
+    statistics={
+        "mean": "mean",
+        **{f"{percent}.00 percentile": f"p{percent}" for percent in (50, 90, 95, 99)},
+    },
+    pattern="{statistic} {word} (ns)",
+    per_s=1e9,
+    traffic=_of_mlperf,
+)
 
 
 def read_result_file(path: Path) -> BenchmarkResult:
@@ -42,14 +215,44 @@ def read_result(raw: bytes, name: str) -> BenchmarkResult:
     [('requests_per_s', 2.0), ('ttft', 0.08)]
     """
     text = decoded(raw, name)
-    if mlperf_summary.fits(text):
-        return mlperf_summary.read(text, name)
-    data = read_yaml(raw, name).data if text.lstrip()[:1] == "{" else genai_perf.table_of(text)
-    for fits, read in OF_DATA:
-        if isinstance(data, dict) and fits(data):
-            return read(data, name)
+    if "MLPerf Results Summary" in text:
+        lines = filter(None, map(_LINE.fullmatch, text.splitlines()))
+        return MLPERF.read({line[1].lower(): line[2] for line in lines}, name)
+    data = read_yaml(raw, name).data if text.lstrip()[:1] == "{" else table_of(text)
+    if isinstance(data, dict) and data.keys() >= {"mean_ttft_ms", "request_throughput"}:
+        return ENGINE.read(data, name)
+    if isinstance(data, dict) and isinstance(data.get("time_to_first_token"), dict):
+        return GENAI_PERF.read({**data, **dict(_statistics(data))}, name)
     because, fix = (
         "it is not the result of a known serving benchmark",
         "save the result as JSON (vllm bench serve)",
     )
     raise spec_error("--log", name, KNOWN, because, fix, name)
+
+
+def _statistics(data: Values) -> Iterator[tuple[str, object]]:
+    """Yield each statistic of GenAI-Perf's sections by its name, latencies in seconds."""
+    for key, section in data.items():
+        if isinstance(section, Mapping):
+            scale = PER_S.get(str(section.get("unit", "ms")), 1e3) if key in GENAI_PERF.latencies else 1.0
+            for statistic, cell in section.items():
+                if value := number(cell):
+                    yield f"{statistic} {key}", value / scale
+
+
+def table_of(text: str) -> dict[str, object]:
+    """Return the CSV of such a result as its JSON would be; empty if the text is none.
+
+    >>> table_of('Metric,avg,p99\\nTime To First Token (ms),"1,200.5",1300\\n')
+    {'time_to_first_token': {'unit': 'ms', 'avg': '1,200.5', 'p99': '1300'}}
+    """
+    found: dict[str, object] = {}
+    header: list[str] = []
+    for row in csv.reader(text.splitlines()):
+        if row and row[0] in ("Metric", "Statistic"):
+            header = [word.strip().lower() for word in row[1:]]
+        elif header and len(row) > 1:
+            name, _, unit = row[0].partition("(")
+            cells = dict(zip(header, row[1:], strict=False))
+            found[name.strip().lower().replace(" ", "_")] = {"unit": unit.strip(" )"), **cells}
+    return found

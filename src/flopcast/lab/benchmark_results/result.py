@@ -1,7 +1,7 @@
 """The result of a benchmark of a running engine, and its comparison with a prediction.
 
 Answers: what did the benchmark measure, which requests did it send, how far is the prediction?
-Elsewhere: the files that hold results (formats.py and its neighbours), tables of many runs
+Elsewhere: the files that hold results (formats.py), tables of many runs
 (lab/serving_runs/).
 """
 

@@ -120,7 +120,6 @@ ATTENTION_FILES: tuple[PeerFile, ...] = (
         name="flash_attention",
         devices=SYSTEMS,
         operator=attention("batch_size", "seq_len", "num_heads", "num_kv_heads", "head_dim"),
-        measured_s=seconds_in("latency_ms"),
         belongs=all_of(
             is_word("framework_name=vllm"), not_small("seq_len"), lambda r: r["head_dim"] <= 256
         ),
@@ -131,7 +130,6 @@ ATTENTION_FILES: tuple[PeerFile, ...] = (
         name="flash_attention.latent",
         devices={mark: name for mark, name in SYSTEMS.items() if mark != "system=b60"},
         operator=_latent("batch_size", "num_heads"),
-        measured_s=seconds_in("latency_ms"),
         belongs=all_of(is_word("framework_name=trtllm"), not_small("seq_len")),
         remark="bf16, causal, heads of 192 and 128; rotation and cache included",
     ),

@@ -22,20 +22,11 @@ import numpy as np
 
 from flopcast.dtypes import Floats
 from flopcast.lab.calibration.peer_operators import SYSTEMS
-from flopcast.lab.calibration.peer_tables import (
-    Columns,
-    Mask,
-    PeerFile,
-    all_of,
-    column,
-    is_word,
-    seconds_in,
-)
+from flopcast.lab.calibration.peer_tables import Columns, Mask, PeerFile, all_of, column, is_word
 from flopcast.operators.decode_attention import DecodeAttention
 from flopcast.operators.latent_decode import LatentDecode
 from flopcast.spec.cluster import Device
 
-AICONFIGURATOR = "aiconfigurator"
 CACHES = {"": "bfloat16", "fp8": "fp8"}
 OLD_SYSTEM = "system=a100_sxm"  # has no table of the module
 # The share of their bandwidth that long kernels reach on devices with large caches and slow memory. Shorter
@@ -106,13 +97,10 @@ def _attention_file(cache: str, windowed: bool) -> PeerFile:
 
     window = ".window" if windowed else ""
     return PeerFile(
-        folder="serving",
-        project=AICONFIGURATOR,
         path="kernels_generation_attention_decode.csv.gz",
         name=f"decode_attention{window}{f'.{cache}' if cache else ''}",
         devices=SYSTEMS,
         operator=_decode(cache, windowed),
-        measured_s=seconds_in("latency_ms"),
         on_device=_from_memory(_decode(cache, windowed)),
         belongs=all_of(is_word(f"kv_cache_dtype={CACHES[cache]}"), belongs),
         remark=f"{CACHES[cache]} cache{', windows' if windowed else ''}",
@@ -166,8 +154,6 @@ def _with_queries(r: Columns, measured_s: Floats, device: Device) -> Floats:
 def _module_file(cache: str) -> PeerFile:
     """Return modules of one format of the cache; of RTX PRO 6000 only one head was timed with 8 bits."""
     return PeerFile(
-        folder="serving",
-        project=AICONFIGURATOR,
         path="kernels_mla_generation_module_decode.csv.gz",
         name=f"latent_decode{f'.{cache}' if cache else ''}",
         devices={m: d for m, d in MODULES.items() if not (cache and d.startswith("rtx"))},
@@ -192,12 +178,10 @@ FAULTS_OF_A100: dict[str, Mask] = {
     ),
 }
 HEADS_OF_128 = PeerFile(
-    project=AICONFIGURATOR,
     path="aiconfigurator/attention_decode_bf16_hd128.csv.gz",
     name="decode_attention",
     devices=SYSTEMS,
     operator=_of_peers,
-    measured_s=seconds_in("latency_ms"),
     on_device=_from_memory(_of_peers),
     belongs=lambda r: r["kv_len"] > 0,
     remark="heads of 128",
@@ -207,13 +191,10 @@ DECODE_FILES: tuple[PeerFile, ...] = (
     *(_attention_file(cache, windowed) for windowed in (False, True) for cache in CACHES),
     *(_module_file(cache) for cache in CACHES),
     PeerFile(
-        folder="serving",
-        project=AICONFIGURATOR,
         path="kernels_generation_mla_decode.csv.gz",
         name="latent_decode",
         devices={OLD_SYSTEM: SYSTEMS[OLD_SYSTEM]},
         operator=_latent(""),
-        measured_s=seconds_in("latency_ms"),
         belongs=is_word("kv_cache_dtype=bfloat16"),
         faults=FAULTS_OF_A100,
         remark="bfloat16 cache",

@@ -19,8 +19,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.lab.calibration import peer_tables
 from flopcast.lab.calibration.peer_operators import BLACKWELL, BLOCKED, INFERSIM, NARROW, SIMUMAX, SYSTEMS
+from flopcast.lab.calibration.peer_tables import (
+    Columns,
+    Mask,
+    PeerFile,
+    column,
+    is_word,
+    of_efficiency,
+    seconds_in,
+)
 from flopcast.operators.grouped_matmul import GroupedMatmul
 
 SMALLEST_GROUP = 32.0  # rows of the mean group: fewer are serving's
@@ -57,11 +65,11 @@ def grouped(
     """
     n, k = shape
     return GroupedMatmul(
-        groups=peer_tables.column(groups),
-        rows=peer_tables.column(rows),
-        n=peer_tables.column(n),
-        k=peer_tables.column(k),
-        imbalance=peer_tables.column(imbalance),
+        groups=column(groups),
+        rows=column(rows),
+        n=column(n),
+        k=column(k),
+        imbalance=column(imbalance),
         dtype=dtype,
         layout=layout,
     )
@@ -88,25 +96,25 @@ def expected_imbalance(experts: Counts, top_k: Counts, tokens: Counts, exponent_
     return np.asarray(np.clip(fullest / mean, 1.0, np.maximum(experts / top_k, 1.0)))
 
 
-def _sum_of(names: Mapping[str, float], r: peer_tables.Columns) -> Counts:
+def _sum_of(names: Mapping[str, float], r: Columns) -> Counts:
     """Return the number that a column of words stands for, row by row."""
     return np.asarray(sum((r[name] * value for name, value in names.items() if name in r), start=0.0))
 
 
-def _is_law(r: peer_tables.Columns) -> np.ndarray:
+def _is_law(r: Columns) -> np.ndarray:
     return np.asarray(_sum_of(POWER_LAWS, r) > 0)
 
 
-def _rows_of_layer(r: peer_tables.Columns) -> Counts:
+def _rows_of_layer(r: Columns) -> Counts:
     """Return the rows of all experts of a rank, where every rank has equally many."""
     return r["num_tokens"] * r["topk"] / r["moe_ep_size"]
 
 
-def _experts(r: peer_tables.Columns) -> Counts:
+def _experts(r: Columns) -> Counts:
     return r["num_experts"] / r["moe_ep_size"]
 
 
-def _layer(r: peer_tables.Columns, dtype: str) -> GroupedMatmul:
+def _layer(r: Columns, dtype: str) -> GroupedMatmul:
     """Return gate, up and down products as one of three times the width: all FLOP, all weights, most rows.
 
     It moves hidden · rows elements fewer than the two kernels that run, which is less than half of
@@ -125,7 +133,7 @@ PRECISIONS: dict[str, tuple[Mapping[str, str], str]] = {  # devices, and whose p
     "fp8_block": (BLOCKED, "fp8"),
     "nvfp4": (BLACKWELL, "fp4"),
 }
-LAYER_FAULTS: dict[str, peer_tables.Mask] = {
+LAYER_FAULTS: dict[str, Mask] = {
     "a power law spreads the tokens over ranks, and the table lacks rows of the fullest rank": lambda r: (
         _is_law(r) & (r["moe_ep_size"] > 1)
     ),
@@ -136,51 +144,50 @@ LAYER_FAULTS: dict[str, peer_tables.Mask] = {
 }
 
 
-def _layers(word: str) -> peer_tables.PeerFile:
+def _layers(word: str) -> PeerFile:
     """Return whole expert layers of vLLM in one precision, including routing, activation and sum."""
     narrow = "" if word == "bfloat16" else f".{word}"
     devices, peak = PRECISIONS[word]
-    return peer_tables.PeerFile(
+    return PeerFile(
         path="aiconfigurator/moe_fused_experts.csv.gz",
         name=f"grouped_gemm{narrow}",
         devices=devices,
-        belongs=peer_tables.is_word(f"dtype={word}"),
+        belongs=is_word(f"dtype={word}"),
         operator=lambda r: _layer(r, "fp8" if narrow else "bf16"),
-        measured_s=peer_tables.seconds_in("latency_ms"),
         faults=LAYER_FAULTS,
         remark=f"{word}; whole expert layers, with activation and permutation",
         peak=peak,
     )
 
 
-def _of_training(layout: str) -> peer_tables.PeerFile:
+def _of_training(layout: str) -> PeerFile:
     """Return products of training: the forward shape is printed for all layouts; groups are equal."""
 
-    def make(r: peer_tables.Columns) -> GroupedMatmul:
+    def make(r: Columns) -> GroupedMatmul:
         """Return an operator; M counts the rows of one group."""
         shape = (r["K"], r["N"]) if layout == "input_gradient" else (r["N"], r["K"])
         return grouped(r["ng"], r["ng"] * r["M"], shape, np.ones_like(r["M"]), layout=layout)
 
-    return peer_tables.PeerFile(
+    return PeerFile(
         path="simumax/grouped_gemm_efficiency.csv",
         name="grouped_gemm",
         devices=SIMUMAX,
-        belongs=peer_tables.is_word(f"stage={LAYOUTS[layout]}"),
+        belongs=is_word(f"stage={LAYOUTS[layout]}"),
         operator=make,
-        measured_s=lambda r: peer_tables.of_efficiency(r, make(r)),
+        measured_s=lambda r: of_efficiency(r, make(r)),
         remark="bf16, of training, groups of equal size",
         layout=layout,
     )
 
 
-def _of_serving(phase: str, product: str) -> peer_tables.PeerFile:
+def _of_serving(phase: str, product: str) -> PeerFile:
     """Return products of serving: infersim draws group sizes; their sum follows from the fp8 peak fraction.
 
     The fractions agree with tokens_per_expert to a few percent at the fp8 peak of the device, and to half
     at the 16-bit one. How uneven the drawn groups are is not printed: they count as equal.
     """
 
-    def make(r: peer_tables.Columns) -> GroupedMatmul:
+    def make(r: Columns) -> GroupedMatmul:
         """Return an operator; gate and up are one product of twice the width."""
         inner, hidden = r["intermediate_size"], r["hidden_size"]
         n, k = (2 * inner, hidden) if product == "up" else (hidden, inner)
@@ -188,14 +195,14 @@ def _of_serving(phase: str, product: str) -> peer_tables.PeerFile:
         rows = flop / (2 * n * k)
         return grouped(r["num_local_experts"], rows, (n, k), np.ones_like(rows), "fp8")
 
-    return peer_tables.PeerFile(
+    return PeerFile(
         table=phase,
         path=f"infersim/grouped_gemm_{phase}.csv",
         name="grouped_gemm.fp8",
         devices=INFERSIM,
         belongs=lambda r: np.ones(len(r["topk"]), dtype=bool),
         operator=make,
-        measured_s=peer_tables.seconds_in(f"{product}_proj_us"),
+        measured_s=seconds_in(f"{product}_proj_us"),
         faults={
             FEW_ROWS: lambda r: r["tokens_per_expert"] < SMALLEST_GROUP,
             "the fraction of the peak has too few digits": lambda r: (
@@ -206,7 +213,7 @@ def _of_serving(phase: str, product: str) -> peer_tables.PeerFile:
     )
 
 
-GROUPED_FILES: tuple[peer_tables.PeerFile, ...] = (
+GROUPED_FILES: tuple[PeerFile, ...] = (
     *(_of_training(layout) for layout in LAYOUTS),
     *(_of_serving(phase, product) for phase in ("prefill", "decode") for product in ("up", "down")),
     *(_layers(word) for word in PRECISIONS),

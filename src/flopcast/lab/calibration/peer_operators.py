@@ -17,7 +17,16 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from flopcast.dtypes import Counts
-from flopcast.lab.calibration import peer_tables
+from flopcast.lab.calibration.peer_tables import (
+    Columns,
+    PeerFile,
+    all_of,
+    is_word,
+    matmul,
+    not_small,
+    of_efficiency,
+    seconds_in,
+)
 from flopcast.operators.base import AbstractOperator
 from flopcast.records import replace
 
@@ -41,32 +50,26 @@ BLOCKED = {mark: name for mark, name in NARROW.items() if not name.startswith("r
 SERVING = "serving kernels, which are slower than those of training"
 
 
-def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> peer_tables.PeerFile:
+def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
     """Return a table of 8-bit products; an element counts one byte: inputs have fewer, results more."""
-    return peer_tables.PeerFile(
+    return PeerFile(
         path="aiconfigurator/gemm_low_precision.csv.gz",
         name=f"gemm.{dtype}",
         devices=devices,
-        operator=peer_tables.matmul("fp8"),
-        measured_s=peer_tables.seconds_in("latency_ms"),
-        belongs=peer_tables.all_of(
-            peer_tables.is_word(f"dtype={dtype}"), peer_tables.not_small("m", "n", "k")
-        ),
+        operator=matmul("fp8"),
+        belongs=all_of(is_word(f"dtype={dtype}"), not_small("m", "n", "k")),
         remark=f"{dtype}, {SERVING}",
         peak=peak,
     )
 
 
 AICONFIGURATOR = (
-    peer_tables.PeerFile(
+    PeerFile(
         path="aiconfigurator/gemm_bf16.csv.gz",
         name="gemm",
         devices=SYSTEMS,
-        operator=peer_tables.matmul("bf16"),
-        measured_s=peer_tables.seconds_in("latency_ms"),
-        belongs=peer_tables.all_of(
-            peer_tables.is_word("framework_name=vllm"), peer_tables.not_small("m", "n", "k")
-        ),
+        operator=matmul("bf16"),
+        belongs=all_of(is_word("framework_name=vllm"), not_small("m", "n", "k")),
         faults={
             "0.72 of the peak below 2^39 multiply-adds and 0.42 above: it is not known which of them is"
             " sustained, and B200 has the same chip": lambda r: r["system=gb200"] == 1
@@ -85,22 +88,22 @@ SUSTAINED_FROM_S = 0.7e-3  # its products: 0.35 to 0.65 of the peak before, 0.48
 LAYOUTS = {"forward": "TN", "input_gradient": "NN", "weight_gradient": "NT"}
 
 
-def _simumax_gemm(layout: str) -> peer_tables.PeerFile:
+def _simumax_gemm(layout: str) -> PeerFile:
     """Return products of one layout; a weight gradient is added to fp32 in place."""
-    make = peer_tables.matmul("bf16", layout)
-    return peer_tables.PeerFile(
+    make = matmul("bf16", layout)
+    return PeerFile(
         path="simumax/gemm_efficiency.csv",
         name="gemm",
         devices=SIMUMAX,
         operator=make,
-        measured_s=lambda r: peer_tables.of_efficiency(r, make(r)),
-        belongs=peer_tables.is_word(f"layout={LAYOUTS[layout]}"),
+        measured_s=lambda r: of_efficiency(r, make(r)),
+        belongs=is_word(f"layout={LAYOUTS[layout]}"),
         remark="bf16, of training",
         layout=layout,
     )
 
 
-def of_simumax_node(file: peer_tables.PeerFile) -> peer_tables.PeerFile:
+def of_simumax_node(file: PeerFile) -> PeerFile:
     """Return an entry of simumax for its B200 machine, which ran loaded as in its published steps."""
     sustained_from_s = SUSTAINED_FROM_S if file.name == "gemm" else np.inf
     return replace(file, devices=SIMUMAX_NODE, sustained_from_s=sustained_from_s)
@@ -125,22 +128,22 @@ LLAMA_8B_ALONE = {  # the same where gates are not joined
 
 def _llama_layer(
     layer: str, sizes: tuple[float, float], path: str, column: str, time: str, devices: Mapping[str, str]
-) -> peer_tables.PeerFile:
+) -> PeerFile:
     """Return one linear layer of Llama 3.1 8B, by tokens; `column` holds the names of layers."""
     n, k = sizes
-    return peer_tables.PeerFile(
+    return PeerFile(
         path=path,
         name="gemm",
         devices=devices,
-        operator=lambda r: peer_tables.matmul("bf16")(
+        operator=lambda r: matmul("bf16")(
             {"m": r["tokens"], "n": 0 * r["tokens"] + n, "k": 0 * r["tokens"] + k}
         ),
-        measured_s=peer_tables.seconds_in(time),
-        belongs=peer_tables.all_of(
-            peer_tables.is_word(f"{column}={layer}"),
-            peer_tables.is_word("model=meta-llama/Llama-3.1-8B"),
+        measured_s=seconds_in(time),
+        belongs=all_of(
+            is_word(f"{column}={layer}"),
+            is_word("model=meta-llama/Llama-3.1-8B"),
             lambda r: r["tp"] == 1,
-            peer_tables.not_small("tokens"),
+            not_small("tokens"),
         ),
         remark="bf16, the layers of one model",
     )
@@ -162,54 +165,54 @@ LLAMA_LAYERS = (
 )
 
 
-Widths = Callable[[peer_tables.Columns], tuple[Counts, Counts]]
+Widths = Callable[[Columns], tuple[Counts, Counts]]
 VIDUR: dict[str, Widths] = {  # column of the time → outputs and inputs of the product on one rank
     "attn_post_proj_ms": lambda r: (r["n_embd"], r["n_embd"] / r["num_tensor_parallel_workers"]),
     "mlp_down_proj_ms": lambda r: (r["n_embd"], r["n_expanded_embd"] / r["num_tensor_parallel_workers"]),
 }
 
 
-def _vidur_layer(name: str) -> peer_tables.PeerFile:
+def _vidur_layer(name: str) -> PeerFile:
     """Return one linear layer of several models and degrees, fp16, without fused inputs."""
     shape = VIDUR[name]
 
-    def make(r: peer_tables.Columns) -> AbstractOperator:
+    def make(r: Columns) -> AbstractOperator:
         """Return an operator with tokens as rows and the layer's input and output widths."""
         n, k = shape(r)
-        return peer_tables.matmul("fp16")({"m": r["num_tokens"], "n": n, "k": k})
+        return matmul("fp16")({"m": r["num_tokens"], "n": n, "k": k})
 
-    return peer_tables.PeerFile(
+    return PeerFile(
         path="vidur/layer_ops.csv.gz",
         name="gemm",
         devices={"gpu=a40": "a40-48gb", "gpu=h100": "h100-sxm5-80gb"},
         operator=make,
-        measured_s=peer_tables.seconds_in(name),
-        belongs=peer_tables.not_small("num_tokens"),
+        measured_s=seconds_in(name),
+        belongs=not_small("num_tokens"),
         remark="fp16, layers of six models",
     )
 
 
 OTHERS = (
     *(_simumax_gemm(layout) for layout in LAYOUTS),
-    peer_tables.PeerFile(
+    PeerFile(
         path="infersim/gemm.csv",
         name="gemm.fp8",
         devices=INFERSIM,
-        operator=peer_tables.matmul("fp8"),
-        measured_s=peer_tables.seconds_in("latency_us"),
-        belongs=peer_tables.not_small("m"),
+        operator=matmul("fp8"),
+        measured_s=seconds_in("latency_us"),
+        belongs=not_small("m"),
         remark="fp8: fractions of the FP8 peak",
     ),
     *LLAMA_LAYERS,
     *(_vidur_layer(name) for name in VIDUR),
-    peer_tables.PeerFile(
+    PeerFile(
         path="apex/gemm_v100_fp16.csv.gz",
         name="gemm",
         devices={"gpu=V100-PCIE-16GB": "v100-pcie-16gb"},
-        operator=peer_tables.matmul("fp16"),
-        measured_s=peer_tables.seconds_in("time_us"),
-        belongs=peer_tables.not_small("m", "n", "k"),
+        operator=matmul("fp16"),
+        measured_s=seconds_in("time_us"),
+        belongs=not_small("m", "n", "k"),
         remark="fp16, times in whole microseconds",
     ),
 )
-PRODUCT_FILES: tuple[peer_tables.PeerFile, ...] = (*AICONFIGURATOR, *OTHERS)
+PRODUCT_FILES: tuple[PeerFile, ...] = (*AICONFIGURATOR, *OTHERS)

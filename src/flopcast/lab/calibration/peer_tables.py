@@ -23,6 +23,7 @@ from flopcast.spec.cluster import Device
 
 Columns = Mapping[str, Floats]
 Mask = Callable[[Columns], np.ndarray]
+OF_SERVING = "aiconfigurator"  # whose tables are in data/serving
 SMALLEST = 512.0  # rows, columns, sum of a product; queries: with less one serves and does not train
 
 
@@ -39,11 +40,11 @@ class PeerFile:
     seconds of rows by facts of their device.
     """
 
-    path: str  # under data/peers, in a folder of its source; or under the folder
+    path: str  # under data/peers, in a folder of its project; a bare name is under data/serving
     name: str  # of the curve
     devices: Mapping[str, str]
     operator: Callable[[Columns], AbstractOperator]
-    measured_s: Callable[[Columns], Floats]
+    measured_s: Callable[[Columns], Floats] = lambda r: r["latency_ms"] * 1e-3
     belongs: Mask
     faults: Mapping[str, Mask] = field(default_factory=dict)
     remark: str = ""
@@ -52,13 +53,17 @@ class PeerFile:
     sustained_from_s: float = np.inf
     table: str = ""  # where a source has several that differ, which it is
     on_device: Callable[[Columns, Floats, Device], Floats] | None = None
-    folder: str = "peers"  # of the data
-    project: str = ""  # whose rows they are, where the path does not begin with it
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of the data: "serving" for tables of one project, "peers" for the others."""
+        return "peers" if "/" in self.path else "serving"
 
     @property
     def source(self) -> str:
         """Return the name of the project, and of the table if it differs from others of the project."""
-        return f"{self.project or self.path.partition('/')[0]} {self.table}".strip()
+        project = self.path.partition("/")[0] if "/" in self.path else OF_SERVING
+        return f"{project} {self.table}".strip()
 
 
 def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> Samples:
