@@ -39,6 +39,7 @@ def job(
     size: Mapping[str, int] | None = None,
     autocast: bool = False,
     seq: int | None = None,
+    images: str | Part | None = None,
     lora: int | None = None,
     qlora: int | None = None,
     tokens: str | Number | None = None,
@@ -62,9 +63,8 @@ def job(
     cluster, gpus : name, by default dgx-h100, or NAME:NODES for a part of it; how many devices to use
     plan : such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, one is chosen as by `flopcast predict`
     stack, offload : name (default: mostly megatron-core); states outside the devices, "optimizer=host"
-    batch, inference, autocast : samples of a step; forward pass alone; whether a graph is under autocast
-    seq, size : tokens of a sequence, by default as in training; open sizes of a graph (.onnx, .pt2) by name
-    lora, qlora : rank of adapters, which alone are trained, over frozen weights of 16 or of 4 bits
+    batch, seq, images, size : samples of a step; tokens and images of each, "2x1024x768"; sizes of a graph
+    inference, autocast, lora, qlora : forward pass alone; mixed precision of a graph; rank of adapters
     tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
     site, slow, price : path of measured speeds; slow parts, "device=3:0.8"; price of a device, "2.10 USD/h"
     kind, arg, env, changes : format; arguments {"1": "8"} and environment of a script; "KEY=VALUE" of a job
@@ -84,7 +84,7 @@ def job(
         **_common(file, model, site, changes, size, arg, env), inference=inference, autocast=autocast,
         cluster=cluster, gpus=gpus, offload=offload, batch=batch, tokens=tokens, epochs=epochs, lora=lora,
         plan=plan, stack=stack, seq=seq, qlora=qlora, samples=samples, slow=slow, kind=kind, price=price,
-        checkpoint=checkpoint, loader=loader))  # fmt: skip
+        checkpoint=checkpoint, loader=loader, images=images))  # fmt: skip
 
 
 def serving_job(

@@ -19,6 +19,11 @@ from flopcast.requests.job_files import job_of
 from flopcast.spec.model import WHOLE
 
 MODELS = catalog.names("models")
+SEEING = {  # elements of the models that transformers builds (tests/interop/vision_counts.json)
+    "llava-1.5-7b": 7_063_427_072,
+    "qwen2.5-vl-7b": 8_292_166_656,
+    "qwen3-vl-8b": 8_767_123_696,
+}
 SERVED = {"qwen3-next-80b-a3b", "qwen3.5-397b-a17b"}  # sizes: tests/serving/test_linear_attention.py
 TRAINED = [name for name in MODELS if name not in SERVED]
 LONGEST = 4096  # tokens; longer contexts are cut, so that all models are asked alike
@@ -120,10 +125,14 @@ def test_a_mixture_of_experts_has_the_parameters_and_active_ones_that_were_publi
     assert model.active_parameters() / 1e9 == pytest.approx(active_billions, abs=digit)
 
 
+def test_a_model_that_sees_has_the_parameters_of_its_checkpoint():
+    assert {name: catalog.model(name).parameters() for name in SEEING} == SEEING
+
+
 def test_every_other_model_uses_all_of_its_parameters():
     sparse = {n for n in MODELS if catalog.model(n).active_parameters() != catalog.model(n).parameters()}
 
-    assert sparse == {*MIXTURES, *SERVED}
+    assert sparse == {*MIXTURES, *SERVED, *SEEING}
 
 
 @all_cases("name", TRAINED)

@@ -48,6 +48,19 @@ def linear():
     return {"hidden": 64, "vocabulary": 512, "blocks": [block]}
 
 
+def seeing(**fields):
+    """The small model behind a vision tower of two blocks, of whose images each token is 28 · 28 pixels."""
+    attention = {"heads": 4, "causal": False}
+    tower = {
+        "hidden": 64,
+        "patch": 14,
+        "merge": 2,
+        "blocks": [{"count": 2, "mixer": attention, "feed_forward": {"ffn_hidden": 256}}],
+        "projections": [{"widths": [256, model()["hidden"]]}],
+    }
+    return model() | {"vision": tower} | fields
+
+
 def encoder(**fields):
     """The small model as a decoder of six blocks behind an encoder of two."""
     (block,) = model()["blocks"]
@@ -79,6 +92,7 @@ def decoded(written):
         ("traced", traced),
         ("linear", linear),
         ("encoder", encoder),
+        ("seeing", seeing),
     ):
         if name in data:
             return make(**data.pop(name)) | data

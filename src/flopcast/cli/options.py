@@ -73,6 +73,11 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         help="An exported graph runs under torch.autocast: norms and sums in fp32, products in 16 bits.",
     ),
     "seq": click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
+    "images": click.option(
+        "--images",
+        metavar="NxWIDTHxHEIGHT[+...]",
+        help="Images of each sequence, for models that see: 2x1024x768 (two, in pixels); part of --seq.",
+    ),
     "lora": click.option(
         "--lora", type=click.IntRange(min=1), metavar="RANK", help="Train only LoRA adapters, of this rank."
     ),

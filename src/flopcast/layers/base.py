@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, Floats, constant
+from flopcast.layers.images import Image
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item, blocking
 from flopcast.operators.memory_bound import KINDS
@@ -57,6 +58,7 @@ class Split:
     context_order: str = "zigzag"
     documents: Counts = field(default_factory=lambda: ONE)  # of equal length, that a sequence is packed of
     source_length: Counts = field(default_factory=lambda: ONE)  # tokens of a sequence that an encoder reads
+    images: tuple[tuple[Image, ...], ...] = ()  # of a sequence of each kind of micro-batch; (): none have
 
     @property
     def tokens(self) -> Counts:
@@ -151,6 +153,14 @@ class AbstractLayer(StrictModel, ABC):
     """
 
     kind: str
+
+    def split_of(self, split: Split) -> Split:
+        """Return the cut of the tokens that the layer works on, given that of the model's sequences."""
+        return split
+
+    def width_of(self, hidden: int) -> int:
+        """Return the width of the layer's input, given that of the model's residual stream."""
+        return hidden
 
     @abstractmethod
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:

@@ -1,8 +1,7 @@
 """A transformer block: norm, mixer, residual, norm, feed-forward, residual.
 
 Answers: how the two halves share norms, messages, biases, dropout and residual sums.
-Elsewhere: what is inside each half (layers/attention.py, layers/latent_attention.py,
-layers/gated_delta_net.py, layers/mlp.py, layers/experts.py).
+Elsewhere: what is inside each half (layers/attention.py, layers/mlp.py and a file for each other kind).
 
 Residual orders: "sequential" (GPT-2, Llama), "parallel" (GPT-NeoX: both halves read the same input,
 one sum leaves the tensor-parallel region) and "parallel_shared_norm" (GPT-J, Falcon).
@@ -178,6 +177,10 @@ class Block(AbstractLayer):
             )
         return self
 
+    def split_of(self, split: Split) -> Split:
+        """Return the cut of the sequence, or of the source that an encoder reads."""
+        return split.of_source if self.reads == "source" else split
+
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return norms, both halves, and the biases that are added after their sums.
 
@@ -185,9 +188,7 @@ class Block(AbstractLayer):
         """
         if self.mixer.is_whole_block:
             return self.mixer.weights(hidden, split)
-        names: tuple[str, ...] = (
-            ("norm1",) if self.residual == "parallel_shared_norm" else ("norm1", "norm2")
-        )
+        names: tuple[str, ...] = ("norm1", "norm2")[: 1 + (self.residual != "parallel_shared_norm")]
         if self.norm_placement == "around":
             names += ("norm1_after", "norm2_after")
         if self.cross:
@@ -220,8 +221,7 @@ class Block(AbstractLayer):
         """
         if self.mixer.is_whole_block:
             return self.mixer.forward(hidden, split)
-        if self.reads == "source":
-            split = split.of_source
+        split = self.split_of(split)
         if self.residual == "sequential":
             between = "crossed" if self.cross else "middle"
             items = [

@@ -42,6 +42,24 @@ def counts_of_pattern(pattern: Sequence[int], kinds: int, blocks: int) -> list[i
     return [whole * pattern.count(kind) + pattern[:rest].count(kind) for kind in range(kinds)]
 
 
+def pattern_that_fits(blocks: Sequence[Block], pattern: Sequence[int]) -> str:
+    """Return what would fit, if a pattern does not fit the counts of the blocks; "" if it does.
+
+    >>> from flopcast.layers.attention import Attention
+    >>> from flopcast.layers.mlp import Mlp
+    >>> parts = {"mixer": Attention(heads=2), "feed_forward": Mlp(ffn_hidden=64)}
+    >>> pattern_that_fits([Block(count=2, **parts), Block(count=2, **parts)], (0, 0, 1))
+    'blocks with counts [3, 1]: pattern contains each kind so often in 4 blocks'
+    """
+    kinds, counts = [*range(len(blocks))], [block.count for block in blocks]
+    if set(pattern) != set(kinds):
+        return f"a pattern that contains each index of blocks ({kinds})"
+    wanted, number = counts_of_pattern(pattern, len(kinds), sum(counts)), sum(counts)
+    if wanted != counts:
+        return f"blocks with counts {wanted}: pattern contains each kind so often in {number} blocks"
+    return ""
+
+
 def runs_of_blocks(blocks: Sequence[Block], pattern: Sequence[int]) -> list[tuple[int, int]]:
     """Return runs of equal blocks: the index of their kind in `blocks`, and their number.
 

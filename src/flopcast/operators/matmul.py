@@ -35,6 +35,7 @@ class Matmul(AbstractOperator):
     dtype: str
     layout: str = "forward"
     trained: bool = True  # whether w has a gradient
+    reads_data: bool = False  # x is data, such as pixels, and has no gradient
     narrow: str = ""  # format of both operands, in all three passes; "": they are in `dtype`
 
     @property
@@ -70,10 +71,10 @@ class Matmul(AbstractOperator):
         return (Saved(role="input:0", size_bytes=x_bytes),)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return `dx = dout @ w.T` and, if w is trained, `dw = x.T @ dout`: twice the forward's FLOP."""
+        """Return `dx = dout @ w.T`, unless x is data, and, if w is trained, `dw = x.T @ dout`."""
         m, n, k = self.m, self.n, self.k
         products: list[tuple[str, AbstractOperator]] = [
             ("dgrad", replace(self, n=k, k=n, layout="input_gradient", trained=True)),
             ("wgrad", replace(self, m=n, n=k, k=m, layout="weight_gradient")),
         ]
-        return tuple(products if self.trained else products[:1])
+        return tuple(products[self.reads_data : 1 + self.trained])

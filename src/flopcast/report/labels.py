@@ -18,6 +18,7 @@ COMPONENTS: Mapping[str, str] = {
     "head": "output layer and loss",
     "embedding": "embedding",
     "frozen_forward": "reference or teacher",
+    "vision": "vision tower",
     "mtp": "projections of multi-token prediction",
     "norm": "norms",
     "residual": "residual additions",

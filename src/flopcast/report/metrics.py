@@ -85,8 +85,16 @@ def _model_flop(job: Job) -> float:
     source = job.batch.source_tokens
     forward = job.model.forward_flop(length, documents=job.batch.documents, source_length=source)
     backward = 0.0 if job.batch.forward_only else BACKWARD_OVER_FORWARD
-    passes = (1.0 + backward) * forward + _frozen_forward_flop(job)
+    passes = (1.0 + backward) * forward + _frozen_forward_flop(job) + vision_flop(job)
     return job.plan.global_batch * (passes - job.model.frozen_flop(length))
+
+
+def vision_flop(job: Job) -> float:
+    """Return the FLOP of the vision tower for the images of one sequence, backward pass included."""
+    model, images = job.model, job.batch.images
+    if model.vision is None:
+        return 0.0
+    return model.vision.step_flop(images, model.adapters is not None, not job.batch.forward_only)
 
 
 def _frozen_forward_flop(job: Job) -> float:
@@ -96,6 +104,8 @@ def _frozen_forward_flop(job: Job) -> float:
     if model.reference != "none":
         alone = model.model_copy(update={"adapters": None})
         flop += model.reference_passes * alone.forward_flop(length, documents=documents)
+        if model.vision is not None:
+            flop += model.reference_passes * model.vision.step_flop(job.batch.images, True, False)
     if model.teacher is not None:
         flop += model.teacher.forward_flop(length, documents=documents)
     return flop

@@ -54,7 +54,13 @@ def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tu
     again = _of_layers(model, structure_of(plan), batch, stack)
     parts, counts = zip(*model.runs(), strict=True)
     stages = divide_all(
-        counts, halved(one_plan(plan)), stack.pipeline, parts, again.layers_at_end, again.checkpoints
+        counts,
+        halved(one_plan(plan)),
+        stack.pipeline,
+        parts,
+        again.layers_at_end,
+        again.checkpoints,
+        model.first_block,
     )
     held = (stages.multiplicity[:, :, None] * stages.stage_counts).sum(axis=(0, 1))
     totals_flop = [0.0, 0.0]

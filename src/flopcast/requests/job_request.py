@@ -36,6 +36,7 @@ class JobRequest:
     gpus : devices of the cluster to use
     offload : states that are placed outside the devices, as in a plan; replaces those of the plan
     seq : tokens of a sequence
+    images : images of each sequence, "2x1024x768", or as in a job file
     lora, qlora : rank of adapters, over frozen weights of 16 or of 4 bits
     tokens, samples, epochs : length of the whole run, as spec/run_length.py has it
     checkpoint : how the run saves, "lazy file_system every=100", or a mapping as in a job file
@@ -63,6 +64,7 @@ class JobRequest:
     stack: object = None
     offload: object = None
     seq: object = None
+    images: object = None
     lora: object = None
     qlora: object = None
     tokens: object = None

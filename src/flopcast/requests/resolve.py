@@ -208,6 +208,10 @@ def _with_options(document: Document, request: JobRequest) -> Document:
     if request.seq is not None:
         data["batch"] = _others(data.get("batch")) | {"sequence_length": request.seq}
         document = placed(document, ("batch", "sequence_length"), "--seq")
+    if request.images is not None:
+        stated = data.get("batch")
+        data["batch"] = (stated if isinstance(stated, dict) else {}) | {"images": request.images}
+        document = placed(document, ("batch", "images"), "--images")
     if request.inference:
         stated = data.get("batch")
         data["batch"] = (stated if isinstance(stated, dict) else {}) | {"forward_only": True}

@@ -21,6 +21,7 @@ from flopcast.requests.resolve import made_from
 from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.engine import Engine
+from flopcast.spec.model import Model
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import Slo, Traffic
 
@@ -32,6 +33,7 @@ OF_TRAINING = (
     "offload",
     "slow",
     "seq",
+    "images",
     "lora",
     "qlora",
     "tokens",
@@ -85,7 +87,7 @@ def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
         notes.append(f"engine {USUAL_ENGINE}")
     data.setdefault("traffic", {})
     makers: dict[str, Callable[[object], object]] = {
-        "model": lambda value: built("model", value, document),
+        "model": lambda value: _of_text(built("model", value, document), notes),
         "cluster": lambda value: built("cluster", value, document),
         "engine": lambda value: _engine(value, document),
         "plan": lambda value: _deployment(value, document),
@@ -110,6 +112,14 @@ def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
         raise SpecError(problems)
     job, chosen = with_degree(job)
     return job.model_copy(update={"assumptions": (*job.assumptions, *notes, *chosen)})
+
+
+def _of_text(model: object, notes: list[str]) -> object:
+    """Return a model without its vision tower, which serving does not predict yet; a note says so."""
+    if not isinstance(model, Model) or model.vision is None:
+        return model
+    notes.append("the vision tower is left out: serving predicts requests of text alone")
+    return model.model_copy(update={"vision": None})
 
 
 def _engine(data: object, document: Document) -> Engine:

@@ -21,6 +21,7 @@ LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
 TUNING_STACK = "torch-fsdp2"  # eager PyTorch, sharded where that helps: peft, TRL and torchtune run so
 GRAPH_STACK = "torch-fsdp2"
+NO_IMAGES = "no images: the vision tower takes memory but does not run (--images sets them)"
 
 
 def with_defaults(document: Document) -> Document:
@@ -35,9 +36,9 @@ def with_defaults(document: Document) -> Document:
     if "stack" not in data:
         document = with_usual_stack(document)
     batch = data.get("batch", {})
-    if isinstance(batch, dict) and batch.keys() <= {"forward_only", "source_length"}:
+    if isinstance(batch, dict) and batch.keys() <= {"forward_only", "source_length", "images"}:
         document = _with_usual_length(document, batch)
-    return _with_source_length(document)
+    return _without_images(_with_source_length(document))
 
 
 def _with_usual_length(document: Document, batch: dict[str, object]) -> Document:
@@ -64,6 +65,15 @@ def _with_source_length(document: Document) -> Document:
     length = Batch(sequence_length=of_decoder).source_tokens
     note = f"source_length {length}, as long as the decoder's sequences"
     return _with_assumed(document, "batch", batch | {"source_length": length}, note)
+
+
+def _without_images(document: Document) -> Document:
+    """Return the document with the note that no sequence has images, if its model could see some."""
+    data = document.data if isinstance(document.data, dict) else {}
+    batch, sees = data.get("batch"), _model_with_base(data.get("model")).get("vision")
+    if not sees or (isinstance(batch, dict) and batch.keys() & {"images", "micro_batches", "ranks"}):
+        return document
+    return assuming(document, (NO_IMAGES,))
 
 
 def with_usual_stack(document: Document) -> Document:

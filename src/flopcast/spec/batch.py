@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import AliasChoices, Field
 
 from flopcast.dtypes import Counts
+from flopcast.layers.images import Image, Images, images_text
 from flopcast.spec.length_distribution import LengthDistribution
 from flopcast.strict_model import StrictModel
 
@@ -33,6 +34,8 @@ class MicroBatch(StrictModel):
         like context parallelism of this micro-batch only. All of these ranks must list the micro-batch.
     offloads : bool
         Whether the plan's `offload` setting for activations applies to the micro-batch.
+    images : tuple of Image or None
+        Images of each sequence of the micro-batch. By default, those of the batch.
     count : int
         Number of consecutive micro-batches of this kind.
     """
@@ -43,6 +46,7 @@ class MicroBatch(StrictModel):
     documents: Documents = ()
     shared_by: int = Field(default=1, ge=1)
     offloads: bool = True
+    images: Images | None = None
     count: int = Field(default=1, ge=1)
 
 
@@ -90,6 +94,9 @@ class Batch(StrictModel):
     source_length : int or None
         Number of tokens of each sequence that the encoder reads, for encoder-decoder models. By default
         `sequence_length`, which is the length of the decoder's sequences.
+    images : tuple of Image
+        Images of each sequence, for a model with a vision tower, as a list or text: "2x1024x768+1x336x336"
+        is two images of 1024 · 768 pixels and one of 336 · 336. Their tokens are part of the sequence.
     distribution : LengthDistribution or None
         Distribution of sequence lengths. Set it instead of `ranks`: flopcast then distributes sequences of
         these lengths over ranks and micro-batches.
@@ -106,6 +113,7 @@ class Batch(StrictModel):
     shared_by: int = Field(default=1, ge=1)
     offloads: bool = True
     source_length: int | None = Field(default=None, ge=1)
+    images: Images = ()
     distribution: LengthDistribution | None = None
     forward_only: bool = False
 
@@ -187,6 +195,12 @@ class Batch(StrictModel):
         return np.array([[kind.source_tokens] for kind in self.kinds], dtype=np.float64)
 
     @property
+    def images_by_kind(self) -> tuple[tuple[Image, ...], ...]:
+        """Return the images of a sequence of each kind; () if no kind has any."""
+        images = tuple(kind.images for kind in self.kinds)
+        return images if any(images) else ()
+
+    @property
     def shared_by_kind(self) -> Counts:
         """Return the ranks that share a sequence of each kind, (kinds, 1)."""
         return np.array([[kind.shared_by] for kind in self.kinds], dtype=np.float64)
@@ -222,6 +236,7 @@ class Batch(StrictModel):
             offloads=each.offloads,
             forward_only=self.forward_only,
             source_length=self.source_length,
+            images=self.images if each.images is None else each.images,
         )
 
     def place(self, kind: "Batch") -> str:
@@ -256,4 +271,5 @@ class Batch(StrictModel):
         shared = f" on {kind.shared_by} ranks" if kind.shared_by > 1 else ""
         alone = ", forward pass alone" if self.forward_only else ""
         source = f" after {kind.source_length} of the encoder" if kind.source_length else ""
-        return f"seq={kind.sequence_length}{packed}{shared}{source}{alone}"
+        seen = f" with images {images_text(kind.images)}" if kind.images else ""
+        return f"seq={kind.sequence_length}{packed}{shared}{source}{seen}{alone}"

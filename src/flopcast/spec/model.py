@@ -14,11 +14,12 @@ from flopcast.layers.adapters import Adapted, Adapters
 from flopcast.layers.base import AbstractLayer, Split, Weight
 from flopcast.layers.block import Block
 from flopcast.layers.block_flop import attention_flop, linear_flop
-from flopcast.layers.block_order import counts_of_pattern, encoder_comes_first, runs_of_blocks
+from flopcast.layers.block_order import encoder_comes_first, pattern_that_fits, runs_of_blocks
 from flopcast.layers.embedding import Embedding
 from flopcast.layers.head import FinalNorm, Head
 from flopcast.layers.multi_token import MultiTokenPrediction
 from flopcast.layers.traced import NO_ENDS, is_graph
+from flopcast.layers.vision import Vision
 from flopcast.spec.source import Sources
 from flopcast.strict_model import StrictModel
 
@@ -74,6 +75,8 @@ class Model(StrictModel):
         kind in the whole model. For example, `pattern: [0, 0, 0, 1]` with counts 36 and 12 means three
         blocks of the first kind, then one of the second, 12 times. By default, `blocks` follow each other
         in order.
+    vision : Vision or None
+        Vision tower. Its result replaces the embeddings of image tokens in the sequence.
     adapters : Adapters or None
         Low-rank adapters (LoRA). If they are given, only they are trained, and they count as parameters.
     head : str
@@ -111,6 +114,7 @@ class Model(StrictModel):
     mtp: int = Field(default=0, ge=0)
     blocks: tuple[Block, ...] = Field(min_length=1)
     pattern: tuple[int, ...] = ()
+    vision: Vision | None = None
     adapters: Adapters | None = None
     head: Literal["tokens", "score"] = "tokens"
     reference: Literal["none", "separate", "shared"] = "none"
@@ -128,27 +132,27 @@ class Model(StrictModel):
             raise ValueError("encoder blocks up to ends_encoder, then blocks with cross-attention")
         if self.adapters and self.mtp:
             raise ValueError(f"mtp 0 if the model has adapters, not {self.mtp}")
-        return self
-
-    @model_validator(mode="after")
-    def _a_pattern_counts_the_blocks(self) -> "Model":
-        if self.pattern:
-            kinds, counts = [*range(len(self.blocks))], [block.count for block in self.blocks]
-            if set(self.pattern) != set(kinds):
-                raise ValueError(f"a pattern that contains each index of blocks ({kinds})")
-            wanted, number = counts_of_pattern(self.pattern, len(kinds), sum(counts)), sum(counts)
-            if wanted != counts:
-                raise ValueError(
-                    f"blocks with counts {wanted}: pattern contains each kind so often in {number} blocks"
-                )
+        if self.pattern and (wanted := pattern_that_fits(self.blocks, self.pattern)):
+            raise ValueError(wanted)
+        if self.vision and (wanted := self.vision.fault_before(self.hidden, self.adapters is not None)):
+            raise ValueError(wanted)
         return self
 
     def runs(self) -> tuple[tuple[int, int], ...]:
         """Return runs of equal layers: the index in `sequence` of their layer, and their number."""
-        inside = [(kind + 1, count) for kind, count in runs_of_blocks(self.blocks, self.pattern)]
-        last = len(self.blocks)
-        ends = range(last + 1, len(self.sequence()))
-        return ((0, 1), *inside, *((place, 1) for place in ends))
+        first, layers = self.first_block, self.sequence()
+        before = [(place, count) for place, (_, count) in enumerate(layers[:first])]
+        inside = [(kind + first, count) for kind, count in runs_of_blocks(self.blocks, self.pattern)]
+        return *before, *inside, *((place, 1) for place in range(first + len(self.blocks), len(layers)))
+
+    @property
+    def first_block(self) -> int:
+        """Return the index in `sequence` of the first block, after the embedding and a vision tower."""
+        return 1 + len(self._tower())
+
+    def _tower(self) -> tuple[tuple[AbstractLayer, int], ...]:
+        """Return the layers of the vision tower, each with its number; () without one."""
+        return self.vision.layers(adapted=self.adapters is not None) if self.vision else ()
 
     @property
     def has_experts(self) -> bool:
@@ -207,12 +211,12 @@ class Model(StrictModel):
             (final_norm, 1),
             (head, 1),
         )
-        if self.adapters is None:
-            return layers
-        return tuple(
-            (Adapted(kind=layer.kind, inner=layer, adapters=self.adapters), count)
-            for layer, count in layers
-        )
+        if self.adapters is not None:
+            layers = tuple(
+                (Adapted(kind=layer.kind, inner=layer, adapters=self.adapters), count)
+                for layer, count in layers
+            )
+        return layers[0], *self._tower(), *layers[1:]
 
     def _further_predictions(self) -> tuple[MultiTokenPrediction, ...]:
         """Return all modules of multi-token prediction as a single layer, or none."""
@@ -239,11 +243,7 @@ class Model(StrictModel):
         Returns
         -------
         float
-            The number that a model's name rounds: 174.6e9 for GPT-3 175B.
-
-        References
-        ----------
-        arXiv:2104.04473, equation 2, less its final norm of 2 · hidden.
+            The number that a model's name rounds: 174.6e9 for GPT-3 175B (arXiv:2104.04473, equation 2).
         """
         return sum(count * weight.total for count, weight in self._main_weights())
 

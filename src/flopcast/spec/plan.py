@@ -309,13 +309,13 @@ class Plans:
             context_order=self.structure.context_order,
             documents=batch.documents_by_kind,
             source_length=batch.source_by_kind,
+            images=batch.images_by_kind,
         )
 
 
 def structure_of(plan: Plan) -> Plan:
-    """Return the plan with every numeric field at its default: equal for plans that form one batch.
-
-    "auto" is resolved first: it means different schedules with and without virtual stages.
+    """Return the plan with every numeric field at its default: equal for plans that form one batch. "auto"
+    is resolved first: it means different schedules with and without virtual stages.
 
     Examples
     --------

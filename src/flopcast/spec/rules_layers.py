@@ -57,6 +57,7 @@ def _in_the_way(case: Case) -> Iterator[str]:
         "context_parallel above 1": first(case.plans.context_parallel) > 1,
         "experts": model.has_experts,
         "an encoder": model.has_encoder,
+        "a vision tower": model.vision is not None,
         "a pattern of blocks": bool(model.pattern),
         "multi-token prediction": bool(model.mtp),
         "adapters, reference models or teachers": bool(model.adapters)

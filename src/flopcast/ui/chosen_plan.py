@@ -20,7 +20,7 @@ PLAN_FIELDS = (*OF_PLAN, "plan")
 KEPT = ("gbs", "precision")  # of a plan that is chosen anew: what the training is, not how it runs
 SWITCHES = ("choose", "go", "now", "hold")  # of an address: what to do, not of what
 JOB_FIELDS = (  # of a chosen plan: another plan may be the best where one of these is another
-    "model", "cluster", "gpus", "stack", "seq", "lora", "qlora", "samples", "job",
+    "model", "cluster", "gpus", "stack", "seq", "lora", "qlora", "samples", "job", "images",
 )  # fmt: skip
 Fields = Mapping[str, str]
 

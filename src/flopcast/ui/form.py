@@ -23,7 +23,7 @@ Fields = Mapping[str, str]
 JOB = ("model", "cluster", "gpus", "gbs", "seq", "stack")
 RUN = ("tokens", "samples", "epochs", "checkpoint", "lora", "qlora")
 PLAN = (*(name for name in OF_PLAN if name != "gbs"), "plan")
-MORE = ("price", "power_limit", "slow", "loader", "changes")
+MORE = ("price", "power_limit", "slow", "loader", "images", "changes")
 PICKED = ("model", "cluster", "stack")  # lists that are long enough to search in
 
 

@@ -167,6 +167,12 @@ WRITTEN = {
         about="The power limit of a device, which lowers its clocks.",
         wide=True,
     ),
+    "images": Field(
+        "Images of a sequence",
+        "such as 2x1024x768",
+        about="Number, width and height of the images of each sequence, for a model with a vision tower.",
+        wide=True,
+    ),
     "slow": Field(
         "Slow parts",
         "such as device=3:0.8",

@@ -38,6 +38,7 @@ OF_TRAINING = (
     "epochs",
     "tokens",
     "checkpoint",
+    "images",
 )  # what is trained, for how long
 OF_JOB = (*OF_MACHINE, *OF_TRAINING)
 OF_PLAN = (

@@ -15,7 +15,7 @@ from flopcast.records import dataclass
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Pipeline
 from flopcast.workload.checkpoints import Checkpoints
-from flopcast.workload.stages import Stages, in_classes, in_kinds
+from flopcast.workload.stages import Stages, in_classes, in_kinds, with_tower
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -39,6 +39,7 @@ class CandidateStages:
         parts: tuple[int, ...] = (),
         at_end: int = 2,
         checkpoints: Checkpoints | None = None,
+        at_start: int = 1,
     ) -> Stages:
         """Return the slices as stages of the one plan, in the form that `realise` needs (`divide_all`).
 
@@ -48,7 +49,7 @@ class CandidateStages:
             Blocks of each run of equal layers.
         plans : Plans
             A batch of one plan.
-        parts, at_end, checkpoints
+        parts, at_end, checkpoints, at_start
             As those of `divide_all`.
 
         Returns
@@ -56,7 +57,8 @@ class CandidateStages:
         Stages
             One stage class for each group of slices that hold the same layers.
         """
-        held = in_kinds(self._held(counts, at_end), parts, checkpoints)
+        held = self._held((counts[0], *counts[at_start:]), at_end)
+        held = in_kinds(with_tower(held, counts[1:at_start]), parts, checkpoints)
         division = in_classes(held)
         return Stages(
             divisions=(division,),

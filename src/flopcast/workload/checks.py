@@ -40,6 +40,7 @@ from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.spec.rules_stages import RULES as RULES_OF_STAGES
 from flopcast.spec.rules_traced import RULES as RULES_OF_TRACED
 from flopcast.spec.rules_tuning import RULES as RULES_OF_TUNING
+from flopcast.spec.rules_vision import RULES as RULES_OF_VISION
 from flopcast.strict_model import cached_results
 from flopcast.workload.layouts import layouts_of
 from flopcast.workload.rewrites import REWRITES
@@ -52,8 +53,9 @@ def _unknown(case: Case) -> str:
 
 
 def _layers(case: Case) -> tuple[int, ...]:
-    """Return how many equal layers are consecutive, over the whole model."""
-    return tuple(count for _, count in case.model.runs())
+    """Return how many equal layers are consecutive, over the whole model without a vision tower."""
+    embedding, *rest = (count for _, count in case.model.runs())
+    return embedding, *rest[case.model.first_block - 1 :]
 
 
 def _filled(case: Case, stages: int) -> bool:
@@ -108,6 +110,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_TUNING,
     *RULES_OF_LINEAR_ATTENTION,
     *RULES_OF_LAYERS,
+    *RULES_OF_VISION,
     Rule(
         field="plan.pipeline_parallel",
         holds=_every_stage_filled,

@@ -148,7 +148,7 @@ def with_wide_ends(workload: Workload, stack: Stack) -> Runs:
             parts=tuple(p for p, _ in runs),
             counts=tuple(c for _, c in runs),
         )
-    is_block = [layer.kind == "block" for layer in workload.layers]
+    is_block = [layer.kind == "block" and not layer.tower for layer in workload.layers]
     blocks = sum(count for part, count in runs if is_block[part])
     pieces: list[tuple[int, bool, int]] = []
     before = 0

@@ -8,7 +8,7 @@ stage runs them (stages.py). Nothing here knows an architecture: it asks each la
 from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.layers.base import AbstractLayer, Split
-from flopcast.layers.block import Block
+from flopcast.layers.tower import TowerLayer
 from flopcast.records import replace
 from flopcast.spec.batch import Batch
 from flopcast.spec.mirrored import halved
@@ -95,7 +95,10 @@ def _lowered(
             count=count,
             forward=layer.forward(hidden, split),
             weights=layer.weights(hidden, split),
-            reads_source=isinstance(layer, Block) and layer.reads == "source",
+            split=layer.split_of(split),
+            hidden=layer.width_of(hidden),
+            tower=isinstance(layer, TowerLayer),
+            frozen=isinstance(layer, TowerLayer) and not layer.trained,
         )
 
     return kept.of(("lowered", layer, count, hidden, content(split)), made) if kept else made()

@@ -1,15 +1,13 @@
 """The passes between a lowered layer and the layer that a stack runs, in order.
 
-Answers: which steps make programs out of logical items, in which order, and what does each change?
+Answers: which steps make programs out of logical items, and what does each change?
 Elsewhere: what a step does (rewrites/, and one file for each other step), the whole step (realise.py).
 
 Every pass has one signature, `(layer, software) -> layer`; those over whole chunks: chunk_passes.py.
-`run_passes` compares items by identity: the items that a pass removed and added are its account, and a pass
-that should keep FLOP is checked.
+`run_passes` compares items by identity to account for those that a pass removed and added, and checks FLOP.
 
-The order matters: rewrites first, for the backward is derived from the forward items that really run, and a
-fused kernel keeps other tensors than its parts. An attention kernel is the first rewrite, because it
-replaces the run from scores to context whole: no part of it may be fused before.
+Rewrites come first, for the backward is derived from the forward items that really run. An attention kernel
+is the first rewrite, because it replaces the run from scores to context whole.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,6 +33,7 @@ from flopcast.workload.checkpoints import INNER
 from flopcast.workload.companions import run_forward
 from flopcast.workload.exchange_overlap import beside_other_micro_batch
 from flopcast.workload.expert_items import with_expert_software
+from flopcast.workload.forward_only import forward_only
 from flopcast.workload.gradient_reduction import micro_batch_items
 from flopcast.workload.low_precision import low_precision_layer
 from flopcast.workload.offload import with_activations_outside, with_bookkeeping
@@ -117,11 +116,12 @@ def _quantise(layer: Layer, software: Software) -> Layer:
 def _backward(layer: Layer, software: Software) -> Layer:
     """Derive the backward, with what runs again, what is kept for it and what is alive while it runs.
 
-    During its backward, all tensors of a layer are in memory; where blocks are recomputed in groups, those
-    of the whole group are. A tensor that the layer keeps anyway counts once. A checkpoint that was cut over
-    ranks is gathered into a tensor of its own.
+    During its backward, all tensors of a layer, or of a group that runs again together, are in memory. A
+    tensor that it keeps anyway counts once. A checkpoint that was cut over ranks is gathered into another.
     """
     logical, workload, stack = layer.logical, software.workload, software.stack
+    if logical.frozen:
+        return forward_only(layer)
     forward, recomputed = layer.forward, with_recast(recomputed_modules(logical, workload, stack), stack)
     peak = backward_peak(forward, recomputed - {WHOLE_LAYER}, stack.memory.writes_weight_gradients)
     others = blocks_at_work(logical, workload) - 1.0  # of a group that runs again together
@@ -130,7 +130,7 @@ def _backward(layer: Layer, software: Software) -> Layer:
     kept = kept_bytes(forward, recomputed, workload.plans.structure, stack)
     if whole:
         kept = checkpoint_bytes(logical, workload)
-        peak = peak + workload.input_bytes(logical)  # autograd holds the output
+        peak = peak + logical.input_bytes  # autograd holds the output
     cut = whole and workload.plans.structure.partition_activations
     ends_a_run = logical.checkpoint != INNER  # one of a group's blocks does
     return replace(
@@ -174,7 +174,8 @@ def _on_host(layer: Layer, software: Software) -> Layer:
 def _reductions(layer: Layer, software: Software) -> Layer:
     """Add up and reduce gradients behind a layer's backward, or behind its weight gradients."""
     stack, plans = software.stack, software.workload.plans
-    found = micro_batch_items(stack, plans, layer.weights, software.on_stage)
+    frozen, on_stage = layer.logical.frozen, software.on_stage
+    found = () if frozen else micro_batch_items(stack, plans, layer.weights, on_stage)
     if not plans.structure.order_rule.splits_backward:
         return replace(layer, backward=(*layer.backward, *found))
     return replace(layer, weight=(*layer.weight, *found, *next_gather(stack, plans)))
@@ -243,8 +244,7 @@ def rewrite_names(stack: Stack) -> tuple[str, ...]:
 
 
 def passes_of(stack: Stack) -> dict[str, Pass]:
-    """Return the passes up to a layer's backward, in order: the stack's rewrites between those of every
-    stack.
+    """Return the passes up to a layer's backward, in order, with the stack's rewrites among them.
 
     Raises
     ------
@@ -302,14 +302,14 @@ def _passed(
     accounting: list[Accounting],
     kept: KeptResults,
 ) -> Layer:
-    logical, stack, split = layer.logical, software.stack, software.workload.split_of(layer.logical)
+    logical = layer.logical
 
     def made() -> tuple[Layer, list[Accounting], object]:
-        return *_after(passes_of(stack), layer, seen), alike
+        return *_after(passes_of(software.stack), layer, seen), alike
 
     if kept:
         beside = tuple((id(each.forward), each.count) for each in logical.companions)
-        parts = (logical.kind, logical.checkpoint, logical.wide, logical.weights, split, beside)
+        parts = (logical.kind, logical.checkpoint, logical.wide, logical.weights, logical.split, beside)
         same, changed, _ = kept.of(("layer", id(logical.forward), content(parts), id(alike)), made)
     else:
         same, changed, _ = made()

@@ -70,18 +70,27 @@ class LogicalLayer:
     `forward` belongs to one micro-batch, `weights` to one rank. `checkpoint` distinguishes blocks that full
     recompute treats differently (checkpoints.py); a run of blocks then has one entry for each kind. `wide`
     layers keep 16 bits under a low-precision recipe (low_precision.py). `companions` are layers of frozen
-    models that run forward beside it, each `count` times (companions.py). Layers that have `reads_source`
-    work on the tokens of an encoder.
+    models that run forward beside it, each `count` times (companions.py). `split` and `hidden` are the cut
+    and the width of its input, which those of an encoder or a vision tower have of their own. Layers of a
+    `tower` come before the blocks; one that is `frozen` has no backward pass.
     """
 
     kind: str
     count: int
     forward: tuple[Item, ...]
     weights: tuple[Weight, ...]
+    split: Split
+    hidden: int
     checkpoint: str = OWN
     wide: bool = False
     companions: tuple["LogicalLayer", ...] = ()
-    reads_source: bool = False
+    tower: bool = False
+    frozen: bool = False
+
+    @property
+    def input_bytes(self) -> Floats:
+        """Return bytes of the activation that the layer reads, as large as what it writes; (plans, 1)."""
+        return activation_bytes(self.hidden, self.split)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -106,14 +115,6 @@ class Workload:
         """Return the number of kinds of micro-batches, which arrays that depend on tokens have as rows."""
         return int(self.split.length.shape[0]) if self.rows else 1
 
-    def split_of(self, layer: LogicalLayer) -> Split:
-        """Return the split that a layer saw: tokens of the encoder or of the sequence."""
-        return self.split.of_source if layer.reads_source else self.split
-
-    def input_bytes(self, layer: LogicalLayer) -> Floats:
-        """Return bytes of the activation that a layer reads, as large as the one it writes; (plans, 1)."""
-        return activation_bytes(self.model.hidden, self.split_of(layer))
-
     @property
     def boundary_bytes(self) -> Floats:
         """Return bytes of what one stage hands on to the next, on one rank; (plans, 1).
@@ -125,6 +126,11 @@ class Workload:
         if not self.model.has_encoder:
             return own
         return own + activation_bytes(self.model.hidden, self.split.of_source)
+
+    @property
+    def layers_at_start(self) -> int:
+        """Return the entries before the blocks, which share the first chunk: the embedding and a tower."""
+        return self.model.first_block
 
     @property
     def layers_at_end(self) -> int:

@@ -46,9 +46,8 @@ def realise(
     workload = runs.workload
     accounting: list[Accounting] = []
     checkpoints, kinds = kinds_of_layers(workload, runs.entries)
-    stages = divided(
-        runs.counts, workload.plans, stack.pipeline, runs.parts, workload.layers_at_end, checkpoints
-    )
+    ends = (runs.parts, workload.layers_at_end, checkpoints, workload.layers_at_start)
+    stages = divided(runs.counts, workload.plans, stack.pipeline, *ends)
     workload = replace(workload, layers=with_low_precision_updates(kinds, workload.plans, stack))
     held = Parameters(layers=workload.layers, stage_counts=stages.stage_counts)
     parameters, plans = held.all, workload.plans

@@ -22,16 +22,19 @@ def kinds_of_layers(
 
     Entries are in the order of `Checkpoints.cut`; their `count` stays that of all kinds together, since
     each stage states how many of each kind it has. Multi-token prediction goes with the last entry of the
-    model's blocks. `entries` are the places of the layers in the model's sequence, where these are not all
-    (low_precision.py).
+    model's blocks. Blocks of a vision tower are not cut: all of them run again, unless the plan names
+    entries of the model's blocks. `entries` are the places of the layers in the model's sequence, where
+    these are not all (low_precision.py).
     """
     plan, last = workload.plans.structure, len(workload.model.blocks) - 1
-    named = set(plan.recompute_blocks) or set(range(last + 1))
+    named = set(plan.recompute_blocks) or set(range(-workload.layers_at_start, last + 1))
     layers = tuple(
-        layer if min(part - 1, last) in named else replace(layer, checkpoint=PLAIN)
+        layer if min(part - workload.layers_at_start, last) in named else replace(layer, checkpoint=PLAIN)
         for part, layer in zip(entries or range(len(workload.layers)), workload.layers, strict=True)
     )
-    is_block = tuple(layer.kind == "block" and layer.checkpoint != PLAIN for layer in layers)
+    is_block = tuple(
+        layer.kind == "block" and layer.checkpoint != PLAIN and not layer.tower for layer in layers
+    )
     checkpoints = checkpoints_of(plan, is_block)
     if checkpoints is None:
         return None, layers
@@ -39,7 +42,7 @@ def kinds_of_layers(
     return checkpoints, tuple(
         replace(layer, checkpoint=kind)
         for layer, is_cut in zip(layers, is_block, strict=True)
-        for kind in (kinds if is_cut else (PLAIN,))
+        for kind in (kinds if is_cut else (layer.checkpoint if layer.tower else PLAIN,))
     )
 
 
@@ -50,7 +53,8 @@ def recomputed_modules(logical: LogicalLayer, workload: Workload, stack: Stack) 
     treats blocks unequally: Megatron-Core warns and keeps them.
     """
     plan = workload.plans.structure
-    if logical.kind not in ("block", "mtp") or plan.recompute == "none" or logical.checkpoint == PLAIN:
+    held = logical.kind in ("block", "mtp") and not logical.frozen and logical.checkpoint != PLAIN
+    if not held or plan.recompute == "none":
         return frozenset()
     return frozenset(
         (WHOLE_LAYER,) if plan.recompute == "full" else plan.recompute_modules or stack.selective_groups
@@ -65,7 +69,7 @@ def checkpoint_bytes(logical: LogicalLayer, workload: Workload) -> Floats:
     """
     if logical.checkpoint == INNER:
         return ZERO
-    x_bytes = workload.input_bytes(logical)
+    x_bytes = logical.input_bytes
     cut = workload.plans.tensor_parallel if workload.plans.structure.partition_activations else ONE
     return x_bytes / cut
 
@@ -89,7 +93,7 @@ def checkpointed(
     """
     forward, backward = layer.forward, layer.backward
     if workload.plans.structure.partition_activations:
-        gather = AllGather(axis="tp", message_bytes=workload.input_bytes(layer.logical))
+        gather = AllGather(axis="tp", message_bytes=layer.logical.input_bytes)
         item = blocking("checkpoint.gather", gather, "x", "x.full")
         backward = (replace(item, phase="recompute"), *backward)
     if stack.synchronise_each_layer:

@@ -4,7 +4,7 @@ Answers: how does a stack divide a model's layers over stages and virtual stages
 equal, so that one program serves them all?
 Elsewhere: in which order chunks run (schedules/).
 
-Rules, one function each in DIVISIONS:
+Rules, one function each in DIVISIONS; a vision tower is always with the embedding:
 - "even" (Megatron-LM): every chunk holds blocks / (stages · virtual stages) blocks; the embedding
   joins the first chunk, what follows the blocks (multi-token prediction, final norm, head) the last.
   Chunk c of stage s is number c · stages + s; folded, every other chunk counts from the last stage back.
@@ -19,9 +19,7 @@ Runs of layers are divided, equal layers are counted: where kinds of blocks alte
 it has of each kind. Their order inside a chunk is not kept: chunks that differ in nothing else are one
 class, and a model of 62 blocks that alternate is two kinds to price, not 21 runs.
 
-References
-----------
-Megatron-LM: arXiv:2104.04473, section 2.2, and `get_transformer_layer_offset`. DeepSpeed:
+References: Megatron-LM, arXiv:2104.04473, section 2.2, and `get_transformer_layer_offset`; DeepSpeed,
 `runtime/utils.py`, `partition_uniform`.
 """
 
@@ -32,7 +30,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Integers
 from flopcast.errors import InternalError
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
 from flopcast.schedules.base import along_the_model
 from flopcast.spec.orders import stage_layers
 from flopcast.spec.plan import Plans
@@ -87,6 +85,7 @@ class Pile:
     """The layers that a rule divides: `counts` layers (embedding, runs of blocks, final norm, head) and,
     for rules that deal out modules, the uncounted modules before and after the blocks.
 
+    `at_start` of them come before the blocks, the embedding and a vision tower, and stand together;
     `at_end` of them follow the blocks and stand together: final norm and head, multi-token prediction too.
     `virtual` counts the chunks of one stage; `checkpoints` cuts runs of blocks into kinds, once they are
     divided. Hashable: divisions are kept, since a search asks for few.
@@ -100,6 +99,7 @@ class Pile:
     listed: tuple[int, ...] = ()  # blocks of every chunk, in the order of the model
     parts: tuple[int, ...] = ()  # which layer a run is made of, by number; (): each of one of its own
     at_end: int = 2
+    at_start: int = 1
     checkpoints: Checkpoints | None = None
     folded: bool = False
 
@@ -190,7 +190,20 @@ def divide(pile: Pile, rule: str) -> Division:
     >>> division.chunk_counts[division.chunk_class].tolist()[0]
     [[1.0, 2.0, 0.0, 0.0], [0.0, 2.0, 0.0, 0.0]]
     """
-    return in_classes(in_kinds(DIVISIONS[rule](pile), pile.parts, pile.checkpoints))
+    ends = pile.counts[0], *pile.counts[pile.at_start :]
+    held = DIVISIONS[rule](replace(pile, counts=ends, at_start=1))
+    held = with_tower(held, pile.counts[1 : pile.at_start])
+    return in_classes(in_kinds(held, pile.parts, pile.checkpoints))
+
+
+def with_tower(held: Counts, tower: tuple[int, ...]) -> Counts:
+    """Return layers of every chunk, (…, parts), with those of a vision tower where the embedding is.
+
+    >>> with_tower(np.array([[1.0, 4.0], [0.0, 4.0]]), (1, 32)).tolist()
+    [[1.0, 1.0, 32.0, 4.0], [0.0, 0.0, 0.0, 4.0]]
+    """
+    start = held[..., :1]
+    return np.concatenate([start, start * np.array(tower, dtype=np.float64), held[..., 1:]], axis=-1)
 
 
 def in_kinds(held: Counts, parts: tuple[int, ...], checkpoints: Checkpoints | None) -> Counts:
@@ -273,6 +286,7 @@ def divide_all(
     parts: tuple[int, ...] = (),
     at_end: int = 2,
     checkpoints: Checkpoints | None = None,
+    at_start: int = 1,
 ) -> Stages:
     """Return the divisions of a batch of plans by a stack's rule.
 
@@ -286,8 +300,8 @@ def divide_all(
         The stack's rule and its uncounted modules.
     parts
         Which layer each run is made of, where some are made of the same.
-    at_end
-        How many parts follow the blocks.
+    at_end, at_start
+        How many parts follow the blocks, and come before them.
     checkpoints
         How runs of blocks fall into kinds; then parts are kinds of runs.
     """
@@ -304,6 +318,7 @@ def divide_all(
             listed=stage_layers(plans, row),
             parts=parts,
             at_end=at_end,
+            at_start=at_start,
             checkpoints=checkpoints,
             folded=plans.structure.order_rule.folds_chunks,
         )

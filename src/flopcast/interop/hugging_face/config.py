@@ -35,6 +35,7 @@ from flopcast.interop.hugging_face.experts import layers_called_dense
 from flopcast.interop.hugging_face.families import FAMILIES, ConfigFact, Family
 from flopcast.interop.hugging_face.unsupported import ELSEWHERE, LEFT_OUT, MAPPINGS, SILENT
 from flopcast.interop.hugging_face.values import FACTS, Reader, flattened
+from flopcast.interop.hugging_face.vision import tower_of_config
 from flopcast.interop.hugging_face.windows import runs
 from flopcast.spec.divisors import nearest_divisor
 from flopcast.spec.model import Model
@@ -47,6 +48,7 @@ TYPES = {  # other names of a family
     "qwen3_vl_moe_text": "qwen3_moe", "glm4v": "glm4", "glm4v_text": "glm4", "glm4v_moe": "glm4_moe",
     "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
     "glm4v_moe_text": "glm4_moe", "internvl": "qwen2", "hunyuan": "hunyuan_v1_moe",
+    "llava": "llama",
 }  # fmt: skip
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
@@ -90,14 +92,17 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     refuse_what_is_not_built(reader, name)
     family = FAMILIES[name]
     decoder = _architecture(reader, family)
-    notes = [f"{part}: the text model is imported, the rest of the config is not"] if part else []
+    tower, notes = tower_of_config(document, document.data, decoder.hidden)
+    if part and tower is None:
+        notes = [f"{part}: the text model is imported, the rest of the config is not"]
     if name_of_class := headless(document.data):
         notes.append(f"{name_of_class} has no head: it is counted with the head of a language model")
     notes += _notes(reader, family, name)
     _refuse_mappings(reader)
     if reader.problems:
         raise SpecError(reader.problems.values())
-    return _mapping(reader, name, decoder), tuple(notes)
+    name = str(document.data["model_type"]) if tower else name
+    return _mapping(reader, name, decoder, tower), tuple(notes)
 
 
 def _text_part(data: dict[str, object]) -> tuple[str, dict[str, Any]]:
@@ -238,7 +243,9 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
     return notes
 
 
-def _mapping(reader: Reader, name: str, decoder: DecoderFacts) -> dict[str, object]:
+def _mapping(
+    reader: Reader, name: str, decoder: DecoderFacts, tower: dict[str, object] | None
+) -> dict[str, object]:
     """Return the facts as a Model has them, without its defaults."""
     block = {
         "norm": decoder.norm,
@@ -270,6 +277,7 @@ def _mapping(reader: Reader, name: str, decoder: DecoderFacts) -> dict[str, obje
         "mtp": decoder.mtp,
         "blocks": with_encoder(decoder, blocks),
         "pattern": pattern,
+        "vision": tower,
     }
     file = reader.document.name.replace("\\", "/").rpartition("/")[2]
     source = {"title": f"{file}, a Hugging Face config of the {name} family"}

@@ -1,0 +1,75 @@
+"""The rules about vision towers: images and their tokens, heads, and what is not supported yet.
+
+Answers: do the images of a batch fit its sequences, and does a plan divide the tower?
+Elsewhere: what a tower may consist of (layers/vision.py), heads of the decoder (rules_heads.py), what a
+rule is (checks.py).
+"""
+
+import numpy as np
+
+from flopcast.layers.images import images_text
+from flopcast.layers.mlp import Mlp
+from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.divisors import divisors, listed
+
+
+def _image_tokens(case: Case) -> int:
+    """Return the tokens of a sequence that its images take; 0 without a tower."""
+    return case.model.vision.tokens(case.batch.images) if case.model.vision else 0
+
+
+def _divided(case: Case) -> int:
+    """Return what a tensor-parallel degree must divide: heads, inner widths and first projections."""
+    tower = case.model.vision
+    if tower is None:
+        return 0
+    blocks = [block for block in tower.blocks if isinstance(block.feed_forward, Mlp)]
+    heads = [block.mixer.heads for block in blocks]
+    widths = [block.feed_forward.ffn_hidden for block in blocks]  # type: ignore[union-attr]
+    return int(np.gcd.reduce([*heads, *widths]))
+
+
+def _degree(case: Case) -> int:
+    """Return the largest degree up to that of the first plan that divides the tower."""
+    return max(each for each in divisors(_divided(case)) if each <= first(case.plans.tensor_parallel))
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="batch.images",
+        holds=lambda c: not c.batch.images or c.model.vision is not None,
+        value=lambda c: images_text(c.batch.images),
+        allowed="none for a model without a vision tower",
+        because="the model has no layers that read images",
+        fix="remove batch.images",
+    ),
+    Rule(
+        field="batch.sequence_length",
+        holds=lambda c: _image_tokens(c) <= c.batch.sequence_length,
+        value=lambda c: c.batch.sequence_length,
+        allowed=lambda c: f"at least {_image_tokens(c)} tokens, which {images_text(c.batch.images)} take",
+        because="the tokens of images are part of the sequence",
+        fix=lambda c: f"set sequence_length to {_image_tokens(c)}",
+    ),
+    Rule(
+        field="batch.images",
+        holds=lambda c: len({bool(kind.images) for kind in c.batch.kinds}) == 1,
+        value=lambda c: images_text(c.batch.images) or "none",
+        allowed="images in every kind of micro-batch, or in none",
+        because="micro-batches without images beside others are not supported yet",
+        fix="describe the images of each micro-batch",
+        about_lists=True,
+    ),
+    Rule(
+        field="plan.tensor_parallel",
+        holds=lambda c: (
+            np.ones_like(c.plans.tensor_parallel, dtype=bool)
+            if c.model.vision is None
+            else _divided(c) % c.plans.tensor_parallel == 0
+        ),
+        value=lambda c: first(c.plans.tensor_parallel),
+        allowed=lambda c: listed(divisors(_divided(c))),
+        because="tensor parallelism also divides the heads and MLPs of the vision tower",
+        fix=lambda c: f"set tensor_parallel to {_degree(c)}",
+    ),
+)

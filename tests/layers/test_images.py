@@ -1,0 +1,67 @@
+"""Sizes of images: patches and tokens of known models, and what holds for every size."""
+
+import pytest
+
+from flopcast.errors import SpecError
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import Document
+from flopcast.layers.images import Image, Patching
+from flopcast.spec.batch import Batch
+
+QWEN = Patching(patch=14, merge=2)
+LLAVA = Patching(patch=14, side=336, class_token=True)
+LLAMA = Patching(patch=14, merge=2, side=336, tiles=16, class_token=True)
+SIZES = ((1024, 1024), (640, 480), (100, 2000), (336, 336), (3000, 4000), (28, 28))
+
+
+def image(width, height, count=1):
+    return (Image(width=width, height=height, count=count),)
+
+
+def test_tokens_of_known_models():
+    assert QWEN.tokens(image(1024, 1024)) == 37 * 37
+    assert QWEN.tokens(image(640, 480)) == 23 * 17
+    assert LLAVA.tokens(image(640, 480)) == 576
+    assert LLAVA.patches(image(640, 480)) == 577
+    assert LLAMA.tokens(image(336, 336)) == 144
+    assert LLAMA.tokens(image(672, 672)) == (4 + 1) * 144  # four tiles and the whole
+
+
+def test_images_of_one_sequence_add_up():
+    for patching in (QWEN, LLAVA, LLAMA):
+        for size in SIZES:
+            assert patching.tokens(image(*size, count=3)) == 3 * patching.tokens(image(*size))
+            both = image(*size) + image(640, 480)
+            assert patching.patches(both) == patching.patches(image(*size)) + patching.patches(
+                image(640, 480)
+            )
+
+
+def test_an_image_that_keeps_its_size_stays_within_the_limits():
+    small = Patching(patch=14, merge=2, least_pixels=200_000, most_pixels=300_000)
+    for width, height in SIZES:
+        pixels = small.tokens(image(width, height)) * 28**2
+
+        assert 200_000 <= pixels <= 300_000
+
+
+def test_windows_divide_an_image_without_loss():
+    """Patches attend to at most a window, and to the whole image if it is not larger than one."""
+    for width, height in SIZES:
+        patches = QWEN.patches(image(width, height))
+        mean = QWEN.attended(image(width, height), window_pixels=112)
+
+        assert mean <= min(64, patches) + 1e-9
+        assert QWEN.attended(image(width, height), None) == pytest.approx(patches)
+
+
+def test_a_text_of_images_is_read_and_written_back():
+    batch = Batch(seq=4096, images="2x1024x768 + 336x336")
+
+    assert [(each.count, each.width, each.height) for each in batch.images] == [
+        (2, 1024, 768),
+        (1, 336, 336),
+    ]
+    assert "with images 2x1024x768+1x336x336" in batch.text()
+    with pytest.raises(SpecError, match="joined by"):
+        build(Batch, Document("job.yaml", {}, {}), {"seq": 4096, "images": "1024"})
