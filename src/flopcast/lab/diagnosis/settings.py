@@ -41,99 +41,46 @@ class Setting:
     title: str
     switch: str
     is_of_plan: bool = False
-    changed: Callable[[Job], tuple[Job, ...]]
+    changed: Callable[[Job], Sequence[Job]]
 
 
-def _overlapped_gradients(job: Job) -> tuple[Job, ...]:
+def _of_stack(wrong: Callable[[Job], bool], part: str, value: object) -> Callable[[Job], Sequence[Job]]:
+    """Return a setting's only change where it is `wrong`: a value, or fields of a part, of the stack."""
+
+    def changed(job: Job) -> Sequence[Job]:
+        if not wrong(job):
+            return ()
+        new = getattr(job.stack, part).model_copy(update=value) if isinstance(value, dict) else value
+        return (with_stack(job, **{part: new}),)
+
+    return changed
+
+
+def _gradients_wait(job: Job) -> bool:
     known, plan = job.stack.gradients, job.plan
-    if plan.data_parallel == 1 or known.overlaps(plan.zero):
-        return ()
-    if job.stack.switches.overlaps_alone and (plan.zero == 0 or plan.pipeline_parallel > 1):
-        return ()
-    return (with_stack(job, gradients=known.model_copy(update={"overlap": True})),)
+    alone = job.stack.switches.overlaps_alone and (plan.zero == 0 or plan.pipeline_parallel > 1)
+    return plan.data_parallel > 1 and not known.overlaps(plan.zero) and not alone
 
 
-def _overlapped_gather(job: Job) -> tuple[Job, ...]:
-    known, plan = job.stack.gradients, job.plan
-    if plan.data_parallel == 1 or plan.zero not in (1, 2) or known.overlap_gather:
-        return ()
-    return (with_stack(job, gradients=known.model_copy(update={"overlap_gather": True})),)
+def _transfers_wait(job: Job) -> bool:
+    staged = job.plan.pipeline_parallel > 1 and job.plan.virtual_stages > 1
+    return staged and job.stack.pipeline.style(interleaved=True) != "overlapped"
 
 
-def _overlapped_tensor(job: Job) -> tuple[Job, ...]:
-    if job.plan.tensor_parallel == 1 or job.stack.tensor_overlap != "none":
-        return ()
-    return (with_stack(job, tensor_overlap="chunks"),)
-
-
-def _overlapped_transfers(job: Job) -> tuple[Job, ...]:
-    known = job.stack.pipeline
-    if job.plan.pipeline_parallel == 1 or job.plan.virtual_stages == 1:
-        return ()
-    if known.style(interleaved=True) == "overlapped":
-        return ()
-    return (with_stack(job, pipeline=known.model_copy(update={"transfers": "overlapped"})),)
-
-
-def _overlapped_exchanges(job: Job) -> tuple[Job, ...]:
-    known = job.stack.experts
-    if job.plan.expert_parallel == 1 or known.overlaps_exchanges:
-        return ()
-    return (with_stack(job, experts=known.model_copy(update={"exchange_overlap": "other_micro_batch"})),)
-
-
-def _better_dispatcher(job: Job) -> tuple[Job, ...]:
-    known = job.stack.experts
-    if job.plan.expert_parallel == 1 or not known.sends_every_row:
-        return ()
-    return (with_stack(job, experts=known.model_copy(update={"dispatcher": "deepep"})),)
-
-
-def _less_recompute(job: Job) -> tuple[Job, ...]:
+def _less_recompute(job: Job) -> Sequence[Job]:
     less = {"full": ("none", "selective"), "selective": ("none",)}.get(job.plan.recompute, ())
-    return tuple(with_recompute(job, mode) for mode in less)
+    return [with_recompute(job, mode) for mode in less]
 
 
-def _larger_micro_batch(job: Job) -> tuple[Job, ...]:
-    plan = job.plan
-    whole = plan.global_batch // plan.data_parallel
-    return tuple(
-        with_plan(job, micro_batch=size)
-        for size in (4 * plan.micro_batch, 2 * plan.micro_batch)
-        if whole % size == 0
-    )
+def _larger_micro_batch(job: Job) -> Sequence[Job]:
+    whole, now = job.plan.global_batch // job.plan.data_parallel, job.plan.micro_batch
+    return [with_plan(job, micro_batch=size) for size in (4 * now, 2 * now) if whole % size == 0]
 
 
-def _fewer_placements(job: Job) -> tuple[Job, ...]:
+def _fewer_placements(job: Job) -> Sequence[Job]:
     placed = job.plan.offload
     fewer = [(), *(tuple(other for other in placed if other is not one) for one in placed)]
-    return tuple(with_plan(job, offload=rest) for rest in dict.fromkeys(fewer)) if placed else ()
-
-
-def _pinned_copies(job: Job) -> tuple[Job, ...]:
-    known = job.stack.offload
-    if not job.plan.offload or known.gradient_copies == "pinned":
-        return ()
-    return (with_stack(job, offload=known.model_copy(update={"gradient_copies": "pinned"})),)
-
-
-def _fused_attention(job: Job) -> tuple[Job, ...]:
-    if job.stack.attention_kernel == "flash":
-        return ()
-    return (with_stack(job, attention_kernel="flash"),)
-
-
-def _newer_attention(job: Job) -> tuple[Job, ...]:
-    if job.stack.attention_kernel != "flash" or job.stack.attention_generation == "newest":
-        return ()
-    return (with_stack(job, attention_generation="newest"),)
-
-
-def _graphs(job: Job) -> tuple[Job, ...]:
-    known = job.stack.host
-    if "iteration" in known.graphs:
-        return ()
-    return (with_stack(job, host=known.model_copy(update={"graphs": ("iteration",)})),)
+    return [with_plan(job, offload=rest) for rest in dict.fromkeys(fewer)] if placed else ()
 
 
 SETTINGS = (
@@ -141,37 +88,57 @@ SETTINGS = (
         name="gradients_not_overlapped",
         title="The reduction of gradients does not overlap with the backward pass",
         switch="overlap_gradients",
-        changed=_overlapped_gradients,
+        changed=_of_stack(_gradients_wait, "gradients", {"overlap": True}),
     ),
     Setting(
         name="parameters_not_overlapped",
         title="The gather of updated parameters does not overlap with the forward pass",
         switch="overlap_gather",
-        changed=_overlapped_gather,
+        changed=_of_stack(
+            lambda job: (
+                job.plan.data_parallel > 1
+                and job.plan.zero in (1, 2)
+                and not job.stack.gradients.overlap_gather
+            ),
+            "gradients",
+            {"overlap_gather": True},
+        ),
     ),
     Setting(
         name="tensor_messages_not_overlapped",
         title="Messages of tensor parallelism do not overlap with matrix products",
         switch="overlap_tensor",
-        changed=_overlapped_tensor,
+        changed=_of_stack(
+            lambda job: job.plan.tensor_parallel > 1 and job.stack.tensor_overlap == "none",
+            "tensor_overlap",
+            "chunks",
+        ),
     ),
     Setting(
         name="transfers_not_overlapped",
         title="Transfers between pipeline stages do not overlap with compute",
         switch="overlap_transfers",
-        changed=_overlapped_transfers,
+        changed=_of_stack(_transfers_wait, "pipeline", {"transfers": "overlapped"}),
     ),
     Setting(
         name="exchanges_not_overlapped",
         title="The exchange of experts' tokens does not overlap with other work",
         switch="overlap_exchanges",
-        changed=_overlapped_exchanges,
+        changed=_of_stack(
+            lambda job: job.plan.expert_parallel > 1 and not job.stack.experts.overlaps_exchanges,
+            "experts",
+            {"exchange_overlap": "other_micro_batch"},
+        ),
     ),
     Setting(
         name="dispatcher_slow",
         title="Tokens are sorted and sent once for each expert, not once for each device",
         switch="dispatcher",
-        changed=_better_dispatcher,
+        changed=_of_stack(
+            lambda job: job.plan.expert_parallel > 1 and job.stack.experts.sends_every_row,
+            "experts",
+            {"dispatcher": "deepep"},
+        ),
     ),
     Setting(
         name="recompute_not_needed",
@@ -198,25 +165,37 @@ SETTINGS = (
         name="copies_not_pinned",
         title="Gradients are copied to memory of the host that is not pinned",
         switch="pinned_copies",
-        changed=_pinned_copies,
+        changed=_of_stack(
+            lambda job: bool(job.plan.offload) and job.stack.offload.gradient_copies != "pinned",
+            "offload",
+            {"gradient_copies": "pinned"},
+        ),
     ),
     Setting(
         name="attention_not_fused",
         title="Attention is not one fused kernel",
         switch="attention_kernel",
-        changed=_fused_attention,
+        changed=_of_stack(lambda job: job.stack.attention_kernel != "flash", "attention_kernel", "flash"),
     ),
     Setting(
         name="attention_kernel_old",
         title="The kernel of attention is not the newest for this device",
         switch="attention_generation",
-        changed=_newer_attention,
+        changed=_of_stack(
+            lambda job: (
+                job.stack.attention_kernel == "flash" and job.stack.attention_generation != "newest"
+            ),
+            "attention_generation",
+            "newest",
+        ),
     ),
     Setting(
         name="launches",
         title="The devices wait for the host to launch kernels",
         switch="graphs",
-        changed=_graphs,
+        changed=_of_stack(
+            lambda job: "iteration" not in job.stack.host.graphs, "host", {"graphs": ("iteration",)}
+        ),
     ),
 )
 

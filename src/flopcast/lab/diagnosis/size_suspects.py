@@ -9,10 +9,12 @@ What a size costs is the step with all of them less the step with all others, or
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 import numpy as np
 
 from flopcast.errors import SpecError, spec_error
+from flopcast.lab.diagnosis.job_edits import with_plan
 from flopcast.lab.diagnosis.recompute_shown import with_recompute
 from flopcast.lab.diagnosis.suspect import Contradiction, Predict, Suspect
 from flopcast.lab.logs.log import Log
@@ -160,13 +162,16 @@ def _on_devices(job: Job, number: Value) -> Job:
     return job.model_copy(update={"cluster": cluster, "plan": plan.model_copy(update=changes)})
 
 
-def _of_plan(field: str) -> Callable[[Job, Value], Job]:
-    """Return a function that sets a field of the plan."""
-
-    def applied(job: Job, value: Value) -> Job:
-        return job.model_copy(update={"plan": job.plan.model_copy(update={field: value})})
-
-    return applied
+def _of_plan(field: str, name: str, of_log: Callable[[Log], Value | None] | None = None) -> Kind:
+    """Return a size that is a field of the plan, and of the log unless `of_log` finds it."""
+    return Kind(
+        name=name,
+        of_log=of_log or attrgetter(field),
+        of_job=lambda job: getattr(job.plan, field),
+        applied=lambda job, value: with_plan(job, **{field: value}),
+        text=f"a {name} of {{}}",
+        edit=f"plan.{field}={{}}",
+    )
 
 
 def _with_length(job: Job, length: Value) -> Job:
@@ -179,22 +184,8 @@ def _batch(log: Log) -> int | None:
 
 
 KINDS: Mapping[str, Kind] = {
-    "tensor_parallel": Kind(
-        name="tensor-parallel size",
-        of_log=lambda log: log.tensor_parallel,
-        of_job=lambda job: job.plan.tensor_parallel,
-        applied=_of_plan("tensor_parallel"),
-        text="a tensor-parallel size of {}",
-        edit="plan.tensor_parallel={}",
-    ),
-    "pipeline_parallel": Kind(
-        name="pipeline-parallel size",
-        of_log=lambda log: log.pipeline_parallel,
-        of_job=lambda job: job.plan.pipeline_parallel,
-        applied=_of_plan("pipeline_parallel"),
-        text="a pipeline-parallel size of {}",
-        edit="plan.pipeline_parallel={}",
-    ),
+    "tensor_parallel": _of_plan("tensor_parallel", "tensor-parallel size"),
+    "pipeline_parallel": _of_plan("pipeline_parallel", "pipeline-parallel size"),
     "number_of_devices": Kind(
         name="number of devices",
         of_log=lambda log: log.world_size,
@@ -203,22 +194,8 @@ KINDS: Mapping[str, Kind] = {
         text="{} devices",
         edit="--gpus {}",
     ),
-    "micro_batch": Kind(
-        name="micro-batch",
-        of_log=lambda log: log.micro_batch,
-        of_job=lambda job: job.plan.micro_batch,
-        applied=_of_plan("micro_batch"),
-        text="a micro-batch of {}",
-        edit="plan.micro_batch={}",
-    ),
-    "global_batch": Kind(
-        name="global batch",
-        of_log=_batch,
-        of_job=lambda job: job.plan.global_batch,
-        applied=_of_plan("global_batch"),
-        text="a global batch of {}",
-        edit="plan.global_batch={}",
-    ),
+    "micro_batch": _of_plan("micro_batch", "micro-batch"),
+    "global_batch": _of_plan("global_batch", "global batch", _batch),
     "sequence_length": Kind(
         name="sequence length",
         of_log=lambda log: log.sequence_length,
