@@ -115,11 +115,11 @@ def without_usual_plans(question, book_of, kept):
 def test_a_search_that_is_broken_off_plays_what_it_has_seen(monkeypatch):
     screen, calls = sifting.screen, []
 
-    def interrupted(job, plans, book, kept, wanted):
+    def interrupted(job, plans, book, kept, wanted, worth):
         calls.append(plans.size)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return screen(job, plans, book, kept, wanted)
+        return screen(job, plans, book, kept, wanted, worth)
 
     monkeypatch.setattr(sifting, "screen", interrupted)
     monkeypatch.setattr(finding, "all_usual_plans", without_usual_plans)

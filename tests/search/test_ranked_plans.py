@@ -54,7 +54,7 @@ class World:
             if half:
                 yield job, batch_plans(half)
 
-    def screen(self, job, plans, book, kept, wanted):
+    def screen(self, job, plans, book, kept, wanted, worth=None):
         rows = [self.row(plan_at(plans, row)) for row in range(plans.size)]
         seconds, _, used, possible = (np.array(each) for each in zip(*rows, strict=True))
         return Screened(

@@ -245,7 +245,7 @@ def usual_plans(question: Question, job: Job, book: CurveBook, kept: KeptResults
     book : CurveBook
     kept : KeptResults
     """
-    found = usual_candidates(question, job, book, kept, BEST)
+    found = usual_candidates(question, job, book, kept, BEST, feasible_only=False)
     return UsualPlans(
         incumbents=found.incumbents,
         best=found.best[0] if found.best else None,

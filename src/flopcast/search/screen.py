@@ -14,7 +14,7 @@ from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
 from flopcast.cost.split_prices import split_seconds
-from flopcast.dtypes import Flags, Floats
+from flopcast.dtypes import Flags, Floats, Integers
 from flopcast.errors import Problem, SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.memory.peak import fits, peaks, seen_bytes
@@ -58,6 +58,8 @@ class Screened:
 
 
 Wanted = Callable[[Screened, Floats], Flags]
+Worth = Callable[[Screened], bool]
+AfterMemory = Callable[..., bool]
 
 
 def screen(
@@ -66,6 +68,7 @@ def screen(
     book: CurveBook | None,
     kept: KeptResults = NOTHING_KEPT,
     wanted: Wanted | None = None,
+    worth: Worth | None = None,
 ) -> Screened:
     """Screen plans for the model, cluster, stack and batch of `job`; its own plan is not used.
 
@@ -77,6 +80,8 @@ def screen(
     kept : layers and prices of earlier batches, for a batch of few plans; of larger ones, seconds of items
     wanted : which step times are of use, given the results so far and seconds that no step is below, both
         in the order of the plans; asked again until it wants no more. None wants all.
+    worth : whether any step time of a batch of few plans is of use, given the results so far, in which
+        step times are infinite; None if some always is
 
     Returns
     -------
@@ -98,12 +103,16 @@ def screen(
     possible = rows_of(plans, rows)
     distinct = _of_one_program(possible).size
     every = wanted is None or book is None or distinct <= FEW_ROWS or len(rows) > MANY_BATCHES * distinct
-    step_s, used, high, fit, outside = _estimates(possible, job, book, kept, least=not every)
-    result.device_used_bytes[rows], result.high_bytes[rows], result.fits[rows] = used, high, fit
-    result.outside_ratio[rows] = outside
+
+    def after_memory(*seen: np.ndarray) -> bool:
+        _set_memory(result, rows, *seen)
+        return worth is None or distinct > FEW_ROWS or worth(result)
+
+    step_s = _estimates(possible, job, book, kept, least=not every, after_memory=after_memory)
     factors = FactorBook(job.site, book.levels if book is not None else {})
     step_s = with_loader(step_s, job, possible, factors)
-    result.step_time_s[rows] = step_s if every else np.inf
+    if every:
+        result.step_time_s[rows] = step_s
     if wanted is not None and book is not None and not every:
         least_s = np.zeros(plans.size)
         least_s[rows] = step_s
@@ -124,14 +133,20 @@ def _of_one_program(plans: Plans) -> EqualRows:
 
 
 def _estimates(
-    plans: Plans, job: Job, book: CurveBook | None, kept: KeptResults, *, least: bool
-) -> tuple[Floats, Floats, Floats, Flags, Floats]:
-    """Return step times, memory of the fullest stage, its high end, whether it fits; all (plans,).
+    plans: Plans,
+    job: Job,
+    book: CurveBook | None,
+    kept: KeptResults,
+    *,
+    least: bool,
+    after_memory: AfterMemory,
+) -> Floats:
+    """Return step times, (plans,), and report the memory of the fullest stage before that.
 
-    The last array has the ratios of the fullest memory outside the devices.
-
-    With `least`, step times are seconds that the estimates are not below; without `book` they are infinite.
-    Memory differs between plans of one program until their pipelines are full.
+    `after_memory` takes that memory, its high end, whether it fits, and the ratios of the fullest memory
+    outside the devices, all (plans,). It says whether few plans are priced; many are priced in any case.
+    With `least`, step times are seconds that the estimates are not below; those that are not priced are
+    infinite. Memory differs between plans of one program until their pipelines are full.
     """
     plans = halved(plans)
     equal, filled, few = _of_one_program(plans), filled_after(plans)[:, 0], kept.of_few(plans.size)
@@ -139,6 +154,14 @@ def _estimates(
     terms: list[StepTerms] = []
     least_terms_s: list[Floats] = []
     found: list[tuple[Floats, Floats, Flags, Floats]] = []
+
+    def estimate(programs: Programs, book: CurveBook) -> None:
+        if least:
+            known = split_seconds(programs, job.cluster, book, FactorBook(job.site, book.levels), kept)
+            least_terms_s.append(least_terms(programs, known))
+        else:
+            terms.append(_terms(programs, job, book, few))
+
     for start, programs in _programs(plans, equal, job, few):
         plan = equal.group[pairs.first] - start
         here = (plan >= 0) & (plan < programs.plans.size)
@@ -148,24 +171,16 @@ def _estimates(
         high_bytes = memory.high_bytes.max(axis=1)
         outside = outside_ratio(programs, job.cluster, held)
         found.append((used_bytes, high_bytes, fits(memory, job.cluster), outside))
-        if book is None:
-            continue
-        if least:
-            factors = FactorBook(job.site, book.levels)
-            known = split_seconds(programs, job.cluster, book, factors, kept)
-            least_terms_s.append(least_terms(programs, known))
-        else:
-            terms.append(_terms(programs, job, book, few))
-    if book is None:
-        step_s = np.full(plans.size, np.inf)
-    elif least:
-        step_s = least_seconds(np.concatenate(least_terms_s)[equal.group], plans.num_micro_batches)
-    else:
-        step_s = _of_terms(terms, equal, plans)
-    used_bytes, high_bytes, fitting, outside_ratios = (
-        np.concatenate(each)[pairs.group] for each in zip(*found, strict=True)
-    )
-    return step_s, used_bytes, high_bytes, fitting, outside_ratios
+        if book is not None and equal.size > FEW_ROWS:
+            estimate(programs, book)
+    worth = after_memory(*(np.concatenate(each)[pairs.group] for each in zip(*found, strict=True)))
+    if book is None or not worth:
+        return np.full(plans.size, np.inf)
+    if equal.size <= FEW_ROWS:
+        estimate(programs, book)  # the only part
+    if least:
+        return least_seconds(np.concatenate(least_terms_s)[equal.group], plans.num_micro_batches)
+    return _of_terms(terms, equal, plans)
 
 
 def _steps(plans: Plans, job: Job, book: CurveBook, kept: KeptResults) -> Floats:
@@ -195,6 +210,15 @@ def _of_terms(terms: Sequence[StepTerms], equal: EqualRows, plans: Plans) -> Flo
     """Return the step times of plans, given the terms of their distinct programs."""
     schedule = plans.structure.pipeline_schedule
     return steps_of(joined_terms(terms).of(equal.group), schedule, plans.num_micro_batches)
+
+
+def _set_memory(
+    result: Screened, rows: Integers, used_bytes: Floats, high_bytes: Floats, fit: Flags, ratio: Floats
+) -> None:
+    """Enter the memory of some rows into a result; their steps are not estimated yet."""
+    result.device_used_bytes[rows], result.high_bytes[rows] = used_bytes, high_bytes
+    result.fits[rows], result.outside_ratio[rows] = fit, ratio
+    result.step_time_s[rows] = np.inf
 
 
 def _nothing(size: int) -> Screened:

@@ -20,7 +20,7 @@ from flopcast.search.grid import plan_at
 from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents, selection
 from flopcast.search.pareto_front import front, thinned
 from flopcast.search.question import Question
-from flopcast.search.screen import Screened, screen
+from flopcast.search.screen import Screened, Worth, screen
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plans
@@ -88,6 +88,7 @@ class TopCandidates:
         book_of: Callable[[Cluster], CurveBook | None],
         kept: KeptResults = NOTHING_KEPT,
         before: Incumbents = NO_INCUMBENTS,
+        feasible_only: bool = False,
     ) -> Iterator["TopCandidates"]:
         """Screen batches of plans, as grid.py makes them; yield the top candidates after each.
 
@@ -97,6 +98,8 @@ class TopCandidates:
             only memory is of use: plans are then counted, and none is kept
         kept : layers and prices of earlier batches of few plans
         before : of other plans of the space that are known
+        feasible_only : whether only `best`, `nearest` and the counts are of use; no step is then estimated
+            in a batch of few plans without one that has enough memory
 
         Raises
         ------
@@ -107,8 +110,11 @@ class TopCandidates:
         for job, plans in batches:
             known = candidates_kept.incumbents.joined(before)
             wanted = selection(question, job, plans, known, self.most)
-            part = screen(job, plans, book_of(job.cluster), kept, wanted)
-            candidates_kept = candidates_kept.with_batch(question, job, plans, part)
+            worth = _some_in_memory(question, job, plans) if feasible_only else None
+            part = screen(job, plans, book_of(job.cluster), kept, wanted, worth)
+            candidates_kept = candidates_kept.with_batch(
+                question, job, plans, part, feasible_only=feasible_only
+            )
             yield candidates_kept
 
     def after_all(
@@ -118,6 +124,7 @@ class TopCandidates:
         book_of: Callable[[Cluster], CurveBook],
         kept: KeptResults = NOTHING_KEPT,
         before: Incumbents = NO_INCUMBENTS,
+        feasible_only: bool = False,
     ) -> "TopCandidates":
         """Return the top candidates after the last batch.
 
@@ -130,13 +137,17 @@ class TopCandidates:
         kept : KeptResults
         before : Incumbents
             What is known of plans outside these batches.
+        feasible_only : bool
+            As for `after_each`.
         """
         candidates_kept = self
-        for after in self.after_each(question, batches, book_of, kept, before):
+        for after in self.after_each(question, batches, book_of, kept, before, feasible_only):
             candidates_kept = after
         return candidates_kept
 
-    def with_batch(self, question: Question, job: Job, plans: Plans, part: Screened) -> "TopCandidates":
+    def with_batch(
+        self, question: Question, job: Job, plans: Plans, part: Screened, *, feasible_only: bool = False
+    ) -> "TopCandidates":
         """Return the top candidates after one more batch.
 
         Parameters
@@ -146,6 +157,8 @@ class TopCandidates:
         plans : Plans
         part : Screened
             Memory and estimated steps of the plans; steps of plans that are ruled out are infinite.
+        feasible_only : bool
+            Whether the nearest plan may be one without an estimated step.
 
         Returns
         -------
@@ -164,7 +177,7 @@ class TopCandidates:
             in_memory=self.in_memory + int(batch.of.in_memory.sum()),
             feasible=self.feasible + int(feasible.sum()),
             best=_best(self.best, batch, feasible, self.most),
-            nearest=_nearest(self.nearest, batch),
+            nearest=_nearest(self.nearest, batch, of_all=feasible_only),
         )._with_fronts(batch, feasible)
 
     def _with_fronts(self, batch: "_Batch", feasible: np.ndarray) -> "TopCandidates":
@@ -296,9 +309,20 @@ def _places(losses: np.ndarray) -> tuple[list[int], bool]:
     return few, len(few) < len(places)
 
 
-def _nearest(before: Candidate | None, batch: _Batch) -> Candidate | None:
-    """Return the estimated plan that breaks the limits by least, the first of equal ones."""
-    known = np.isfinite(batch.of.losses[:, 0])
+def _some_in_memory(question: Question, job: Job, plans: Plans) -> Worth:
+    """Return a function of screened plans: whether any of them has enough memory."""
+
+    def some(part: Screened) -> bool:
+        return bool(
+            BatchLosses.of(question, job, plans.global_batch, part, part.step_time_s).in_memory.any()
+        )
+
+    return some
+
+
+def _nearest(before: Candidate | None, batch: _Batch, *, of_all: bool) -> Candidate | None:
+    """Return the plan that breaks the limits by least, the first of equal ones: of all, or of estimated."""
+    known = np.isfinite(batch.of.losses[:, 0]) | of_all
     if not known.any():
         return before
     among = known & batch.of.in_memory

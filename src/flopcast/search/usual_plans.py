@@ -53,7 +53,13 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
 
 
 def usual_candidates(
-    question: Question, job: Job, book: CurveBook, kept: KeptResults, most: int
+    question: Question,
+    job: Job,
+    book: CurveBook,
+    kept: KeptResults,
+    most: int,
+    *,
+    feasible_only: bool = True,
 ) -> TopCandidates:
     """Return the best of the usual plans of a question on one cluster; counts are of these plans.
 
@@ -64,10 +70,14 @@ def usual_candidates(
     book : the curves of its cluster
     kept : as for `screen`
     most : plans that are kept for their first loss
+    feasible_only : as for `TopCandidates.after_each`
     """
     found = TopCandidates(most=most)
     for space in usual_spaces(job, question.space):
-        found = found.joined(_of_space(question, job, space, book, kept, most))
+        of_space = TopCandidates(most=most).after_all(
+            question, batches_on(job, space), lambda _: book, kept, feasible_only=feasible_only
+        )
+        found = found.joined(of_space)
         if found.best:
             break
     return found
@@ -83,12 +93,6 @@ def some_usual_plan_fits(question: Question, job: Job, kept: KeptResults) -> boo
         for space in usual_spaces(job, question.space)
         for found in TopCandidates().after_each(question, batches_on(job, space), lambda _: None, kept)
     )
-
-
-def _of_space(
-    question: Question, job: Job, space: Space, book: CurveBook, kept: KeptResults, most: int
-) -> TopCandidates:
-    return TopCandidates(most=most).after_all(question, batches_on(job, space), lambda _: book, kept)
 
 
 def _zero(job: Job) -> int:
