@@ -1,16 +1,17 @@
 """One plan laid out best: the order of nodes, the division over unequal groups, strategies of blocks.
 
-Answers: how is a plan laid out best on measured links, or on groups of nodes with other devices, and which
-of its blocks should have a strategy of their own?
-Elsewhere: the searches (search/node_order.py, search/group_division.py, search/per_layer.py), predictions
-(api.py).
+Answers: how is a plan laid out best on measured links, or on groups of nodes with other devices, which of
+its blocks should have a strategy of their own, and where is a model cut over a chain of devices?
+Elsewhere: the searches (search/node_order.py, search/group_division.py, search/per_layer.py,
+search/split_points.py), predictions (api.py).
 """
 
 from flopcast.library.curves import load_book
-from flopcast.search import group_division, node_order, per_layer
+from flopcast.search import group_division, node_order, per_layer, split_points
 from flopcast.search.group_division import GroupDivision
 from flopcast.search.node_order import NodeOrder
 from flopcast.search.per_layer import PerLayer
+from flopcast.search.split_points import SplitFront
 from flopcast.spec.job import Job
 
 
@@ -74,3 +75,22 @@ def best_strategies(job: Job) -> PerLayer:
     True
     """
     return per_layer.best_per_layer(job, load_book(job.cluster))
+
+
+def best_split_points(job: Job) -> SplitFront:
+    """Return the divisions of a model over a chain of devices, and the front of latency and throughput.
+
+    Raises
+    ------
+    SpecError
+        The job trains, its plan has other degrees than pipeline stages, or no division fits.
+
+    Examples
+    --------
+    >>> from flopcast.jobs import job
+    >>> found = best_split_points(job(
+    ...     "megatron-1.7b", cluster="jetson-agx-orin:2", plan="pp=2 mbs=1 gbs=1", seq=128, inference=True))
+    >>> sum(found.on_front[-1].blocks) == found.job.model.num_blocks
+    True
+    """
+    return split_points.split_front(job, load_book(job.cluster))

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from all_cases import all_cases
+from data_centre import CLUSTERS, DEVICES
 from job_cases import LINES
 
 from flopcast.errors import SpecError
@@ -68,7 +69,7 @@ def test_a_price_is_of_a_known_device_and_of_a_day(name):
         assert catalog.cluster(name).node.device.name == price.device
 
 
-@all_cases("name", catalog.names("devices"))
+@all_cases("name", DEVICES)
 def test_a_board_power_is_that_of_a_card_or_module_and_has_a_source(name):
     device = catalog.device(name)
 
@@ -183,7 +184,7 @@ def test_a_part_of_a_cluster_differs_in_its_size_alone(name, nodes):
     assert part.node == whole.node
 
 
-@all_cases("name", catalog.names("devices"))
+@all_cases("name", DEVICES)
 def test_the_relatives_of_a_device_have_curves(name):
     device = catalog.device(name)
 
@@ -191,7 +192,7 @@ def test_the_relatives_of_a_device_have_curves(name):
     assert all(load_owner(owner) for owner in device.relatives)
 
 
-@all_cases("name", catalog.names("devices"))
+@all_cases("name", DEVICES)
 def test_narrower_numbers_are_never_slower(name):
     peaks = catalog.device(name).peak_flop_per_s
 
@@ -344,7 +345,7 @@ def test_every_model_and_every_stack_is_predicted_where_it_fits(model, stack, pr
     assert 0 < report.metrics.mfu_ratio < 1
 
 
-@all_cases("cluster", catalog.names("clusters"))
+@all_cases("cluster", CLUSTERS)
 def test_a_small_model_is_predicted_on_every_cluster(cluster):
     devices = catalog.cluster(cluster, 2).num_devices
     sixteen_bits = "fp16" if "fp16" in catalog.cluster(cluster).node.device.peak_flop_per_s else "bf16"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from all_cases import all_cases
 from conftest import make_job
+from data_centre import CLUSTERS, DEVICES, HOSTS
 
 from flopcast.cost.collectives.collective_time import message_seconds
 from flopcast.cost.placement import Group
@@ -16,7 +17,6 @@ from flopcast.library import catalog
 from flopcast.library.curves import load_book, load_owner
 from flopcast.prediction import predict
 
-DEVICES, CLUSTERS = catalog.names("devices"), catalog.names("clusters")
 EVERY_DEVICE = all_cases("name", DEVICES)
 EVERY_CLUSTER = all_cases("name", CLUSTERS)
 NETWORKED = [name for name in CLUSTERS if len(catalog.cluster(name).tiers) > 1]
@@ -55,7 +55,7 @@ def test_the_sources_of_a_cluster_cover_its_links_and_what_they_attain(name):
     assert not stated or words & {"attained_fraction", "all"}
 
 
-@all_cases("name", catalog.names("hosts"))
+@all_cases("name", HOSTS)
 def test_a_host_that_was_not_measured_is_as_fast_as_the_reference_and_says_so(name):
     host = catalog.host(name)
 

@@ -2,10 +2,10 @@
 
 import pytest
 from all_cases import all_cases
+from data_centre import CLUSTERS, DEVICES
 
 from flopcast.library import catalog
 
-CLUSTERS = catalog.names("clusters")
 EVERY_CLUSTER = all_cases("name", CLUSTERS)
 WITH_DRIVES = [name for name in CLUSTERS if catalog.cluster(name).node.nvme is not None]
 
@@ -123,4 +123,4 @@ def test_a_device_copies_from_its_host_at_four_fifths_of_its_link(name):
 def test_every_gpu_has_a_link_to_its_host_here():
     other = ("tpu", "trainium")  # their links to the host are not public
 
-    assert {name for name in catalog.names("devices") if not name.startswith(other)} == set(HOST_LINKS)
+    assert {name for name in DEVICES if not name.startswith(other)} == set(HOST_LINKS)

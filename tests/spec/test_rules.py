@@ -250,7 +250,12 @@ def test_the_key_value_heads_that_cannot_be_cut_are_the_ones_that_are_named():
     assert "kv_heads = 6" in told.allowed
 
 
-@all_cases("device", catalog.names("devices"))
+IN_16_BITS = [
+    name for name in catalog.names("devices") if "bf16" in catalog.device(name).in_16_bits.peak_flop_per_s
+]
+
+
+@all_cases("device", IN_16_BITS)
 def test_every_precision_that_is_called_allowed_can_be_chosen(device):
     node = {"device": device, "devices": 8, "host": "epyc-7763"}
     cluster = {"base": "dgx-a100", "groups": [{"node": node, "count": 1}]}

@@ -1,4 +1,4 @@
-"""`flopcast search --node-order`, `--group-division` and `--per-layer`: the best layout of one plan."""
+"""`flopcast search --node-order`, `--group-division`, `--split-points` and `--per-layer`: layouts."""
 
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,20 @@ def print_group_division(asked: "SearchRequest", wants_json: bool) -> None:
 
     found = best_group_division(_one_job(asked))
     print_found(found, wants_json, group_division_json, group_division_text)
+
+
+def print_split_points(asked: "SearchRequest", wants_json: bool) -> None:
+    """Print the divisions of a model over a chain of devices that no other one beats.
+
+    Raises
+    ------
+    SpecError
+        As `print_node_order`, or the job is no inference in pipeline stages.
+    """
+    from flopcast.placement import best_split_points
+    from flopcast.render.split_points import split_points_json, split_points_text
+
+    print_found(best_split_points(_one_job(asked)), wants_json, split_points_json, split_points_text)
 
 
 def print_per_layer(asked: "SearchRequest", wants_json: bool) -> None:

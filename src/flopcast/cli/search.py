@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from flopcast.search.find import SearchResult
 
 
+LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # options that keep the given plan
+
+
 @click.command("search")
 @job_options(
     cluster=click.option(
@@ -107,6 +110,11 @@ if TYPE_CHECKING:
     help="Choose how many blocks of a stage, or how many micro-batches, each group of unequal nodes gets.",
 )
 @click.option(
+    "--split-points",
+    is_flag=True,
+    help="Cut a model that infers over a chain of devices: the front of latency against throughput.",
+)
+@click.option(
     "--per-layer",
     is_flag=True,
     help="Find the best tensor parallelism, ZeRO and recompute of every block of the given plan.",
@@ -123,9 +131,6 @@ if TYPE_CHECKING:
 def command(
     request: JobRequest,
     largest: bool,
-    node_order: bool,
-    group_division: bool,
-    per_layer: bool,
     pareto: bool,
     top: int,
     wants_json: bool,
@@ -162,14 +167,15 @@ def command(
     from flopcast.requests.search_request import SearchRequest
 
     files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
+    layouts = [name for name in LAYOUTS if named.pop(name)]
     workers = {name: named.pop(name) for name in ("workers", "dask", "ledger")}
     asked = SearchRequest(job=request, **named)
     if largest:
         others = files | workers | {"pareto": pareto, "engine": serves(request), "offload": request.offload}
         others["evolve"] = asked.evolve
         _largest(asked, wants_json, [name for name, value in others.items() if value])
-    elif node_order or group_division or per_layer:
-        _print_layout(asked, wants_json, node_order=node_order, group_division=group_division)
+    elif layouts:
+        _print_layout(asked, wants_json, layouts[0])
     elif serves(request):
         from flopcast.cli.search_serving import search_deployments
 
@@ -199,30 +205,29 @@ def _largest(asked: "SearchRequest", wants_json: bool, others: Sequence[str]) ->
         print_text(largest_text(answers))
 
 
-def _print_layout(
-    asked: "SearchRequest", wants_json: bool, *, node_order: bool, group_division: bool
-) -> None:
-    """Print the best order of nodes, division over groups or, if neither is asked, strategies of blocks.
+def _print_layout(asked: "SearchRequest", wants_json: bool, layout: str) -> None:
+    """Print the best layout of the given plan; `layout` is one of LAYOUTS.
 
     Raises
     ------
     SpecError
         Evolution is to choose plans where the plan is given, or as the functions that are called.
     """
-    from flopcast.cli.layouts import print_group_division, print_node_order, print_per_layer
+    from flopcast.cli import layouts
 
     if asked.evolve:
-        option = "--node-order" if node_order else "--group-division" if group_division else "--per-layer"
+        option = f"--{layout.replace('_', '-')}"
         because = f"{option} keeps the given plan, and evolution chooses plans"
         raise SpecError(
             [Problem("--evolve", option, "a search of plans", because, f"remove --evolve or {option}")]
         )
-    if node_order:
-        print_node_order(asked, wants_json)
-    elif group_division:
-        print_group_division(asked, wants_json)
-    else:
-        print_per_layer(asked, wants_json)
+    prints = {
+        "node_order": layouts.print_node_order,
+        "group_division": layouts.print_group_division,
+        "split_points": layouts.print_split_points,
+        "per_layer": layouts.print_per_layer,
+    }
+    prints[layout](asked, wants_json)
 
 
 def _search_plans(

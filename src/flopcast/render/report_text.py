@@ -74,7 +74,7 @@ def _answer(report: Report) -> list[str]:
         f"step      {answer(show_seconds(report.step_time_s))}   (90 %: {low} to {high})",
         f"rate      {show(metrics.tokens_per_s, f'{job.batch_unit}/s')},"
         f" {show(metrics.device_tokens_per_s, f'{job.batch_unit}/s')} per device",
-        f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.device_flop_per_s / 1e12:.0f} TFLOP/s per"
+        f"MFU       {metrics.mfu_ratio:.1%}  ({metrics.attained} per"
         f" device{job.flop_note}; HFU {metrics.hfu_ratio:.1%})",
         *_needs(report.memory),
     ]

@@ -11,6 +11,7 @@ from flopcast.records import dataclass
 from flopcast.report.recomputed import recomputed_flop
 from flopcast.spec.job import Job
 from flopcast.spec.precision import product_engine
+from flopcast.units import show
 
 BACKWARD_OVER_FORWARD = 2.0  # a matrix product's two gradients
 
@@ -33,6 +34,12 @@ class Metrics:
     mfu_ratio: float
     hfu_ratio: float
     peak_flop_per_s: float
+
+    @property
+    def attained(self) -> str:
+        """Return the rate of a device in TFLOP/s, as logs have it, or in a smaller unit if it is small."""
+        rate = self.device_flop_per_s
+        return f"{rate / 1e12:.0f} TFLOP/s" if rate >= 1e12 else show(rate, "FLOP/s")
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -90,6 +90,9 @@ class Device(StrictModel):
         Board power limit from the data sheet. Without it, flopcast predicts no energy.
     power : Power
         Power that the device draws during each kind of work, as a fraction of its board power.
+    is_processor : bool
+        Whether the device is a general processor. It runs the kernels of exported graphs itself, with the
+        efficiencies of processors.
     curves : str
         Name of the device whose measured efficiency curves are used. "" means the curves of the device
         itself.
@@ -121,6 +124,7 @@ class Device(StrictModel):
     sustained: Sustained = Sustained()
     board_power_w: float | None = Field(default=None, gt=0)
     power: Power = Power()
+    is_processor: bool = False
     usual_stack: str = ""
     usual_expert_stack: str = ""
     curves: str = ""

@@ -6,8 +6,16 @@ Elsewhere: what is left of a program (workload/forward_only.py), all other rules
 
 from flopcast.spec.checks import Rule
 from flopcast.spec.offload import offload_word
+from flopcast.spec.precision import WIDE
 
 RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.precision",
+        holds=lambda c: c.batch.forward_only or c.structure.precision != WIDE,
+        allowed="16 bits or less; fp32 in a forward pass alone",
+        because="training in fp32 is not supported yet",
+        fix="set precision to bf16",
+    ),
     Rule(
         field="plan.recompute",
         holds=lambda c: not c.batch.forward_only or c.structure.recompute == "none",

@@ -15,7 +15,7 @@ from flopcast.operators.formats import FORMATS
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.checks import Case, Rule
-from flopcast.spec.precision import RECIPES, SIXTEEN_BITS
+from flopcast.spec.precision import RECIPES, SIXTEEN_BITS, WIDE
 
 BLOCK_SCALED_ENGINE = "fp4"  # engines that multiply 4 bits apply the scales of blocks by themselves
 PER_TENSOR_MULTIPLE = (
@@ -25,7 +25,8 @@ PER_TENSOR_MULTIPLE = (
 
 def precisions(case: Case) -> list[str]:
     """Return precisions that the device computes in."""
-    return [name for name in (*SIXTEEN_BITS, *RECIPES) if _has_engine(case, name)]
+    wide = (WIDE,) if case.batch.forward_only else ()
+    return [name for name in (*SIXTEEN_BITS, *wide, *RECIPES) if _has_engine(case, name)]
 
 
 def _has_engine(case: Case, precision: str) -> bool:

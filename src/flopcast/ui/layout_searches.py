@@ -11,7 +11,7 @@ from html import escape
 from flopcast import placement
 from flopcast.best_plans import largest_models
 from flopcast.errors import spec_error
-from flopcast.render import layouts
+from flopcast.render import layouts, split_points
 from flopcast.render.largest_models import largest_json, largest_text
 from flopcast.spec.job import Job
 from flopcast.ui.form_fields import FINDS
@@ -89,9 +89,15 @@ def _group_division(words: Words) -> Found:
     return layouts.group_division_text(best), layouts.group_division_json(best), None
 
 
+def _split_points(words: Words) -> Found:
+    best = placement.best_split_points(_one_job(words))
+    return split_points.split_points_text(best), split_points.split_points_json(best), None
+
+
 _SEARCHES: Mapping[str, Callable[[Words], Found]] = {
     "largest": _largest,
     "per_layer": _per_layer,
     "node_order": _node_order,
     "group_division": _group_division,
+    "split_points": _split_points,
 }

@@ -24,13 +24,13 @@ def clock_ratio(device: Device, dtype: str = "fp16") -> Number:
     Boards that have many matrix engines for their power lower their clock, and others raise it above the
     data sheet's. If voltage rose with the clock, the clock would rise with the cube root of the power; the
     products of 15 devices (catalog/curves, 8192 · 4096 · 4096 in 16 bits) rise with its 5th root, within
-    13 %. The ratio is 1 if the board's power is not known.
+    13 %. The ratio is 1 if the board's power is not known, and for processors.
 
     >>> from flopcast.library.catalog import device
     >>> [round(clock_ratio(device(name)), 2) for name in ("rtx-3090-24gb", "rtx-pro-6000-max-q-96gb")]
     [1.2, 0.81]
     """
-    if device.board_power_w is None:
+    if device.board_power_w is None or device.is_processor:
         return 1.0
     per_flop = device.board_power_w / device.peak(dtype)
     ratio: Number = (per_flop / USUAL_W_PER_FLOP_PER_S[dtype]) ** CLOCK_EXPONENT

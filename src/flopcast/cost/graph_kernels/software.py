@@ -33,7 +33,7 @@ from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Device
 from flopcast.units import Number
 
-EAGER, COMPILED, TRAINING = "eager", "compiled", "training"
+EAGER, COMPILED, TRAINING, PROCESSOR = "eager", "compiled", "training", "cpu"
 UNFITTED = "not fitted"
 FUSED = "fused_"  # kernels that a compiler joined, in the names of numbers
 UNFITTED_LOG_SIGMA = 0.3  # of the priors
@@ -141,11 +141,14 @@ def graph_software(
     """Return the numbers for a job: fitted on training or inference, eager or compiled; priors if none are.
 
     No table contains measurements of compiled training. Its numbers are those of eager training and, for
-    the kernels that a compiler fuses, those of compiled inference.
+    the kernels that a compiler fuses, those of compiled inference. Tables of processors contain compiled
+    inference on one processor, whose levels hold for all others too, with the uncertainty of other devices.
     """
     is_compiled = any(isinstance(item.work, GraphKernel) and item.work.is_joined for item in items)
     name = TRAINING if trains else COMPILED if is_compiled else EAGER
     kind = f"{COMPILED} {TRAINING}" if trains and is_compiled else name
+    if device.is_processor:
+        name = kind = PROCESSOR
     found = known.get(name)
     if found is None:
         return GraphSoftware(
@@ -161,10 +164,12 @@ def graph_software(
         joined = np.array([name.startswith(FUSED) for name in number_names()])
         numbers = np.where(joined, known[COMPILED].numbers, numbers)
     is_known = device.name in found.levels
+    others = tuple(found.levels.values()) if device.is_processor else ()
+    usual = tuple(np.mean(others, axis=0).tolist()) if others else (0.0, 0.0)
     return GraphSoftware(
         kind=kind,
         numbers=numbers,
-        levels=found.levels.get(device.name, (0.0, 0.0)),
+        levels=found.levels.get(device.name, usual),
         log_sigma_factor=found.log_sigma_factor if is_known else found.other_device_log_sigma_factor,
         sources=found.sources,
         whole=whole,

@@ -1,0 +1,184 @@
+"""Where a model is cut over a chain of devices: latency of a sample against samples per second.
+
+Answers: which blocks run on each device of a chain, so that no other division is better in both?
+Elsewhere: divisions that only shorten the step (group_division.py), the simulation (timeline/step.py).
+
+A model is inferred in pipeline stages, one on each device. The latency is that of one micro-batch through
+all stages; the period is the time between two results once the pipeline is full. What a stage sends is what
+the first block of the next stage reads. Several stages hand on messages of one size, the largest.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.dtypes import ELEMENT_BYTES
+from flopcast.errors import Problem, SpecError
+from flopcast.kept_results import KeptResults
+from flopcast.prediction import predict
+from flopcast.records import dataclass
+from flopcast.report.report import Report
+from flopcast.search.pareto_front import front
+from flopcast.spec.job import Job
+from flopcast.spec.plan import one_plan
+from flopcast.spec.precision import activation_dtype
+from flopcast.units import Number
+from flopcast.workload.backward_memory import tensor_bytes
+
+MOST_POINTS, MOST_KEPT = 2000, 4096
+FULL = 16  # micro-batches after the first, over which the period is measured
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class SplitPoint:
+    """One division of the blocks over the devices of a chain.
+
+    Attributes
+    ----------
+    blocks : tuple of int
+        Blocks on each device.
+    sent_bytes : float
+        Bytes that a stage sends for a micro-batch; 0 if one device runs all blocks.
+    latency_s, latency_low_s, latency_high_s : float
+        Seconds of a micro-batch through all stages, with its 90 % interval.
+    period_s : float
+        Seconds between two micro-batches in a full pipeline.
+    batch_joules : float or None
+        Energy of a micro-batch in a full pipeline; None if it is not known.
+    fits : bool
+        Whether each device holds its blocks.
+    """
+
+    blocks: tuple[int, ...]
+    sent_bytes: Number
+    latency_s: Number
+    latency_low_s: Number
+    latency_high_s: Number
+    period_s: Number
+    batch_joules: Number | None
+    fits: bool
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class SplitFront:
+    """All divisions of a job, and those that no other one beats in both latency and period.
+
+    `points` are in the order of the cuts, after the devices that run all blocks alone; the front begins
+    with the lowest latency. Divisions that do not fit are not on the front.
+    """
+
+    job: Job
+    points: tuple[SplitPoint, ...]
+    on_front: tuple[SplitPoint, ...]
+
+
+def split_front(job: Job, book: CurveBook) -> SplitFront:
+    """Return the divisions of a job over the devices of a chain.
+
+    Raises
+    ------
+    SpecError
+        The job trains, its plan has other degrees than pipeline stages, or there are too many divisions.
+    """
+    _check(job)
+    stages, blocks = job.plan.pipeline_parallel, job.model.num_blocks
+    kept, entering = KeptResults(MOST_KEPT), _entering_elements(job)
+    divisions = [
+        tuple(np.diff((0, *cuts, blocks)).tolist()) for cuts in combinations(range(1, blocks), stages - 1)
+    ]
+    points = [*_alone(job, book, kept), *(_point(job, parts, entering, book, kept) for parts in divisions)]
+    if not any(point.fits for point in points):
+        raise _refused(job.plan.short(), "a chain whose devices hold the model", "no division fits")
+    fitting = [point for point in points if point.fits]
+    best = front(np.array([[point.latency_s, point.period_s] for point in fitting]))
+    chosen = [point for point, is_best in zip(fitting, best, strict=True) if is_best]
+    return SplitFront(
+        job=job, points=tuple(points), on_front=tuple(sorted(chosen, key=lambda point: point.latency_s))
+    )
+
+
+def _check(job: Job) -> None:
+    plan, blocks = job.plan, job.model.num_blocks
+    degrees = (plan.data_parallel, plan.tensor_parallel, plan.context_parallel, plan.virtual_stages)
+    if not job.batch.forward_only or degrees != (1, 1, 1, 1) or plan.pipeline_parallel < 2:
+        allowed = "a forward pass alone (--inference) with two or more pipeline stages and no other degree"
+        raise _refused(plan.short(), allowed, "each device of the chain infers a part of the model")
+    if comb(blocks - 1, plan.pipeline_parallel - 1) > MOST_POINTS:
+        allowed = f"at most {MOST_POINTS} divisions"
+        raise _refused(plan.short(), allowed, f"{blocks} blocks can be divided in more ways")
+
+
+def _refused(value: str, allowed: str, because: str) -> SpecError:
+    fix = "use --inference and a plan with few stages, such as pp=2"
+    return SpecError([Problem("plan", value, allowed, because, fix)])
+
+
+def _point(
+    job: Job, parts: tuple[int, ...], entering: list[int], book: CurveBook, kept: KeptResults
+) -> SplitPoint:
+    """Return the point of a division; the messages have the largest of the sizes at its cuts."""
+    elements = max(entering[place] for place in np.cumsum(parts)[:-1])
+    plan = job.plan.model_copy(update={"stage_layers": parts})
+    model = job.model.model_copy(update={"hidden": elements})
+    sent_bytes = elements * ELEMENT_BYTES[activation_dtype(plan.precision)] * plan.micro_batch
+    return _played(job.model_copy(update={"plan": plan, "model": model}), parts, sent_bytes, book, kept)
+
+
+def _alone(job: Job, book: CurveBook, kept: KeptResults) -> Iterator[SplitPoint]:
+    """Yield the points of a single device that runs all blocks, one for each kind of device."""
+    before = 0
+    for group in job.cluster.groups:
+        node = group.node.model_copy(update={"devices": 1})
+        one = group.model_copy(update={"count": 1, "node": node})
+        cluster = job.cluster.model_copy(update={"groups": (one,)})
+        plan = job.plan.model_copy(update={"pipeline_parallel": 1, "stage_layers": ()})
+        parts = [0] * job.plan.pipeline_parallel
+        parts[before] = job.model.num_blocks
+        before += group.count * group.node.devices
+        yield _played(
+            job.model_copy(update={"plan": plan, "cluster": cluster}), tuple(parts), 0.0, book, kept
+        )
+
+
+def _played(
+    job: Job, parts: tuple[int, ...], sent_bytes: Number, book: CurveBook, kept: KeptResults
+) -> SplitPoint:
+    """Return the latency of one micro-batch and the period of a full pipeline, without jitter."""
+    one, many = (_report(job, count, book, kept) for count in (1, 1 + FULL))
+    period_s = (many.clean_step_time_s - one.clean_step_time_s) / FULL
+    energy, jitter_ratio = many.cost.energy, one.step_time_s / one.clean_step_time_s
+    return SplitPoint(
+        blocks=parts,
+        sent_bytes=sent_bytes,
+        latency_s=one.clean_step_time_s,
+        latency_low_s=one.step_time_low_s / jitter_ratio,
+        latency_high_s=one.step_time_high_s / jitter_ratio,
+        period_s=period_s,
+        batch_joules=None if energy is None else energy.step_j.value / (1 + FULL),
+        fits=many.memory.fits,
+    )
+
+
+def _report(job: Job, micro_batches: int, book: CurveBook, kept: KeptResults) -> Report:
+    plan = job.plan.model_copy(update={"global_batch": micro_batches * job.plan.micro_batch})
+    return predict(job.model_copy(update={"plan": plan}), book, kept)
+
+
+def _entering_elements(job: Job) -> list[int]:
+    """Return the elements of a sample that the block at each place reads: what a cut before it sends."""
+    split = one_plan(job.plan).split(job.batch)
+    tokens = float(split.tokens.ravel()[0])
+    found: list[int] = []
+    for block in job.model.blocks:
+        items = block.mixer.forward(job.model.hidden, split) if block.mixer.is_whole_block else ()
+        sizes, made, read = tensor_bytes(items), set[str](), set[str]()
+        for item in items:
+            read |= {name for name in item.inputs if name not in made}
+            made.add(item.output)
+        size_bytes = sum(float(sizes[name].ravel()[0]) for name in read if name in sizes)
+        elements = size_bytes / ELEMENT_BYTES[activation_dtype(job.plan.precision)] / tokens
+        found += [round(elements) or job.model.hidden] * block.count
+    return found
