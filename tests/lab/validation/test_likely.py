@@ -6,7 +6,7 @@ import pytest
 from made_up_runs import JOB, judged, run
 
 from flopcast.accuracy import predict_unfitted as predict
-from flopcast.cost.factor_kinds import in_words
+from flopcast.cost.factor_kinds import kind_of
 from flopcast.lab.validation.diagnosis import first_suspect
 from flopcast.render.published_tables import runs_as_json, runs_as_markdown
 from flopcast.render.published_text import runs_as_text
@@ -56,7 +56,9 @@ def test_the_largest_component_is_named_with_its_share():
 
     assert math.isclose(found.component_share * REPORT.step_time_s, max(REPORT.breakdown.values()))
     assert f"largest component is {component_label(found.component)} (" in found.phrase()
-    assert found.phrase().startswith(f"{in_words(found.factor)} affects ")
+    assert found.phrase().startswith(
+        f'the factor "{kind_of(found.factor).label}" ({found.factor}) affects '
+    )
 
 
 def test_every_worst_row_is_told_with_its_suspect_in_every_form():

@@ -7,7 +7,7 @@ It is a first guess from the prediction's own factors: what no factor stands for
 
 import math
 
-from flopcast.cost.factor_kinds import in_words
+from flopcast.cost.factor_kinds import kind_of
 from flopcast.records import dataclass
 from flopcast.report.labels import component_label
 from flopcast.report.report import Report
@@ -42,8 +42,9 @@ class Diagnosis:
             else "this part alone cannot explain the error"
         )
         return (
-            f"{in_words(self.factor)} affects {self.share:.0%} of the step, with an uncertainty of"
-            f" {self.log_sigma_factor:.0%}; {alone}. The error is {self.surprise_ratio:+.1f} sigma; the"
+            f'the factor "{kind_of(self.factor).label}" ({self.factor}) affects {self.share:.0%} of the step,'
+            f" with an uncertainty of {self.log_sigma_factor:.0%}; {alone}."
+            f" The error is {self.surprise_ratio:+.1f} sigma; the"
             f" largest component is {component_label(self.component)} ({self.component_share:.0%})"
         )
 
