@@ -42,10 +42,10 @@ class Diagnosis:
             else "this part alone cannot explain the error"
         )
         return (
-            f'the factor "{kind_of(self.factor).label}" ({self.factor}) affects {self.share:.0%} of the step,'
-            f" with an uncertainty of {self.log_sigma_factor:.0%}; {alone}."
-            f" The error is {self.surprise_ratio:+.1f} sigma; the"
-            f" largest component is {component_label(self.component)} ({self.component_share:.0%})"
+            f'the factor "{kind_of(self.factor).label}" ({self.factor}) affects {self.share:.0%} of the'
+            f" step, with an uncertainty of {self.log_sigma_factor:.0%}; {alone}."
+            f" The error is {self.surprise_ratio:+.1f} sigma; the largest component is"
+            f" {component_label(self.component)} ({self.component_share:.0%})"
         )
 
 
