@@ -82,6 +82,7 @@ PLANS = {
     "llama-factory/llama3_qlora_bnb.yaml": "dp=8 mbs=4 gbs=32 optimizer=adamw_8bit",
     "llama-factory/mistral_pretrain_ds2.yaml": "dp=8 mbs=1 gbs=32 zero=2 recompute=full precision=fp16",
     "llama-factory/qwen25_full_ds3.yaml": "dp=8 mbs=2 gbs=32 zero=3 recompute=full",
+    "llama-factory/qwen25_vl_full.yaml": "dp=8 mbs=1 gbs=16 zero=3 recompute=full",
 }
 OWN = {
     "torchtune/llama2_13b_hsdp.yaml": {"cluster": "dgx-h100:2"},

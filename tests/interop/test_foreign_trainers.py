@@ -463,3 +463,23 @@ def test_a_trainer_on_top_of_transformers_trains_no_multi_token_prediction(small
 
     assert data["model"]["mtp"] == 0
     assert any("multi-token prediction" in note for note in data["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("given", "trained"),
+    [
+        ({}, "none"),
+        ({"freeze_multi_modal_projector": False}, "projector"),
+        ({"freeze_vision_tower": False}, "all"),
+    ],
+)
+def test_llama_factory_trains_what_it_does_not_freeze_of_a_tower(given, trained):
+    vision = read(FACTORY, model_name_or_path="Qwen/Qwen2.5-VL-7B-Instruct", **given)["model"]["vision"]
+
+    assert (vision["trained"], vision["most_pixels"]) == (trained, 768 * 768)
+
+
+def test_adapters_beside_a_trained_tower_are_refused():
+    named = {"model_name_or_path": "Qwen/Qwen2.5-VL-7B-Instruct", "finetuning_type": "lora"}
+
+    assert faults(FACTORY, **named, freeze_vision_tower=False) == ["freeze_vision_tower"]

@@ -8,6 +8,7 @@ from flopcast.library.curves import load_book
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.messages import AllReduce
 from flopcast.prediction import memory_of, predict, programs_of
+from flopcast.search.exact import play_each
 
 PLAN = "dp=8 mbs=2 gbs=32 precision=bf16"
 IMAGES = "2x560x560"  # 800 tokens
@@ -140,3 +141,13 @@ def test_recompute_repeats_the_blocks_of_a_trained_tower():
     blocks = sum(flop([layer], ("forward",)) for layer in programs_of(kept).layers if layer.kind == "block")
     assert extra == pytest.approx(16 * blocks, rel=1e-6)
     assert memory_of(again).allocated_bytes < memory_of(kept).allocated_bytes
+
+
+def test_plans_with_and_without_stages_have_in_a_batch_the_times_that_they_have_alone():
+    plans = ("dp=8 mbs=1 gbs=32 precision=bf16", "dp=4 pp=2 mbs=1 gbs=32 precision=bf16")
+    jobs = [job(plan, stack="megatron-core") for plan in plans]
+    book = load_book(jobs[0].cluster)
+
+    together = {place: exact.step_time_s for place, exact in play_each(jobs, lambda _: book)}
+
+    assert together == {place: predict(one, book).step_time_s for place, one in enumerate(jobs)}

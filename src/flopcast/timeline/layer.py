@@ -113,7 +113,7 @@ def layer_paths(
     if not priced.kept:
         return _paths(items, streams, priced, columns)
     prices = [priced.of(item) for item in items]
-    apart = bool((priced.programs.plans.pipeline_parallel > 1).any())  # what contention asks of a plan
+    apart = content(priced.programs.plans.pipeline_parallel > 1)  # what contention asks of a plan
     kinds = tuple(map(_kind, items, prices))
     key = ("paths", kinds, streams, columns, apart)
     return priced.kept.of(key, lambda: (_paths(items, streams, priced, columns), prices))[0]
@@ -224,8 +224,9 @@ def _run(
     An item starts when its own stream, the streams that it waits for and the host, which must have launched
     it, are all free. If two streams are free at the same time, the item's own one counts as the cause.
     """
-    lost = [lost_executions(item, priced) for item in items]
-    shapes = {array.shape for array in (*sum(costs, ()), *lost)}
+    plans, lost = priced.programs.plans, [lost_executions(item, priced) for item in items]
+    late_ends = [ends_stage(item, plans)[None] for item in items if item.overlapped]
+    shapes = {array.shape for array in (*sum(costs, ()), *lost, *late_ends)}
     shape = np.broadcast_shapes((1, 1, 1), *shapes)
     run = _Running(streams, columns, unit(len(streams), shape, columns.width))
     rows = zip(items, costs, links, lost, strict=True)
@@ -235,7 +236,7 @@ def _run(
             for launches, where in columns.launching(item):
                 launched_s = launch_s if where is EVERYWHERE else launch_s * where
                 run.add("host", launched_s, launched_s, launches)
-        ends = ends_stage(item, priced.programs.plans)[None] if item.overlapped else NOWHERE
+        ends = ends_stage(item, plans)[None] if item.overlapped else NOWHERE
         late = bool(item.waits) and ends is not NOWHERE and ends.any()
         waits = {item.stream, "host", *item.waits, *((SLOWED,) if late else ())}
         start, lasts = run.latest(item.stream, waits), (seconds > 0) * executed

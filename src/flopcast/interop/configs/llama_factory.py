@@ -22,6 +22,7 @@ from flopcast.interop.configs.trainers import (
     write_scores,
 )
 from flopcast.interop.configs.tuning import KTO_PASSES, PAIR, note_pairs, put_reference, put_score
+from flopcast.library import catalog
 
 ON_HOST = "use_unsloth_gc"  # Unsloth keeps checkpoints on the host
 STAGES = {name: name for name in ("sft", "pt", "dpo", "kto", "rm")}
@@ -54,6 +55,7 @@ def read(document: Document, options: ImportOptions) -> Document:
         reader.put_optimizer("muon", "use_muon")
     _method(reader)
     _tuning(reader, stage)
+    _vision(reader)
     if not reader.flag("disable_gradient_checkpointing"):
         reader.assume("recompute full, LLaMA-Factory's default", "disable_gradient_checkpointing")
         reader.put(("plan", "recompute"), "full", "disable_gradient_checkpointing")
@@ -99,6 +101,39 @@ def _tuning(reader: ConfigReader, stage: str) -> None:
     if stage == "kto" or (stage == "dpo" and loss == "reference"):
         passes = KTO_PASSES if stage == "kto" else 1
         put_reference(reader, "stage", passes=passes, own=reader.has("ref_model"))
+
+
+def _vision(reader: ConfigReader) -> None:
+    """Read what of a vision tower is trained, and the areas to which images are scaled, in pixels.
+
+    The keys matter if the catalogue's entry of the model has a tower. Images of towers that work on squares
+    have the size of these.
+
+    References
+    ----------
+    hiyouga/LLaMA-Factory: src/llamafactory/hparams/finetuning_args.py and model_args.py (names, defaults),
+    model/adapter.py (adapters of a tower that is not frozen).
+    """
+    tower = reader.flag("freeze_vision_tower", True)
+    projector = reader.flag("freeze_multi_modal_projector", True)
+    if reader.flag("freeze_language_model"):
+        reader.refuse("freeze_language_model", "training without the language model", "write false")
+    most = reader.count("image_max_pixels", 768 * 768)
+    least = reader.count("image_min_pixels", 32 * 32)
+    entry = catalog.known("models", str(reader.part("model").get("base", "")))
+    vision = catalog.model(entry).vision if entry else None
+    if vision is None:
+        return
+    if not (tower and projector) and "adapters" in reader.part("model"):
+        key = "freeze_multi_modal_projector" if tower else "freeze_vision_tower"
+        reader.refuse(key, "adapters of a vision tower", "write true")
+        return
+    trained = "all" if not tower else "none" if projector else "projector"
+    keys = ("freeze_vision_tower", "freeze_multi_modal_projector")
+    reader.put(("model", "vision", "trained"), trained, *keys)
+    if vision.side is None:
+        reader.put(("model", "vision", "most_pixels"), most, "image_max_pixels")
+        reader.put(("model", "vision", "least_pixels"), least, "image_min_pixels")
 
 
 def _method(reader: ConfigReader) -> None:
