@@ -3,7 +3,6 @@
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import islice
 
 import pytest
 from conftest import make_job
@@ -45,22 +44,27 @@ def jobs():
                     yield make_job(**known, batch={"seq": 4096})
 
 
-@pytest.mark.parametrize("most_results", [4096, 200])
-def test_a_predictor_gives_the_numbers_of_each_job_alone_whatever_came_before(most_results):
-    predictor, wrong, asked = Predictor(most_results), [], list(jobs())
+@pytest.fixture(scope="module")
+def alone():
+    """Jobs, each with what is predicted for it without any other."""
+    return [(job, as_json(predict_alone(job, load_book(job.cluster)))) for job in jobs()]
 
-    for job in (*asked, *asked[::-1]):
-        if as_json(predictor.predict(job)) != as_json(predict_alone(job, load_book(job.cluster))):
+
+@pytest.mark.parametrize("most_results", [4096, 200])
+def test_a_predictor_gives_the_numbers_of_each_job_alone_whatever_came_before(most_results, alone):
+    predictor, wrong = Predictor(most_results), []
+
+    for job, expected in (*alone, *alone[::-1]):
+        if as_json(predictor.predict(job)) != expected:
             wrong.append((job.model.name, job.stack.name, job.plan.short()))
 
-    assert len(asked) > 20
+    assert len(alone) > 20
     assert wrong == []
 
 
-def test_threads_may_share_a_predictor():
+def test_threads_may_share_a_predictor(alone):
     """Few results are kept, so that threads drop each other's; switches between threads are frequent."""
-    asked = list(islice(jobs(), 0, None, 4))
-    alone = [as_json(predict_alone(job, load_book(job.cluster))) for job in asked]
+    asked, expected = zip(*alone[::4], strict=True)
     predictor, before_s = Predictor(200), sys.getswitchinterval()
 
     sys.setswitchinterval(1e-5)
@@ -70,7 +74,7 @@ def test_threads_may_share_a_predictor():
     finally:
         sys.setswitchinterval(before_s)
 
-    assert found == alone * 3
+    assert tuple(found) == expected * 3
 
 
 def test_a_job_predicted_again_has_the_same_report():

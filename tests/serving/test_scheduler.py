@@ -83,7 +83,7 @@ def conversations(number, turns):
 
 
 @all_cases("kind", KINDS)
-@all_cases("requests", [drawn(150, 3.0), drawn(150, 12.0, seed=1), closed(80, 7), conversations(20, 4)])
+@all_cases("requests", [drawn(90, 3.0), drawn(90, 12.0, seed=1), closed(60, 7), conversations(20, 4)])
 def test_the_fast_loop_agrees_with_a_plain_one(kind, requests):
     limits = Limits(**ENGINE | KINDS[kind])
 

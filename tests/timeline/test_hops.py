@@ -60,7 +60,7 @@ def both(priced):
 def test_a_longer_step_waits_for_as_many_transfers_more_as_its_play(
     style, schedule, virtual, stages, ranks
 ):
-    short, long = (both(hopping(style, schedule, virtual, stages, ranks, micro)) for micro in (24, 72))
+    short, long = (both(hopping(style, schedule, virtual, stages, ranks, micro)) for micro in (24, 48))
 
     assert long[0] - short[0] == pytest.approx(long[1] - short[1], abs=1e-9)
 
