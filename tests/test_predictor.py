@@ -10,7 +10,7 @@ from conftest import make_job
 from flopcast import Predictor
 from flopcast.api import predict
 from flopcast.errors import SpecError
-from flopcast.kept_results import KeptResults
+from flopcast.kept_results import KeptResults, LargeResults
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict as predict_alone
 from flopcast.render.report_json import as_json
@@ -101,3 +101,25 @@ def test_no_more_than_twice_as_many_results_are_kept_and_those_in_use_stay():
 
     assert "again" not in made
     assert sum(kept.get(number) is not None for number in range(100)) <= 20
+
+
+def test_results_of_many_bytes_are_kept_by_their_size_and_those_in_use_stay():
+    kept, made = LargeResults(400), []
+
+    def asked(number):
+        return kept.of(number, lambda: made.append(number) or bytes(100), len)
+
+    for number in range(1, 100):
+        asked(number)
+        asked(0)
+    assert made.count(0) == 1
+    before = len(made)
+    for number in range(99, 0, -1):
+        asked(number)
+    again = made[before:]
+    assert 2 <= 99 - len(again) <= 9  # 400 bytes in each half, and one more
+    assert 99 not in again
+
+    none, made = LargeResults(0), []
+    asked_of_none = [none.of("a", lambda: made.append(1) or b"a", len) for _ in range(3)]
+    assert (len(made), len(asked_of_none)) == (3, 3)

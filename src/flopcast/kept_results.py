@@ -15,13 +15,63 @@ import numpy as np
 
 Result = TypeVar("Result")
 FEW_PLANS = 16
+MOST_LARGE_BYTES = 32 << 20
+
+
+class LargeResults:
+    """The last results, by what they depend on, for results of many bytes: at most twice `most_bytes`, and
+    one.
+
+    As those of `KeptResults`, they are in two halves, of which the older is dropped.
+
+    Parameters
+    ----------
+    most_bytes : int
+        With 0, nothing is kept.
+
+    Examples
+    --------
+    >>> kept, size = LargeResults(most_bytes=100), len
+    >>> kept.of("a", lambda: b"0" * 60, size)[:1], kept.of("a", lambda: b"1", size)[:1]
+    (b'0', b'0')
+    >>> others = [kept.of(key, lambda: bytes(100), size) for key in "bcd"]
+    >>> kept.of("a", lambda: b"1", size)
+    b'1'
+    """
+
+    __slots__ = ("_most_bytes", "_newer", "_newer_bytes", "_older")
+
+    def __init__(self, most_bytes: int) -> None:
+        """Keep nothing yet."""
+        self._most_bytes = most_bytes
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all results."""
+        self._newer: dict[Hashable, object] = {}
+        self._older: dict[Hashable, object] = {}
+        self._newer_bytes: int = 0
+
+    def of(self, key: Hashable, make: Callable[[], Result], bytes_of: Callable[[Result], int]) -> Result:
+        """Return the kept result, or the one that `make` returns, which is then kept."""
+        result = cast("Result | None", self._newer.get(key))
+        if result is None:
+            result = cast("Result | None", self._older.get(key))
+            if result is None:
+                result = make()
+            if self._newer_bytes >= self._most_bytes:
+                self._newer, self._older, self._newer_bytes = {}, self._newer, 0
+            if self._most_bytes:
+                self._newer[key] = result
+                self._newer_bytes += bytes_of(result)
+        return result
 
 
 class KeptResults:
     """The last results, by what they depend on; at least `most`, at most twice as many are kept.
 
     Results are in two halves. When the newer half is full, the older one is dropped, except for the results
-    that were asked for since. With `most` of 0 nothing is kept.
+    that were asked for since. With `most` of 0 nothing is kept. `large` keeps results of many bytes.
 
     Examples
     --------
@@ -30,10 +80,11 @@ class KeptResults:
     (1, 1, 3, 1)
     """
 
-    __slots__ = ("_most", "_newer", "_older")
+    __slots__ = ("_most", "_newer", "_older", "large")
 
     def __init__(self, most: int) -> None:
         """Keep nothing yet."""
+        self.large: LargeResults = LargeResults(MOST_LARGE_BYTES if most else 0)
         self._most = most
         self._newer: dict[Hashable, object] = {}
         self._older: dict[Hashable, object] = {}

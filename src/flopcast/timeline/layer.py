@@ -116,7 +116,14 @@ def layer_paths(
     apart = content(priced.programs.plans.pipeline_parallel > 1)  # what contention asks of a plan
     kinds = tuple(map(_kind, items, prices))
     key = ("paths", kinds, streams, columns, apart)
-    return priced.kept.of(key, lambda: (_paths(items, streams, priced, columns), prices))[0]
+    return priced.kept.large.of(key, lambda: (_paths(items, streams, priced, columns), prices), _bytes_of)[
+        0
+    ]
+
+
+def _bytes_of(made: tuple[Paths, list[ItemPrice]]) -> int:
+    """Return the bytes of the matrices of a layer."""
+    return made[0].longest_s.nbytes + made[0].counts.nbytes
 
 
 def _kind(item: Item, price: ItemPrice) -> Hashable:

@@ -15,12 +15,13 @@ after the other, both sides waiting (DeepSpeed's pipeline engine): between a for
 slot behind it, it first receives; otherwise it first sends.
 """
 
-from functools import lru_cache
+from dataclasses import fields
 
 import numpy as np
 
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import InternalError
+from flopcast.kept_results import LargeResults
 from flopcast.records import dataclass, replace
 from flopcast.schedules import schedule_of
 from flopcast.schedules.base import Order
@@ -37,6 +38,7 @@ from flopcast.timeline.chains import (
 )
 from flopcast.workload.program import positions
 
+GRAPHS = LargeResults(32 << 20)  # one of 16 stages and 1000 micro-batches takes 6 MB
 ALONE_RATIO = 4  # one node of so many must wait for its own chain alone, if rounds take two steps
 
 
@@ -65,9 +67,8 @@ class Graph:
     behind: Integers  # same shape: the task that each of them stands before
 
 
-@lru_cache(maxsize=64)
 def graph(schedule: str | OwnSchedule, stages: int, virtual: int, micro_batches: int, style: str) -> Graph:
-    """Return the structure of one pipeline; the last 64 are cached.
+    """Return the structure of one pipeline; GRAPHS keeps the last ones.
 
     Parameters
     ----------
@@ -80,8 +81,18 @@ def graph(schedule: str | OwnSchedule, stages: int, virtual: int, micro_batches:
     InternalError
         The order deadlocks under this transfer style: spec/checks.py lets no such plan through.
     """
-    order = schedule_of(schedule).order(stages, virtual, micro_batches)
-    return _levelled(order, CHAINS[style](order), positions(order, micro_batches).ravel())
+
+    def made() -> Graph:
+        order = schedule_of(schedule).order(stages, virtual, micro_batches)
+        return _levelled(order, CHAINS[style](order), positions(order, micro_batches).ravel())
+
+    return GRAPHS.of((schedule, stages, virtual, micro_batches, style), made, _bytes_of)
+
+
+def _bytes_of(structure: Graph) -> int:
+    """Return the bytes of the arrays of a graph."""
+    parts = (getattr(whole, one.name) for whole in (structure, structure.order) for one in fields(whole))
+    return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
 
 
 def of_kinds(structure: Graph, row: Integers) -> Graph:

@@ -101,7 +101,14 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
         return made()[0]
     repeats = tuple(content(segment.repeat) for segment in segments)
     key = ("program", tuple(map(id, layers)), repeats, streams, content(gathers))
-    return replace(priced.kept.of(key, made)[0], columns=items)
+    return replace(priced.kept.large.of(key, made, _bytes_of)[0], columns=items)
+
+
+def _bytes_of(made: tuple[Simulated, tuple[Paths, ...]]) -> int:
+    """Return the bytes of the counts of a simulated program, which are most of it."""
+    found = made[0]
+    each = (found.counts, found.tail_counts, found.reduction_counts, found.lost_counts)
+    return sum(counts.nbytes for counts in each)
 
 
 def _columns(segment: Segment, attribute: bool) -> Columns:
