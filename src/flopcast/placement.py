@@ -58,8 +58,12 @@ def best_group_division(job: Job) -> GroupDivision:
     return group_division.best_group_division(job, load_book(job.cluster))
 
 
-def best_strategies(job: Job) -> PerLayer:
+def best_strategies(job: Job, *, placements: bool = False) -> PerLayer:
     """Return the best strategies of the blocks of a job's plan: tensor parallelism, ZeRO and recompute.
+
+    Parameters
+    ----------
+    placements : whether strategies are recompute and placements on the host instead
 
     Raises
     ------
@@ -74,7 +78,7 @@ def best_strategies(job: Job) -> PerLayer:
     >>> found.speedup_ratio >= 1.0
     True
     """
-    return per_layer.best_per_layer(job, load_book(job.cluster))
+    return per_layer.best_per_layer(job, load_book(job.cluster), placements=placements)
 
 
 def best_split_points(job: Job) -> SplitFront:

@@ -47,7 +47,7 @@ def small(plan, blocks=4, memory_bytes=None):
 
 @pytest.mark.parametrize("plan", ["dp=4 tp=2 mbs=4 gbs=64 zero=1", "dp=2 tp=2 pp=2 mbs=4 gbs=64 zero=1"])
 def test_the_regret_against_every_choice_is_at_most_a_percent(plan, monkeypatch):
-    monkeypatch.setattr(per_layer, "_options", lambda *_: iter(OPTIONS))
+    monkeypatch.setattr(per_layer, "options_of", lambda *_, **__: iter(OPTIONS))
     whole = small(plan)
     book, kept = load_book(whole.cluster), KeptResults(4096)
     search = _Search(whole, book, OPTIONS, kept)
@@ -103,7 +103,7 @@ def test_the_dynamic_program_finds_the_least_time_inside_the_room(seed):
 
 
 def test_the_answer_names_the_plan_and_the_best_with_equal_blocks(monkeypatch):
-    monkeypatch.setattr(per_layer, "_options", lambda *_: iter(OPTIONS))
+    monkeypatch.setattr(per_layer, "options_of", lambda *_, **__: iter(OPTIONS))
     one = small("dp=4 tp=2 mbs=4 gbs=64 zero=1")
     found = best_per_layer(one, load_book(one.cluster))
     data = per_layer_json(found)["per_layer"]

@@ -88,6 +88,8 @@ def test_strategies_of_blocks_are_those_of_the_command_line():
     asked = job("llama-2-7b", cluster="dgx-a100:1", plan=plan, seq=4096)
 
     assert made("api.search", words | {"job": {"plan": plan}}) == per_layer_json(best_strategies(asked))
+    placed = made("api.search", words | {"job": {"plan": plan}, "offload": "auto"})
+    assert placed == per_layer_json(best_strategies(asked, placements=True))
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ def print_split_points(asked: "SearchRequest", wants_json: bool) -> None:
 def print_per_layer(asked: "SearchRequest", wants_json: bool) -> None:
     """Print the best strategies of blocks, and their step beside that of the best plan with equal blocks.
 
+    With `--offload auto`, strategies are recompute and placements on the host.
+
     Raises
     ------
     SpecError
@@ -67,8 +69,11 @@ def print_per_layer(asked: "SearchRequest", wants_json: bool) -> None:
     from flopcast.placement import best_strategies
     from flopcast.render.layouts import per_layer_json, per_layer_text
 
+    placements = asked.job.offload == "auto"
+    if placements:
+        asked = replace(asked, job=replace(asked.job, offload=None))
     job = _one_job(asked)
-    found = best_strategies(job)
+    found = best_strategies(job, placements=placements)
     print_found(found, wants_json, per_layer_json, lambda each: per_layer_text(job, each))
 
 

@@ -117,7 +117,8 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
 @click.option(
     "--per-layer",
     is_flag=True,
-    help="Find the best tensor parallelism, ZeRO and recompute of every block of the given plan.",
+    help="Find the best tensor parallelism, ZeRO and recompute of every block of the given plan; with"
+    " --offload auto, its recompute and what of it is on the host.",
 )
 @click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
 @click.option(

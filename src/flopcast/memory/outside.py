@@ -7,8 +7,13 @@ Elsewhere: what the other memories hold (tiers.py), placements themselves (spec/
 import numpy as np
 
 from flopcast.dtypes import ZERO, Floats
-from flopcast.spec.offload import fraction_in
+from flopcast.spec.offload import Placement, fraction_in
 from flopcast.workload.program import Programs
+
+
+def placements_of(programs: Programs) -> tuple[Placement, ...]:
+    """Return the placements of a plan, and those of its blocks that have their own."""
+    return tuple(one for leg in programs.legs or (programs,) for one in leg.plans.structure.offload)
 
 
 def on_device(programs: Programs, kind: str) -> float:

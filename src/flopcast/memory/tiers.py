@@ -15,7 +15,7 @@ import numpy as np
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.memory.batch_peaks import CategoryBytes, fullest_bytes
 from flopcast.memory.categories import sizes
-from flopcast.memory.outside import outside_of_chunks
+from flopcast.memory.outside import outside_of_chunks, placements_of
 from flopcast.memory.sharded import all_parameter_shards, trained_shard
 from flopcast.memory.verdict import SIGMAS, Verdict, verdict
 from flopcast.records import dataclass
@@ -82,29 +82,43 @@ def outside_bytes(
 ) -> dict[str, Floats]:
     """Return what one rank keeps in a tier, by category; (pairs, stage classes).
 
-    Pairs are those of a plan and of the micro-batches after which its stages hold most, as in peak.py.
+    Pairs are those of a plan and of the micro-batches after which its stages hold most, as in peak.py. If
+    blocks have layouts of their own, what each layout places adds up.
     """
-    structure, stack = programs.plans.structure, programs.stack
-    shard = trained_shard(programs)
+    found: dict[str, Floats] = {}
+    for one in programs.legs or (programs,):
+        for name, size in _of_layout(programs, one, tier, plan, micro_batches).items():
+            found[name] = found.get(name, ZERO) + size
+    placed = any(each.tier != "host" for each in placements_of(programs))
+    if tier == "host" and placed:
+        shape = of_rows(trained_shard(programs.legs[0] if programs.legs else programs), plan)
+        found["buffers"] = np.full_like(shape, programs.stack.offload.buffer_bytes)
+    return {name: size for name, size in found.items() if size.any()}
+
+
+def _of_layout(
+    programs: Programs, leg: Programs, tier: str, plan: Integers, micro_batches: Counts
+) -> dict[str, Floats]:
+    """Return what one rank keeps of the blocks of one layout (`leg`) in a tier, by category."""
+    structure = leg.plans.structure
+    shard = trained_shard(leg)
     shares = {kind: fraction_in(structure.offload, kind, tier) for kind in ("optimizer", "gradients")}
     found = {
-        "optimizer_states": optimizer_state_bytes(programs) * shares["optimizer"],
+        "optimizer_states": optimizer_state_bytes(leg) * shares["optimizer"],
         "gradients": shard * FP32_BYTES * shares["gradients"],
-        "parameters": all_parameter_shards(programs) * fraction_in(structure.offload, "parameters", tier),
+        "parameters": all_parameter_shards(leg) * fraction_in(structure.offload, "parameters", tier),
     }
     found = {name: of_rows(size, plan) for name, size in found.items()}
     placed = fraction_in(structure.offload, "activations")
     if share := fraction_in(structure.offload, "activations", tier):
-        found["activations"] = _most_activations(programs, plan, micro_batches) * (share / placed)
-    if tier == "host" and any(one.tier != "host" for one in structure.offload):
-        found["buffers"] = np.full_like(of_rows(shard, plan), stack.offload.buffer_bytes)
-    return {name: size for name, size in found.items() if size.any()}
+        found["activations"] = _most_activations(programs, leg, plan, micro_batches) * (share / placed)
+    return found
 
 
-def _most_activations(programs: Programs, plan: Integers, micro_batches: Counts) -> Floats:
-    """Return the most bytes of activations that a rank keeps outside its device, (pairs, stage classes)."""
+def _most_activations(programs: Programs, leg: Programs, plan: Integers, micro_batches: Counts) -> Floats:
+    """Return the most bytes of a layout's activations that a rank keeps outside, (pairs, stage classes)."""
     none = {"": ZERO[:, :, None]}
-    flying = sizes({"activations": outside_of_chunks}, programs)
+    flying = sizes({"activations": outside_of_chunks}, leg)
     shape = CategoryBytes.of(programs).shape
     weights = CategoryBytes(in_flight=flying, waiting=none, at_work=none, shape=shape)
     return fullest_bytes(programs, weights, plan, micro_batches)
@@ -160,7 +174,7 @@ def outside_ratio(
     """
     plan, micro_batches = pairs or _each_plan(programs)
     most_ratio: Floats = np.zeros(len(plan))
-    for tier in TIERS if programs.plans.structure.offload else ():
+    for tier in TIERS if placements_of(programs) else ():
         capacity_bytes, ranks = _capacity_and_ranks(tier, cluster)
         held = sum(outside_bytes(programs, tier, plan, micro_batches).values(), ZERO).max(axis=1)
         most_ratio = np.maximum(most_ratio, held * ranks * OUTSIDE_HIGH_RATIO / capacity_bytes)

@@ -1,17 +1,18 @@
-"""The best strategy of every block: tensor parallelism, ZeRO and recompute, by dynamic programming.
+"""The best strategy of every block, by dynamic programming.
 
 Answers: which blocks of a plan should have a strategy of their own, so that the step is shortest and every
 stage fits?
-Elsewhere: what a strategy is (spec/layer_strategies.py), its prediction (workload/layer_strategies.py), the
-best plan whose blocks are alike (find.py).
+Elsewhere: what a strategy is (spec/layer_strategies.py), which ones are tried (block_options.py), their
+prediction (workload/layer_strategies.py), the best plan whose blocks are alike (find.py).
 
 As in Galvatron (arXiv:2211.13878), stages are independent: each has the strategies with the least time that
 fit into its memory, found block by block, where the state is the strategy of the last block and the memory
 so far. Times and bytes of a block with a strategy are differences of exact predictions in which all blocks
 of its kind have it, and changes of layout cost their messages. The memory of a stage is the maximum over
 moments of sums over blocks, so that it is convex: differences by all blocks say too much for a mixture,
-those by one block too little. Both are tried with several budgets, and moves of single blocks follow. Every
-result is predicted exactly.
+those by one block too little. Both are tried with several budgets, and moves of single blocks follow. If a
+choice needs more memory than the host has, this memory gets a price, which rises until the choice fits.
+Every result is predicted exactly.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,11 +25,12 @@ from flopcast.dtypes import Floats, Integers
 from flopcast.errors import Problem, SpecError
 from flopcast.kept_results import KeptResults
 from flopcast.memory.peak import peak_memory
+from flopcast.memory.tiers import outside_ratio
 from flopcast.prediction import predict, programs_of
 from flopcast.records import dataclass, field
+from flopcast.search.block_options import Option, options_of
 from flopcast.search.reshard_costs import reshard_seconds
 from flopcast.search.stage_strategies import best_of_stage
-from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
 from flopcast.spec.layer_strategies import LayerStrategy
 from flopcast.spec.plan import Plan
@@ -39,8 +41,10 @@ from flopcast.workload.layouts import layout_of
 BUDGETS = ((1.0, 1.02, 1.05, 1.1), (1.0, 0.99, 0.97, 0.93))  # by all blocks, and by one
 MOST_MOVES = 12  # of single blocks, each the best of all
 MOST_KEPT = 4096
+ALIKE = ((), ("tensor_parallel",), ("tensor_parallel", "zero"))  # fields of options that are tried together
+ALIKE_PLACED = ((), ("recompute",), ("offload",))
+HOST_PRICES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # of all of the host's memory, in steps
 CHANGE_RATIO = 1e-5  # of the step that a change of strategy has to save
-RECOMPUTES = ("none", "selective", "full")
 Choice = tuple[int, ...]  # the option of every block
 Steps = dict[Plan, "Tried"]
 
@@ -77,7 +81,7 @@ class _Search:
 
     job: Job
     book: CurveBook
-    options: tuple[dict[str, object], ...]
+    options: tuple[Option, ...]
     kept: KeptResults = field(default_factory=lambda: KeptResults(MOST_KEPT))
     tried: Steps = field(default_factory=dict)
 
@@ -111,8 +115,13 @@ class _Search:
         return base.model_copy(update={"layers": tuple(found)})
 
 
-def best_per_layer(job: Job, book: CurveBook) -> PerLayer:
+def best_per_layer(job: Job, book: CurveBook, *, placements: bool = False) -> PerLayer:
     """Return the best strategies of the blocks of a job's plan, on its stages and micro-batches.
+
+    Parameters
+    ----------
+    placements : whether strategies differ in recompute and in placements on the host, as in AutoHete
+        (arXiv:2503.01890), or else in tensor parallelism, ZeRO and recompute
 
     Raises
     ------
@@ -125,7 +134,7 @@ def best_per_layer(job: Job, book: CurveBook) -> PerLayer:
         because = "a search for strategies of stages with several chunks is not supported yet"
         fix = "set virtual_stages to 1"
         raise SpecError([Problem("plan.virtual_stages", plan.virtual_stages, "1", because, fix)])
-    options = tuple(_options(job, plan))
+    options = tuple(options_of(job, plan, placements=placements))
     search = _Search(job, book, options)
     uniform = min(
         (search.try_plan(layout_of(plan, option)) for option in options), key=lambda one: one.step_time_s
@@ -148,51 +157,13 @@ def best_per_layer(job: Job, book: CurveBook) -> PerLayer:
     )
 
 
-def _bases(plan: Plan, options: Sequence[dict[str, object]], uniform: Tried) -> tuple[Plan, ...]:
+def _bases(plan: Plan, options: Sequence[Option], uniform: Tried) -> tuple[Plan, ...]:
     """Return the layouts of the ends to try: the plan's, one with all states sharded, the best of alike."""
     most = max(int(str(option["zero"])) for option in options)
-    sharded: dict[str, object] = {
-        "tensor_parallel": plan.tensor_parallel,
-        "zero": most,
-        "recompute": plan.recompute,
-    }
+    sharded = {name: getattr(plan, name) for name in options[0]} | {"zero": most}
     bases = [plan, *([layout_of(plan, sharded)] if sharded in options else [])]
     bases += [uniform.plan] if np.isfinite(uniform.step_time_s) else []
     return tuple(dict.fromkeys(bases))
-
-
-def _options(job: Job, plan: Plan) -> Iterator[dict[str, object]]:
-    """Yield the strategies that blocks may have, the plan's own first: those whose layouts keep all rules.
-
-    Raises
-    ------
-    SpecError
-        No strategy goes with the job.
-    """
-    ranks = plan.data_parallel * plan.tensor_parallel
-    domain = job.cluster.scale_up_devices
-    own = {name: getattr(plan, name) for name in ("tensor_parallel", "zero", "recompute")}
-    yield own
-    degrees = [one for one in divisors(ranks) if one <= domain]
-    degrees = [
-        one for one in degrees if max(one, plan.tensor_parallel) % min(one, plan.tensor_parallel) == 0
-    ]
-    zeros = sorted(set(job.stack.sharding.zero_stages)) if ranks > 1 else [plan.zero]
-    problems: tuple[Problem, ...] = ()
-    others = 0
-    for degree, zero, recompute in product(degrees, zeros, RECOMPUTES):
-        option = {"tensor_parallel": degree, "zero": zero, "recompute": recompute}
-        changes = {name: value for name, value in option.items() if value != own[name]}
-        if not changes or (zero and ranks == degree):
-            continue
-        strategy = LayerStrategy(first=0, last=job.model.num_blocks - 1, **changes)
-        faults = check(job.model_copy(update={"plan": plan.model_copy(update={"layers": (strategy,)})}))
-        problems = problems or faults
-        if not faults:
-            others += 1
-            yield option
-    if not others and problems:
-        raise SpecError(problems[:1])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -202,6 +173,8 @@ class _Prices:
     `block_s` has shape (options, blocks), `reshard_s` (options, options): seconds of a whole step.
     `block_bytes` has two arrays of shape (options, blocks): by predictions in which all blocks of a kind
     have the option, and in which one has it. `room_bytes` is the memory of every stage that is left.
+    `host_share`, of shape (options, blocks), is the share of the host's memory that blocks take, and
+    `host_room_share` what is left of it; `step_s` is the step of the plan.
     """
 
     own: int  # the option of the ends, and of blocks that no strategy names
@@ -209,6 +182,9 @@ class _Prices:
     block_bytes: tuple[Floats, Floats]
     reshard_s: Floats
     room_bytes: Floats  # (stages,)
+    host_share: Floats
+    host_room_share: float
+    step_s: float
     bounds: Integers  # (stages + 1,): the blocks of every stage
 
 
@@ -220,8 +196,8 @@ def _by_programs(search: _Search, base: Plan) -> Iterator[Choice]:
     otherwise.
     """
     prices = _prices(search, base)
-    for names in ((), ("tensor_parallel",), ("tensor_parallel", "zero")):
-        own = search.options[prices.own]
+    own = search.options[prices.own]
+    for names in ALIKE_PLACED if "offload" in own else ALIKE:
         some = [
             place
             for place, option in enumerate(search.options)
@@ -230,25 +206,37 @@ def _by_programs(search: _Search, base: Plan) -> Iterator[Choice]:
         for block_bytes, budgets in zip(prices.block_bytes, BUDGETS, strict=True):
             for budget in budgets:
                 extra = (budget - 1.0) * search.job.cluster.node.device.memory_bytes
-                choice = _of_stages(prices, np.array(some), block_bytes, extra)
-                if choice is not None:
-                    yield tuple(some[place] for place in choice)
+                yield from _inside_host(prices, np.array(some), block_bytes, extra)
+
+
+def _inside_host(
+    prices: _Prices, some: Integers, block_bytes: Floats, extra_bytes: Number
+) -> Iterator[Choice]:
+    """Yield the best choices for rising prices of the host's memory, until one fits into it."""
+    for price in HOST_PRICES:
+        priced_s = prices.block_s + price * prices.step_s * prices.host_share
+        choice = _of_stages(prices, some, block_bytes, extra_bytes, priced_s)
+        if choice is None:
+            return
+        yield choice
+        if prices.host_share[list(choice), range(len(choice))].sum() <= prices.host_room_share:
+            return
 
 
 def _of_stages(
-    prices: _Prices, some: Integers, block_bytes: Floats, extra_bytes: Number
-) -> list[int] | None:
-    """Return the places in `some` options of the best choice for all stages; None if one has too little."""
+    prices: _Prices, some: Integers, block_bytes: Floats, extra_bytes: Number, priced_s: Floats
+) -> Choice | None:
+    """Return the best choice of `some` options for all stages; None if one has too little memory."""
     choice: list[int] = []
     own = int(np.flatnonzero(some == prices.own)[0])
-    block_s, reshard_s = prices.block_s[some], prices.reshard_s[np.ix_(some, some)]
+    block_s, reshard_s = priced_s[some], prices.reshard_s[np.ix_(some, some)]
     for stage, (low, high) in enumerate(pairwise(prices.bounds.tolist())):
         room = prices.room_bytes[stage] + extra_bytes
         found = best_of_stage(block_s[:, low:high], block_bytes[some, low:high], reshard_s, room, own)
         if found is None:
             return None
         choice += found
-    return choice
+    return tuple(int(some[place]) for place in choice)
 
 
 def _prices(search: _Search, base: Plan) -> _Prices:
@@ -260,26 +248,27 @@ def _prices(search: _Search, base: Plan) -> _Prices:
     division = programs.stages.of(0)
     held = division.stage_counts[division.stage_class][:, 1 : 1 + len(counts)]
     of_block = np.repeat(np.arange(len(held)), held.sum(axis=1).astype(int))
-    own_s, own_bytes = _exact(search, base)
+    own_s, own_bytes, own_share = _exact(search, base)
     own_option = next(
         place for place in range(len(search.options)) if not search.mixed(base, (place,)).layers
     )
-    block_s, by_all, by_one = (np.zeros((len(search.options), blocks)) for _ in range(3))
+    block_s, by_all, by_one, host = (np.zeros((len(search.options), blocks)) for _ in range(4))
     for number, kind in product(range(len(search.options)), range(len(counts))):
         part = slice(edges[kind], edges[kind + 1])
         choice = np.full(blocks, own_option)
         choice[part] = number
         if number == own_option:
             continue
-        step_s, stage_bytes = _exact(search, search.mixed(base, tuple(choice.tolist())))
+        step_s, stage_bytes, host_share = _exact(search, search.mixed(base, tuple(choice.tolist())))
         block_s[number, part] = (step_s - own_s) / counts[kind]
+        host[number, part] = (host_share - own_share) / counts[kind]
         each = (stage_bytes - own_bytes) / np.maximum(held[:, kind], 1.0)
         by_all[number, part] = each[of_block[part]]
         choice[part.start + 1 : part.stop] = own_option
-        _, stage_bytes = _exact(search, search.mixed(base, tuple(choice.tolist())))
+        _, stage_bytes, _ = _exact(search, search.mixed(base, tuple(choice.tolist())))
         stage = of_block[part.start]
         by_one[number, part] = stage_bytes[stage] - own_bytes[stage]
-    tensors = [int(str(option["tensor_parallel"])) for option in search.options]
+    tensors = [layout_of(base, option).tensor_parallel for option in search.options]
     change_s = CHANGE_RATIO * own_s * (1.0 - np.eye(len(tensors)))  # of equal choices, that with fewer runs
     return _Prices(
         own=own_option,
@@ -287,16 +276,20 @@ def _prices(search: _Search, base: Plan) -> _Prices:
         block_bytes=(by_all, by_one),
         reshard_s=reshard_seconds(job, search.book, tensors, search.kept) + change_s,
         room_bytes=job.cluster.node.device.memory_bytes - own_bytes,
+        host_share=host,
+        host_room_share=1.0 - own_share,
+        step_s=own_s,
         bounds=np.concatenate([[0], np.cumsum(held.sum(axis=1))]).astype(np.intp),
     )
 
 
-def _exact(search: _Search, plan: Plan) -> tuple[Number, Floats]:
-    """Return the step of a plan, and the high end of the memory of every stage."""
+def _exact(search: _Search, plan: Plan) -> tuple[float, Floats, float]:
+    """Return the step of a plan, the high end of the memory of every stage, and the share of the host's."""
     job = search.with_plan(plan)
     programs = programs_of(job, search.kept)
     high_bytes = peak_memory(programs).high_bytes[0][programs.stages.of(0).stage_class]
-    return predict(job, search.book, search.kept).clean_step_time_s, high_bytes
+    host_share = float(outside_ratio(programs, job.cluster).max())
+    return predict(job, search.book, search.kept).clean_step_time_s, high_bytes, host_share
 
 
 def _moved(search: _Search, base: Plan, best: Tried, choice: Choice) -> Tried:

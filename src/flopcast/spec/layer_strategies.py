@@ -1,7 +1,7 @@
-"""Strategies of single blocks: "0-7:tp=2:zero=3,8-31:tp=4:recompute=full".
+"""Strategies of single blocks: "0-7:tp=2:zero=3,8-31:tp=4:offload=activations@host".
 
-Answers: which blocks of a model have tensor parallelism, ZeRO or recompute of their own, and how is that
-written in one word?
+Answers: which blocks of a model have tensor parallelism, ZeRO, recompute or placements outside the devices
+of their own, and how is that written in one word?
 Elsewhere: what goes with such blocks (rules_layers.py), the layouts that follow and the messages between
 them (workload/layer_strategies.py), which strategies are best (search/per_layer.py).
 """
@@ -12,12 +12,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from flopcast.spec.offload import Offload, offload_word
 from flopcast.spec.written_lists import entries_of
 from flopcast.strict_model import StrictModel
 
-WORD = re.compile(r"(\d+)(?:-(\d+))?((?::\w+=\w+)+)")
-NAMES = {"tp": "tensor_parallel", "zero": "zero", "recompute": "recompute"}
-EXAMPLE = "0-7:tp=2:zero=3,8-31:tp=4:recompute=full"
+WORD = re.compile(r"(\d+)(?:-(\d+))?((?::\w+=[\w@+.%]+)+)")
+NAMES = {"tp": "tensor_parallel", "zero": "zero", "recompute": "recompute", "offload": "offload"}
+EXAMPLE = "0-7:tp=2:zero=3,8-31:recompute=full:offload=optimizer@host"
+INSIDE, BETWEEN = "@", "+"  # in place of ":" and "," of a placement, which separate strategies
 
 
 class LayerStrategy(StrictModel):
@@ -49,6 +51,7 @@ class LayerStrategy(StrictModel):
     tensor_parallel: int | None = Field(default=None, ge=1)
     zero: Literal[0, 1, 2, 3] | None = None
     recompute: Literal["none", "selective", "full"] | None = None
+    offload: Offload | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> "LayerStrategy":
@@ -68,8 +71,13 @@ class LayerStrategy(StrictModel):
     def word(self) -> str:
         """Return the strategy as one word, as plans are written."""
         blocks = str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
-        own = ((short, getattr(self, name)) for short, name in NAMES.items())
-        return ":".join([blocks, *(f"{short}={value}" for short, value in own if value is not None)])
+        own = {short: getattr(self, name) for short, name in NAMES.items()}
+        if self.offload is not None:
+            placed = offload_word(self.offload) or "none"
+            own["offload"] = placed.replace(":", INSIDE).replace(",", BETWEEN)
+        return ":".join(
+            [blocks, *(f"{short}={value}" for short, value in own.items() if value is not None)]
+        )
 
 
 def layers_word(strategies: Iterable[LayerStrategy]) -> str:
@@ -99,13 +107,15 @@ def _of_word(word: str) -> dict[str, object]:
         short, _, value = each.partition("=")
         if short not in NAMES:
             raise ValueError(_fault(f"a block cannot have its own {short}", EXAMPLE))
+        if short == "offload":
+            value = value.replace(INSIDE, ":").replace(BETWEEN, ",")
         own[NAMES[short]] = int(value) if value.isdecimal() else value
     return own
 
 
 def _fault(because: str, meant: str) -> str:
     """Return the text of an error about a word, with strategies that are right."""
-    allowed = f"blocks FIRST-LAST from 0, each with tp=, zero= or recompute=, such as {EXAMPLE}"
+    allowed = f"blocks FIRST-LAST from 0, each with tp=, zero=, recompute= or offload=, such as {EXAMPLE}"
     return f"{allowed}; because {because}; fix: set layers to {meant}"
 
 

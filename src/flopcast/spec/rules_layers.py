@@ -63,7 +63,6 @@ def _in_the_way(case: Case) -> Iterator[str]:
         "adapters, reference models or teachers": bool(model.adapters)
         or model.reference != "none"
         or model.teacher is not None,
-        "offload": bool(plan.offload),
         "groups of shards": bool(plan.shards) or first(case.plans.data_shard) > 0,
         "recompute of some blocks": _recomputes_some(plan),
         "blocks in 16 bits at the ends": plan.precision in RECIPES and ends > 0,

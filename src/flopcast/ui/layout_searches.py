@@ -73,8 +73,9 @@ def _one_job(words: Words) -> Job:
 
 
 def _per_layer(words: Words) -> Found:
-    job = _one_job(words)
-    best = placement.best_strategies(job)
+    placements = words.get("offload") == "auto"
+    job = _one_job({**words, "offload": None} if placements else words)
+    best = placement.best_strategies(job, placements=placements)
     return layouts.per_layer_text(job, best), layouts.per_layer_json(best), best.job
 
 

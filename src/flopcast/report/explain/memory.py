@@ -6,6 +6,7 @@ Elsewhere: the categories themselves (memory/categories.py), whose docstrings ar
 
 from flopcast.dtypes import Counts
 from flopcast.memory import categories
+from flopcast.memory.outside import placements_of
 from flopcast.memory.tiers import TierMemory
 from flopcast.report.explain.explanation import Explanation, Input
 from flopcast.report.explain.kernels import element_at
@@ -69,13 +70,14 @@ def explain_tier(report: Report, tier: TierMemory) -> Explanation:
         for name, size in sorted(tier.by_category.items(), key=lambda pair: -pair[1])
     )
     interval = f"90 %: {show_memory(tier.low_bytes)} to {show_memory(tier.high_bytes)}"
+    placements = tuple(dict.fromkeys(placements_of(report.priced.programs)))
     return Explanation(
         name=f"memory.{tier.tier}",
         amount=tier.expected_bytes,
         unit="B",
         formula=f"sum of what the plan places in the {tier.label}, over all ranks of {tier.owner}",
         inputs=(
-            Input(name="placements", text=offload_word(report.job.plan.offload)),
+            Input(name="placements", text=offload_word(placements)),
             Input(name="verdict", text=tier.verdict, source=interval),
             _size("capacity", tier.capacity_bytes, f"of {tier.owner}"),
         ),

@@ -1,0 +1,90 @@
+"""Recompute and placements of single blocks against every choice of them, as AutoHete chooses them."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from test_per_layer import small
+
+from flopcast.errors import SpecError
+from flopcast.jobs import job
+from flopcast.kept_results import KeptResults
+from flopcast.library.curves import load_book
+from flopcast.prediction import predict
+from flopcast.search import per_layer
+from flopcast.search.block_options import options_of
+from flopcast.search.per_layer import _Search, best_per_layer
+from flopcast.spec.plan import Plan
+from flopcast.workload.layouts import layout_of
+
+HOST = Plan(offload="optimizer:host").offload
+OPTIONS = (
+    {"zero": 1, "recompute": "none", "offload": ()},
+    {"zero": 1, "recompute": "none", "offload": HOST},
+    {"zero": 1, "recompute": "full", "offload": ()},
+)
+
+
+def with_host(asked, capacity_bytes):
+    (group,) = asked.cluster.groups
+    memory = group.node.memory.model_copy(update={"capacity_bytes": capacity_bytes})
+    node = group.node.model_copy(update={"memory": memory})
+    cluster = asked.cluster.model_copy(update={"groups": (group.model_copy(update={"node": node}),)})
+    return asked.model_copy(update={"cluster": cluster})
+
+
+def test_the_regret_against_every_choice_is_at_most_a_percent(monkeypatch):
+    """For four limits of the devices' memory, and two of the host's beside one of these."""
+    monkeypatch.setattr(per_layer, "options_of", lambda *_, **__: iter(OPTIONS))
+    plan = "dp=2 tp=2 pp=2 mbs=2 gbs=16 zero=1"
+    whole = small(plan)
+    book, kept = load_book(whole.cluster), KeptResults(4096)
+    search = _Search(whole, book, OPTIONS, kept)
+    plans = [search.mixed(whole.plan, choice) for choice in product(range(3), repeat=4)]
+    plans += [layout_of(whole.plan, option) for option in OPTIONS]
+    reports = [predict(whole.model_copy(update={"plan": one}), book, kept) for one in dict.fromkeys(plans)]
+    need = np.array([one.memory.high_bytes for one in reports])
+    host = np.array([max((tier.high_bytes for tier in one.memory.tiers), default=0.0) for one in reports])
+    step_s = np.array([one.clean_step_time_s for one in reports])
+    gains = []
+
+    limits = [(np.quantile(need, share), 1e12) for share in (0.1, 0.3, 0.6, 1.0)]
+    limits += [(np.quantile(need, 0.4), np.quantile(host, share)) for share in (0.3, 0.6)]
+    for device_bytes, host_limit_bytes in limits:
+        asked = with_host(small(plan, memory_bytes=float(device_bytes)), float(max(host_limit_bytes, 1.0)))
+        found = best_per_layer(asked, book, placements=True)
+        fits = (need <= device_bytes) & (host <= host_limit_bytes)
+        assert found.best.step_time_s <= 1.01 * step_s[fits].min()
+        again = predict(found.job, book)
+        assert again.memory.verdict == "fits"
+        assert again.clean_step_time_s == pytest.approx(found.best.step_time_s)
+        gains.append(found.speedup_ratio)
+
+    assert max(gains) > 1.02  # a mixture beats every plan whose blocks are alike
+
+
+def test_blocks_may_recompute_and_place_every_kind_of_state_that_the_stack_places_on_the_host():
+    asked = job(
+        "llama-2-7b", cluster="dgx-a100:1", seq=4096, stack="deepspeed-zero", plan="dp=8 gbs=8 zero=3"
+    )
+
+    options = list(options_of(asked, asked.plan, placements=True))
+
+    kinds = {one.kind for option in options for one in option["offload"]}
+    assert kinds == {"optimizer", "parameters", "activations"}
+    assert {one.tier for option in options for one in option["offload"]} == {"host"}
+    assert {option["recompute"] for option in options} >= {"none", "full"}
+
+
+def test_a_stack_without_placements_still_recomputes_some_blocks():
+    asked = small("dp=8 mbs=1 gbs=64 zero=1")
+    bare = asked.stack.offload.model_copy(update={"places": ()})
+    asked = asked.model_copy(update={"stack": asked.stack.model_copy(update={"offload": bare})})
+
+    assert {option["offload"] for option in options_of(asked, asked.plan, placements=True)} == {()}
+
+
+def test_jobs_that_strategies_do_not_go_with_are_refused():
+    shared = small("dp=2 tp=2 cp=2 mbs=2 gbs=64")
+    with pytest.raises(SpecError, match="context_parallel above 1"):
+        best_per_layer(shared, load_book(shared.cluster), placements=True)
