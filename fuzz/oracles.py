@@ -34,14 +34,14 @@ PLACE = re.compile(r"(?:input|samples)\.\w+:\d+")
 NOTHING = re.compile(rb"(\s|(?m:#.*$)|~|null|Null|NULL|---|\xef\xbb\xbf)*")  # YAML that holds no value
 OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
     "it contains no usable results",
-    "it contains no keys and no command",
+    "the file contains no keys and no command",
     "none of its",
     "command line: batch.sequence_length",  # a model that contradicts itself
     "no event of a device kernel",
     "a header and nothing below it",
     "training command is not in the file",
     "the table must list the tasks of every stage",  # the plan has another number of them
-    "usable rows of at least one class",
+    "valid rows of one kernel class",
 )
 PASSIVE = {  # sections that say nothing of sizes
     "auto_map",

@@ -52,7 +52,7 @@ def test_columns_of_the_text_stand_below_their_headings():
 
 
 def test_no_constants_are_told_as_what_predictions_then_use():
-    assert "kernels and data sheets alone" in as_text(NONE)
+    assert "only kernel measurements and data sheets" in as_text(NONE)
 
 
 def test_json_holds_every_field_by_its_name():

@@ -57,7 +57,7 @@ def test_a_bad_row_is_told_and_the_good_ones_are_fitted(tmp_path):
     ended = fit(pack, tmp_path / "out", "--device", DEVICE)
 
     assert ended.code == 0
-    assert f"{SAMPLES}:6: left out" in ended.err
+    assert f"{SAMPLES}:6: row is ignored" in ended.err
     assert " 19 rows" in ended.out
 
 

@@ -47,7 +47,7 @@ def test_the_runs_of_a_suite_that_are_predicted_are_printed(monkeypatch):
     whole = json.loads(flopcast("validate", "--suite", "sc21", "--json").out)
     assert (ended.code, data.code) == (130, 130)
     assert "sc21" in ended.out
-    assert "interrupted: this is the result of 3 of 10 runs" in ended.err
+    assert "interrupted: this result is based on 3 of 10 runs" in ended.err
     assert json.loads(data.out)["rows"] == whole["rows"][:3]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -59,7 +59,7 @@ def test_runs_of_a_table_that_are_predicted_are_printed_if_they_need_no_others(m
 
     assert ended.code == 130
     assert len(json.loads(ended.out)["published"]["rows"]) == 3
-    assert "interrupted: this is the result of 3 of 5 runs" in ended.err
+    assert "interrupted: this result is based on 3 of 5 runs" in ended.err
 
 
 def test_where_constants_are_fitted_on_all_runs_a_note_says_that_there_is_no_result(monkeypatch, table):

@@ -300,7 +300,10 @@ def test_breaking_off_prints_the_best_so_far(monkeypatch):
     assert ended.code == 130
     assert found["partial"] is True
     assert found["plans"]
-    assert "interrupted: these are the best plans so far; nothing is kept: use --ledger FILE" in ended.err
+    assert (
+        "interrupted: these are the best plans so far; partial results are lost; with --ledger FILE"
+        in ended.err
+    )
 
 
 def test_parquet_is_written_by_a_library_or_refused_by_name(monkeypatch, tmp_path):

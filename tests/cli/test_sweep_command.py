@@ -76,7 +76,7 @@ def test_two_processes_and_a_ledger_change_no_byte_and_a_second_start_takes_all_
 
     assert alone.out == first.out == again.out
     assert (alone.code, alone.err, first.code, first.err) == (0, "", 0, "")
-    assert "4 of 4 chunks of plans are already screened" in again.err
+    assert "4 of 4 chunks of plans are already done" in again.err
 
 
 def test_a_ledger_of_another_search_is_refused(tmp_path):
@@ -126,7 +126,7 @@ def test_large_spaces_take_every_core_and_small_ones_none_but_ours(plans, worker
         (GRID.replace("dgx-a100", "[dgx-a100, dgx-a1000]"), "dgx-a1000"),
         (GRID.replace("4..8", "[4, 12]"), "12"),
         (GRID.replace("2048", "long"), "sequence_length"),
-        (GRID.replace("cluster: dgx-a100\n", "cluster: []\n"), "one value or more"),
+        (GRID.replace("cluster: dgx-a100\n", "cluster: []\n"), "at least one value"),
         (GRID.replace("tokens_per_s", "speed"), "objective"),
         ("- a list\n", "mapping"),
         (GRID.replace("4..8", "1..60000:1"), "10000 scenarios at most"),
@@ -169,7 +169,7 @@ def test_a_sweep_that_is_broken_off_tells_what_is_answered_and_how_to_go_on(
     assert json.loads(whole.out)["partial"] is False
     assert len(path.read_text().splitlines()) == 2
     assert "interrupted: 1 of 4 scenarios are finished" in ended.err
-    assert ("to resume from the ledger" if ledger else "use --ledger FILE") in ended.err
+    assert ("again to resume the search" if ledger else "with --ledger FILE") in ended.err
     assert table.out.startswith("1 scenario, ")
 
 

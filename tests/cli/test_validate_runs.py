@@ -83,7 +83,7 @@ def test_a_page_is_written_beside_what_is_printed(table, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"), [(["--suite", "sc21"], "add --runs"), (["--runs", "none.csv"], "no folder")]
+    ("arguments", "told"), [(["--suite", "sc21"], "add --runs"), (["--runs", "none.csv"], "does not exist")]
 )
 def test_a_page_that_cannot_be_written_is_refused_before_any_work(tmp_path, arguments, told):
     path = tmp_path / ("page.html" if "--suite" in arguments else "nowhere/page.html")

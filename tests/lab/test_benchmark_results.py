@@ -195,6 +195,6 @@ def test_a_traffic_that_the_user_states_wins_over_that_of_the_file(tmp_path):
     own = flopcast(*words, "--log", log, "--traffic", "concurrency=2 prompt=100 output=20 requests=20")
 
     assert "traffic   concurrency=8 prompt=512 output=64 requests=120" in taken.out
-    assert "note      the traffic is that of the file" in taken.out
+    assert "note      the file already contains the traffic" in taken.out
     assert "traffic   concurrency=2 prompt=100 output=20 requests=20" in own.out
     assert "that of the file" not in own.out

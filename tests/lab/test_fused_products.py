@@ -76,4 +76,4 @@ def test_rows_are_not_left_out_of_fits_that_there_are_not(table):
     ended = flopcast("validate", "--runs", table, "--leave-one-model-out")
 
     assert ended.code == 1
-    assert "nothing is fitted on these rows" in ended.err
+    assert "nothing is fitted to these rows" in ended.err

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group("calibrate")
 def command() -> None:
-    """Fit curves and constants to measurements.
+    """Fit curves, constants and site files to measurements.
 
     `fit` fits efficiency curves to measurements of single kernels and collectives; `score` tests the
     curves. Some effects are visible only in whole training runs: `constants`, `from-run` and `jitter`
@@ -37,11 +37,16 @@ def command() -> None:
     """
 
 
-@command.command("fit", short_help="Fit efficiency curves to measurements of kernels and collectives.")
-@click.option("--data", type=FILE, required=True, help="Folder with operators/, peers/ and collectives/.")
-@click.option("--out", type=FILE, required=True, help="Folder for the curve files.")
+@command.command("fit", short_help="Fit efficiency curves to measured times of kernels and collectives.")
 @click.option(
-    "--device", help="The device on which a sample pack was measured, by its name in the catalogue."
+    "--data",
+    type=FILE,
+    required=True,
+    help="Folder with measurements; it contains operators/, peers/ or collectives/.",
+)
+@click.option("--out", type=FILE, required=True, help="Write the curve files into this folder.")
+@click.option(
+    "--device", help="Name (in flopcast catalog devices) of the device on which a sample pack was measured."
 )
 def fit(data: Path, out: Path, device: str | None) -> None:
     """Fit efficiency curves to the measurements in DATA.
@@ -66,8 +71,10 @@ def fit(data: Path, out: Path, device: str | None) -> None:
             fit_folder(MeasurementFolder(data, watch.say), out, watch.say, watched=watch)
 
 
-@command.command("jitter", short_help="Print the ratio of mean to best step time of a suite.")
-@click.option("--suite", required=True, help="Measured runs with best and mean steps.")
+@command.command(
+    "jitter", short_help="Print the jitter of measured runs: mean step time divided by best step time."
+)
+@click.option("--suite", required=True, help="Suite of measured runs that state mean and best step times.")
 def jitter(suite: str) -> None:
     """Print the ratio of mean to best step time for each system of a suite.
 
@@ -81,15 +88,26 @@ def jitter(suite: str) -> None:
 
     ratios = jitter_of(load_suite(suite))
     if not ratios:
-        click.echo(f"{suite}: no system has two runs with a best and a mean step", err=True)
+        click.echo(
+            f"{suite}: jitter needs at least two runs of one system with a mean and a best step time",
+            err=True,
+        )
     for system, (ratio, sigma, rows) in ratios.items():
         click.echo(f"{system}: ratio {ratio:.3f}, log sigma {sigma:.3f}, from {rows} runs")
 
 
-@command.command("score", short_help="Report the errors of curves on other measurements.")
-@click.option("--data", type=FILE, required=True, help="Folder with operators/, peers/ and collectives/.")
+@command.command(
+    "score",
+    short_help="Report the errors of efficiency curves on measurements that they were not fitted to.",
+)
+@click.option(
+    "--data",
+    type=FILE,
+    required=True,
+    help="Folder with measurements; it contains operators/, peers/ or collectives/.",
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
-@click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
+@click.option("--markdown", "wants_markdown", is_flag=True, help="Print Markdown, as in the documentation.")
 def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
     """Report the error of curves on measurements that they were not fitted to.
 

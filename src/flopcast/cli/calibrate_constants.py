@@ -22,20 +22,24 @@ if TYPE_CHECKING:
 NAME_WIDTH = 58
 
 
-@click.command("constants", short_help="Print the fitted constants, or fit them again.")
+@click.command("constants", short_help="Print the fitted constants, or fit them to measured runs.")
 @click.option(
-    "--runs", "runs", multiple=True, type=click.Path(), help="Fit again on these tables of measured runs."
+    "--runs",
+    "runs",
+    multiple=True,
+    type=click.Path(),
+    help="Fit the constants to this table of measured runs; may be repeated.",
 )
 @click.option(
     "--every",
     type=click.IntRange(min=1),
     default=1,
     metavar="N",
-    help="Use every N-th row of serving tables; default: all rows.",
+    help="Fit to every N-th row of serving tables only. Default: 1, all rows.",
 )
 @click.option("--out", type=FILE, help="Write the fitted constants to this file.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
-@click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
+@click.option("--markdown", "wants_markdown", is_flag=True, help="Print Markdown, as in the documentation.")
 def constants(
     runs: tuple[str, ...], every: int, out: Path | None, wants_json: bool, wants_markdown: bool
 ) -> None:
@@ -65,7 +69,7 @@ def constants(
         print_found(engines, wants_json, engines_as_json, engines_as_text)
         return
     unchanged = "" if out is None else f", and {out} is unchanged"
-    with OfRuns(whole=f"no constant is fitted yet{unchanged}") as watch:
+    with OfRuns(whole=f"no constant has been fitted yet{unchanged}") as watch:
         fitted = _fitted(runs, watch) if runs else shipped()
     if out is not None:  # written before printing: a closed pipe must not lose minutes of work
         write(out, fitted)
@@ -129,7 +133,7 @@ def as_json(fitted: "Fitted") -> dict[str, object]:
 def as_text(fitted: "Fitted") -> str:
     """Return a table with one line per constant."""
     if not fitted.constants:
-        return "no constant was fitted: predictions use kernels and data sheets alone"
+        return "no constants are fitted: predictions use only kernel measurements and data sheets"
     head = f"{'constant':{NAME_WIDTH}} {'ratio':>6} {'sigma':>6} {'before':>6} {'rows':>5}  sources"
     return "\n".join((head, *(_line(one) for one in fitted.constants)))
 

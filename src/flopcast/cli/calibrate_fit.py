@@ -205,27 +205,30 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
     if own_name is None:
         raise SpecError([_which_device(device, pack.manifest.device)])
     for problem in pack.problems:
-        warn(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
+        warn(f"{problem.where}: row is ignored: {problem.value} (a row needs {problem.allowed})")
     known, source = catalog.device(own_name), f"flopcast measure on {pack.manifest.device}"
     samples = pack_samples(pack.samples, known, source)
     curves = fit_pack(samples, known)
     if not curves:
-        allowed = f"a pack with {LEAST_ROWS} usable rows of at least one class"
+        allowed = f"a sample pack with at least {LEAST_ROWS} valid rows of one kernel class"
         fix = "run flopcast measure again with the same --out: it continues an existing pack"
-        raise spec_error("--data", str(data), allowed, "a curve cannot be fitted to fewer rows", fix)
+        raise spec_error("--data", str(data), allowed, "a curve needs at least this many rows", fix)
     out.mkdir(parents=True, exist_ok=True)
     write_curves(out, own_name, list(curves.values()))
     tell(own_name, curves, say)
     few = [name for name in samples if name not in curves]
     few = [name for name in few if not name.endswith("_gradient")]
     if few:
-        say(f"{device:20} fewer than {LEAST_ROWS} rows, no curve: {', '.join(sorted(few))}")
+        say(
+            f"{device:20} no curves, because there are fewer than {LEAST_ROWS} rows: "
+            f"{', '.join(sorted(few))}"
+        )
 
 
 def _which_device(given: str | None, measured: str) -> Problem:
     """Return the fault of a missing or unknown device."""
     if given is not None:
         return catalog.unknown_name("devices", given, "--device")
-    allowed = "a name of flopcast catalog devices"
-    because = f"the pack holds only the name that the driver reports: {measured!r}"
+    allowed = "the name of a device in the catalogue (flopcast catalog devices)"
+    because = f"the sample pack contains only the name that the driver reports: {measured!r}"
     return Problem("--device", None, allowed, because, "add --device NAME", fault="is missing")

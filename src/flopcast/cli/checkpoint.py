@@ -13,8 +13,7 @@ OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and
 @click.command("checkpoint")
 @job_options(without=OF_LENGTH)
 @click.option(
-    "--to-plan",
-    help='Changes of the plan that loads the checkpoint, e.g. "dp=4"; its degrees determine its devices.',
+    "--to-plan", help='Show what it takes to load the checkpoint with a changed plan, such as "dp=4".'
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document

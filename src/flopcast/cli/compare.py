@@ -71,7 +71,7 @@ def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...
     files = [word for word in words if "=" not in word or exists(word)]
     changes = tuple(word for word in words if word not in files)
     if len(files) > 2 or (len(files) < 2 and not changes):
-        allowed = "two files or models, or one job and at least one KEY=VALUE"
+        allowed = "two job files or models, or one job and at least one KEY=VALUE"
         fix = "flopcast compare a.yaml b.yaml, or flopcast compare job.yaml plan.micro_batch=2"
         raise spec_error("compare", " ".join(words), allowed, "a comparison needs two jobs", fix)
     if len(files) == 2:

@@ -18,7 +18,7 @@ from flopcast.requests.resolve import resolve
     type=float,
     default=1.0,
     show_default=True,
-    help="Bandwidth of all devices over that of the uplinks that the jobs share.",
+    help="Oversubscription of the shared network: bandwidth of all devices divided by that of the uplinks.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document
@@ -42,9 +42,9 @@ def command(
     names = [word for word in words if "=" not in word or exists(word)]
     changes = tuple(word for word in words if word not in names)
     if len(names) < 2:
-        because = "jobs slow each other if several share a network"
+        because = "contention needs at least two jobs"
         fix = "flopcast contention a.yaml b.yaml"
-        raise spec_error("contention", " ".join(words), "two files or models, or more", because, fix)
+        raise spec_error("contention", " ".join(words), "at least two job files or models", because, fix)
     jobs = [resolve(replace(request, files=(name,), changes=changes)) for name in names]
     shared = share_network(jobs, oversubscription_ratio, Predictor().predict)
     print_found(

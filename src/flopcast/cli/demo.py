@@ -14,7 +14,7 @@ RUN = "31694544"
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    help="Folder for the page and the trace.",
+    help="Write the page and the trace into this folder.",
 )
 def command(out: Path) -> None:
     """Predict a 128-GPU training run of GPT-NeoX-20B and compare with its measured step.

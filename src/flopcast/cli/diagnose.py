@@ -11,11 +11,11 @@ from flopcast.requests.resolve import resolve
 
 @click.command("diagnose")
 @options.job_options(without=options.OF_RUN, samples=options.SAMPLES)
-@click.option("--log", type=options.FILE, help="The log of the run.")
+@click.option("--log", type=options.FILE, help="Training log of the run. Its format is recognised.")
 @click.option(
     "--trace",
     type=options.FILE,
-    help="A trace of the run: PyTorch profiler (JSON) or Nsight Systems (SQLite).",
+    help="Profile of one rank: PyTorch profiler (JSON) or Nsight Systems (SQLite).",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the diagnosis as JSON.")
 @click.option(

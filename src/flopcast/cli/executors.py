@@ -27,13 +27,20 @@ OPTIONS = (
     click.option(
         "--workers",
         type=click.IntRange(min=1),
-        help="Number of processes. Default: one; for large searches, one per core.",
+        help="Number of worker processes. Default: one, or one per core for large searches.",
     ),
-    click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster of this scheduler."),
+    click.option(
+        "--dask",
+        metavar="ADDRESS",
+        help="Run on a Dask cluster; this is the address of its scheduler, such as tcp://HOST:8786.",
+    ),
     click.option(
         "--ledger",
         type=FILE,
-        help="Save finished parts in this file; the same command then resumes an interrupted search.",
+        help=(
+            "Save partial results in this file. If the search is interrupted, run the same command again "
+            "to resume it."
+        ),
     ),
 )
 
@@ -55,8 +62,8 @@ def executor_and_ledger(
         Options contradict each other, the ledger is of another search, or an address does not answer.
     """
     if workers is not None and dask is not None:
-        because, fix = "a search uses either local processes or Dask", "remove --workers or --dask"
-        allowed = "not together with --workers"
+        because, fix = "a search runs either on local processes or on Dask", "remove --workers or --dask"
+        allowed = "no value together with --workers"
         raise spec_error("--dask", dask, allowed, because, fix)
     with ExitStack() as stack:
         kept = stack.enter_context(_ledger(searches, ledger)) if isinstance(ledger, Path) else None
@@ -103,6 +110,9 @@ def _ledger(searches: "Sequence[Search]", path: Path) -> "Iterator[Ledger]":
         if found.found:
             chunks = sum(len(search.parts) for search in searches)
             screened = sum(found.get(name) is not None for search in searches for name in search.names)
-            screened_text = f"{screened} of {chunks} chunks of plans are already screened"
-            click.echo(f"{path}: {found.found} finished parts are reused: {screened_text}", err=True)
+            screened_text = f"{screened} of {chunks} chunks of plans are already done"
+            click.echo(
+                f"{path}: {found.found} results of the interrupted search are reused: {screened_text}",
+                err=True,
+            )
         yield found

@@ -37,7 +37,9 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
 @click.command("export")
 @click.argument("target", metavar="KIND", shell_complete=words(*USUAL))
 @job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
-@click.option("-o", "--output", type=FILE, help="Write to this file or folder.")
+@click.option(
+    "-o", "--output", type=FILE, help="Write to this file, or into this folder if there are several files."
+)
 def command(target: str, request: JobRequest, output: Path | None) -> None:
     """Write a job as a file of other software, or its predicted step as a trace.
 

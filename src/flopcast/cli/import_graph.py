@@ -13,20 +13,29 @@ from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document
 
 
-@click.command("graph", short_help="Print the model of an exported graph (.onnx, .pt2) as YAML.")
+@click.command(
+    "graph", short_help="Convert an exported graph (.onnx, .pt2) to a model and print it as YAML."
+)
 @click.argument("file", required=False, type=FILE, metavar="[MODEL.onnx|MODEL.pt2|timm:NAME|hf:NAME|…]")
 @click.option(
     "--module",
     metavar="PACKAGE:FUNCTION",
-    help="Run this function in your own environment and export the model that it returns.",
+    help="Run this Python function in your own environment and export the model that it returns.",
 )
 @click.option(
     "--size",
     multiple=True,
     metavar="NAME=NUMBER",
-    help="A size that the graph leaves open, such as batch=8.",
+    help="Value of a symbolic dimension of the graph, such as batch=8; may be repeated.",
 )
-@click.option("-o", "--out", "--output", "out", type=FILE, help="Write the model to this file.")
+@click.option(
+    "-o",
+    "--out",
+    "--output",
+    "out",
+    type=FILE,
+    help="Write the model to this file. Default: standard output.",
+)
 def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Path | None) -> None:
     """Print the model of an exported graph as YAML.
 
@@ -57,7 +66,7 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
         because = "flopcast reads a file or runs a function, not both"
         value = f"{file} and {module}" if file else "neither"
         allowed, fix = (
-            "a file, a name such as timm:resnet50, or --module PACKAGE:FUNCTION",
+            "exactly one of a file, a name such as timm:resnet50, and --module PACKAGE:FUNCTION",
             "give one of them",
         )
         raise spec_error("graph", value, allowed, because, fix)

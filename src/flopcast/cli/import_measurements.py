@@ -36,13 +36,13 @@ TRACED = ("gemm", "attention", "memory_bound")  # and communication, unless rank
 WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 
 
-@click.command("from-run", short_help="Calibrate flopcast to your machine with one measured run.")
+@click.command("from-run", short_help="Calibrate flopcast to your cluster with one measured run.")
 @job_options(without=OF_RUN, cluster=CLUSTER_OR_NONE, samples=SAMPLES)
-@click.option("--observed-step", help='Measured step: seconds, or a quantity such as "385 ms".')
-@click.option("--trace", type=FILE, help="A trace of one rank: torch.profiler (JSON) or Nsight (SQLite).")
+@click.option("--observed-step", help='Measured step time in seconds, or with a unit, such as "385 ms".')
+@click.option("--trace", type=FILE, help="Profile of one rank: PyTorch profiler (JSON) or Nsight (SQLite).")
 @click.option("--log", type=FILE, help="Training log of the run.")
 @click.option(
-    "--noise", default="2%", show_default=True, help="Relative standard deviation of the measurements."
+    "--noise", default="2%", show_default=True, help="Relative standard deviation of the measured times."
 )
 @click.option("--out", type=FILE, help="Write the site file, for --site of other commands.")
 def from_run(
@@ -104,8 +104,8 @@ def _observations(
     problems: list[Problem] = []
     sigma, step_s = _fraction(noise, problems), _seconds(observed_step, problems)
     if observed_step is None and trace is None and log is None:
-        because = "the fit needs a measurement"
-        problems.append(_option("--observed-step", None, "a time, or --log or --trace", because))
+        because = "a calibration needs at least one measurement"
+        problems.append(_option("--observed-step", None, "a step time, or --log or --trace", because))
     if problems:
         raise SpecError(problems)
     if log is not None:
@@ -162,7 +162,7 @@ def _traced_components(report: "Report", trace: "Trace") -> dict[str, float]:
     for remark in trace.remarks:
         click.echo(f"trace     {remark}", err=True)
     if trace.step_time_s is None:
-        because = "it has no annotated step, so that the seconds per step are unknown"
+        because = "the trace has no step annotations, so the time of a step is not known"
         raise SpecError([_option("--trace", trace.name, "a trace with steps (prof.step(), NVTX)", because)])
     unknown_share = sum(total.step_share for total in unrecognised(trace))
     if unknown_share > WORST_UNKNOWN_SHARE:
@@ -202,7 +202,7 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
             value = 0.0
     if not 0 < value < float("inf"):
         problems.append(
-            _option("--observed-step", text, "a time above 0, such as 12.3 or 385 ms", "it is a step time")
+            _option("--observed-step", text, "a time above 0, such as 12.3 or 385 ms", "a step takes time")
         )
     return value
 
@@ -215,7 +215,7 @@ def _option(name: str, value: object, allowed: str, because: str) -> Problem:
 def posterior_text(posterior: "Posterior") -> str:
     """Return a text that lists each factor that moved; those that moved less than 0.1 % are counted."""
     lines = [
-        f"{check.name:14}{show_seconds(check.observed_s)} observed,"
+        f"{check.name:14}{show_seconds(check.observed_s)} measured,"
         f" {show_seconds(check.predicted_s)} predicted"
         f" ({check.predicted_s / check.observed_s - 1:+.1%}, {check.surprise_ratio:.1f} sigmas off),"
         f" {show_seconds(check.updated_s)} after calibration"
@@ -233,12 +233,12 @@ def posterior_text(posterior: "Posterior") -> str:
     return "\n".join(lines)
 
 
-@click.command("nccl-tests", short_help="Convert a log of nccl-tests or rccl-tests to samples.")
+@click.command("nccl-tests", short_help="Convert the output of nccl-tests or rccl-tests to samples.")
 @click.argument("log", type=FILE)
 @click.option(
-    "--collective", default="", help="The measured collective, if the log does not name it: all_reduce, …"
+    "--collective", default="", help="Measured collective, if the log does not state it: all_reduce, …"
 )
-@click.option("--out", type=FILE, help="Write the samples as CSV.")
+@click.option("--out", type=FILE, help="Write the samples to this CSV file.")
 def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
     """Convert a log of nccl-tests or rccl-tests to samples of collectives.
 
@@ -268,10 +268,10 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
         click.echo(f"wrote {out}: {count} rows", err=True)
 
 
-@click.command("kineto", short_help="Convert a trace of torch.profiler to samples of operators.")
+@click.command("kineto", short_help="Convert a trace of the PyTorch profiler to samples of operators.")
 @click.argument("trace", type=FILE)
-@click.option("--out", type=FILE, help="Write samples of operators and messages as CSV.")
-@click.option("--events", type=FILE, help="Write every kernel as CSV.")
+@click.option("--out", type=FILE, help="Write the samples of operators and messages to this CSV file.")
+@click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
 def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to samples of operators.
 
@@ -285,8 +285,8 @@ def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
 
 @click.command("nsys", short_help="Convert an export of Nsight Systems to samples of operators.")
 @click.argument("trace", type=FILE)
-@click.option("--out", type=FILE, help="Write samples of operators as CSV.")
-@click.option("--events", type=FILE, help="Write every kernel as CSV.")
+@click.option("--out", type=FILE, help="Write the samples of operators to this CSV file.")
+@click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
 def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a report of Nsight Systems, exported to SQLite, to samples of operators.
 
@@ -323,7 +323,7 @@ def _import_trace(path: Path, out: Path | None, events: Path | None, of_nsight: 
         print_text(f"{trace.step_times_s.size} steps, median {show_seconds(trace.step_time_s)}")
     print_text(totals_text(class_totals(trace), "class", len(trace.words)))
     if unknown := unrecognised(trace):
-        print_text("\n" + totals_text(unknown, "kernel of no known class", MOST_LINES))
+        print_text("\n" + totals_text(unknown, "kernel that flopcast cannot classify", MOST_LINES))
     if out is not None:
         count = write_csv(out, SAMPLE_COLUMNS, sample_cells(samples(trace)))
         click.echo(f"wrote {out}: {count} samples", err=True)

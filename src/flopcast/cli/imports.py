@@ -51,7 +51,7 @@ class _Kinds(click.Group):
 
 @click.group("import", cls=_Kinds)
 def command() -> None:
-    """Convert files of other software to a job, a model or measurements.
+    """Convert files of other software to job files, models or measurements.
 
     flopcast runs no code and reads no weights. Assumptions and ignored settings are listed on stderr.
     Without KIND, flopcast recognises the file by its contents. In place of a file, you can also give the
@@ -79,7 +79,7 @@ def _job_commands() -> list[click.Command]:
 
 def _any_job() -> click.Command:
     """Return the command for a file whose contents say its kind."""
-    return _job_command("", "a file that is recognised by its contents", has_helper=False, values=True)
+    return _job_command("", "a file of a format that flopcast recognises", has_helper=False, values=True)
 
 
 def _job_command(kind: str, description: str, has_helper: bool, values: bool = False) -> click.Command:
@@ -92,18 +92,28 @@ def _job_command(kind: str, description: str, has_helper: bool, values: bool = F
             click.echo(helper_text(kind), nl=False)
             context.exit()
 
-    text = "Print the program that writes such a file, and exit."
+    text = "Print a Python program that writes such a file, and exit."
     helper = click.option(
         "--dump-helper", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text
     )
 
     options: list[Decorator] = [
         click.argument("files", metavar="FILE...", nargs=-1, required=True),
-        click.option("--model", help="Replace the model: a name, a config.json or a YAML file."),
+        click.option(
+            "--model",
+            help="Use this model instead of the one in the file: a name, a config.json or a YAML file.",
+        ),
         CLUSTER_OR_NONE,
-        click.option("--gpus", type=click.IntRange(min=1), help="Number of devices of the job."),
+        click.option("--gpus", type=click.IntRange(min=1), help="Number of devices (GPUs) of the job."),
         *([OPTIONS["arg"], OPTIONS["env"]] if values else []),
-        click.option("-o", "--out", "--output", "out", type=FILE, help="Write the job to this file."),
+        click.option(
+            "-o",
+            "--out",
+            "--output",
+            "out",
+            type=FILE,
+            help="Write the job file to this path. Default: standard output.",
+        ),
         *([helper] if has_helper else []),
     ]
 
@@ -125,7 +135,10 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
     check_writable("--out", out)
     document = made_from(request, of_training(lambda document, _: document), assume_cluster=False)
     if not isinstance(document.data, dict):
-        allowed, because = "a job, or a file of a known program", "it contains no keys and no command"
+        allowed, because = (
+            "a job file, or a file of a program that flopcast supports",
+            "the file contains no keys and no command",
+        )
         fix = "give a script, a configuration or a job file; flopcast import --help lists the programs"
         raise spec_error("file", document.name, allowed, because, fix)
     data = document.data
@@ -153,9 +166,16 @@ def _deliver(text: str, out: Path | None, message: str) -> None:
     click.echo(f"{out}: {message}", err=True)
 
 
-@click.command("hf", short_help="Print the model of a Hugging Face config.json as YAML.")
+@click.command("hf", short_help="Convert a Hugging Face config.json to a model and print it as YAML.")
 @click.argument("config", type=FILE, metavar="CONFIG.json")
-@click.option("-o", "--out", "--output", "out", type=FILE, help="Write the model to this file.")
+@click.option(
+    "-o",
+    "--out",
+    "--output",
+    "out",
+    type=FILE,
+    help="Write the model to this file. Default: standard output.",
+)
 def hugging_face(config: Path, out: Path | None) -> None:
     """Print the model of a Hugging Face config.json, or of its folder, as YAML.
 
@@ -168,25 +188,41 @@ def hugging_face(config: Path, out: Path | None) -> None:
     _import_model(str(config), out)
 
 
-@click.command("hf-model", short_help="Print a model of transformers as YAML, from its config or code.")
+@click.command(
+    "hf-model",
+    short_help="Convert a model of the transformers library to YAML, from its configuration or its code.",
+)
 @click.argument("model", metavar="CONFIG|FOLDER|NAME")
-@click.option("--trace", is_flag=True, help="Run the model's code, on tensors without data.")
-@click.option("--counts", is_flag=True, help="With --trace: print the counts as JSON instead of a model.")
+@click.option(
+    "--trace", is_flag=True, help="Run the code of the model on meta tensors, which contain no data."
+)
+@click.option(
+    "--counts",
+    is_flag=True,
+    help="Together with --trace: print parameters, FLOP and bytes as JSON instead of a model.",
+)
 @click.option(
     "--sequences",
     default=2,
     show_default=True,
     type=click.IntRange(1),
-    help="Number of sequences for --counts.",
+    help="Number of sequences that --counts assumes.",
 )
 @click.option(
     "--length",
     default=512,
     show_default=True,
     type=click.IntRange(16),
-    help="Tokens per sequence for --counts.",
+    help="Number of tokens per sequence that --counts assumes.",
 )
-@click.option("-o", "--out", "--output", "out", type=FILE, help="Write the model to this file.")
+@click.option(
+    "-o",
+    "--out",
+    "--output",
+    "out",
+    type=FILE,
+    help="Write the model to this file. Default: standard output.",
+)
 def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int, out: Path | None) -> None:
     """Print a model of Hugging Face transformers as YAML, from its config or from a trace of its code.
 

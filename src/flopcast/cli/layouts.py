@@ -94,7 +94,7 @@ def _refuse_several(asked: "SearchRequest") -> None:
     written = {option: ",".join(map(str, values)) for option, values in given.items()}
     several = {option: text for option, text in written.items() if "," in text}
     if several:
-        because = "this search needs one plan on one cluster"
+        because = "this search needs exactly one plan and one cluster"
         raise SpecError(
             Problem(option, text, "one value", because, f"choose one value of {option}")
             for option, text in several.items()

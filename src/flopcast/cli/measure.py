@@ -93,32 +93,32 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option("--out", type=FILE, help="Folder for the measurements; an existing folder is continued.")
+@click.option("--out", type=FILE, help="Folder for measurements; missing ones are added.")
 @click.option(
     "--minutes",
     "budget_s",
     type=click.FloatRange(0, 10000, min_open=True),
     callback=_seconds,
-    help="Time to spend; default: 8, or 1 with --quick.",
+    help="Time limit in minutes. Default: 8, or 1 with --quick.",
 )
 @click.option(
     "--quick", is_flag=True, help="Measure for one minute: enough for a site file, not for curves."
 )
-@click.option("--site", type=FILE, help="Write a site file for predict --site.")
+@click.option("--site", type=FILE, help="Write a site file, for --site of other commands.")
 @click.option(
     "--path",
     "folder",
     type=click.Path(path_type=Path),
-    help="Also write and read a file of at most 4 GiB in this folder, on a drive or a file system.",
+    help="Also measure the drive or file system of this folder, with a file of at most 4 GiB.",
 )
 @click.option("--as", "catalogue", default="", help="Name of the device in the catalogue.")
 @click.option(
-    "--reference", type=FILE, help="Measurements on a reference host, with which this host is compared."
+    "--reference", type=FILE, help="Measurements on a reference host, for the host factor of the site."
 )
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
-@click.option("--seed", type=click.IntRange(0, 1000), help="Seed of the sampled shapes; default: 0.")
-@click.option("--plan-only", is_flag=True, help="List what would be measured; needs no torch.")
+@click.option("--seed", type=click.IntRange(0, 1000), help="Random seed for the shapes. Default: 0.")
+@click.option("--plan-only", is_flag=True, help="Only list what would be measured, without PyTorch.")
 def command(
     out: Path | None,
     budget_s: float | None,
@@ -180,13 +180,13 @@ def _places(out: Path | None, folder: Path | None) -> list[Problem]:
     """Return the faults of the folders that a run writes to."""
     problems = []
     if out is None:
-        because = "each measurement is saved at once, so that a run can be interrupted and continued"
+        because = "measurements are saved in this folder, so that you can interrupt and continue them"
         fix = "add --out pack, or --plan-only to list what would be measured"
-        allowed = "a folder for the sample pack"
+        allowed = "a folder to write the measurements to"
         problems.append(Problem("--out", None, allowed, because, fix, fault="is missing"))
     if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
-        because = "flopcast writes files there, reads them and removes them"
-        allowed = "a folder that you may write to"
+        because = "flopcast writes a test file into this folder, reads it and removes it"
+        allowed = "a folder in which you may write files"
         problems.append(Problem("--path", str(folder), allowed, because, "name another folder"))
     return problems
 
@@ -205,7 +205,7 @@ def _show(chosen: MeasureOptions) -> None:
         words = " ".join(word for word in (shape.layout, *shape.flags) if word)
         label = f"{item.condition:6} {shape.kernel:26} {shape.dtype:4}"
         click.echo(f"{item.needed_s:7.2f} s  {label} {sizes} {words}".rstrip())
-    click.echo(f"{total_s:7.1f} s in total, estimated from data sheets", err=True)
+    click.echo(f"about {total_s:7.1f} s in total, estimated from data sheets", err=True)
 
 
 def _speed(chosen: MeasureOptions, who: Identity | None) -> Speed:
@@ -297,7 +297,7 @@ def _keep(measured: Iterable[AnySample | Unsupported], writer: PackWriter, deadl
         writer.close(unsupported)
         click.echo(f"{writer.folder}: {count} rows added to {len(writer.done)} existing rows", err=True)
         if unsupported:
-            click.echo(f"not supported here: {len(unsupported)}, see manifest.json", err=True)
+            click.echo(f"{len(unsupported)} not supported on this machine, see manifest.json", err=True)
 
 
 def _manifest(chosen: MeasureOptions, who: Identity) -> Manifest:
@@ -329,17 +329,17 @@ def _unread(
     ----------
     peers : whether torchrun started this process
     """
-    alone, apart = "a run of one process, without torchrun", "remove it under torchrun"
-    kernels = "torchrun measures collectives, and a site file scales kernels"
+    alone, apart = "no value under torchrun", "remove it under torchrun"
+    kernels = "under torchrun, only collectives are measured, but a site file needs kernels"
     one = "run flopcast measure --quick --site FILE on one device, without torchrun"
-    factor = "it determines the host factor of a site file"
+    factor = "this option is used only for the host factor of a site file"
     options = (
         ("--site", site, peers, alone, kernels, one),
-        ("--path", folder, peers, alone, "torchrun measures only collectives", apart),
+        ("--path", folder, peers, alone, "under torchrun, only collectives are measured", apart),
         ("--as", catalogue or None, peers, alone, "collectives do not depend on the device", apart),
         ("--seed", seed, peers, alone, "collectives have the same message sizes in every run", apart),
-        ("--reference", reference, site is None, "a run with --site", factor, "add --site FILE"),
-        ("--host", host, reference is None, "a run with --reference", HOSTS, "add --reference PACK"),
+        ("--reference", reference, site is None, "no value without --site", factor, "add --site FILE"),
+        ("--host", host, reference is None, "no value without --reference", HOSTS, "add --reference PACK"),
     )
     return [
         Problem(option, str(value), allowed, because, fix)

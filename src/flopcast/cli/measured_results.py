@@ -22,7 +22,7 @@ from flopcast.lab.samples.sites import site_text
 from flopcast.library import catalog
 from flopcast.library.curves import load_owner
 
-HOSTS = "the host factor is the ratio of the launch times of two hosts"
+HOSTS = "the host factor is the launch time on this host divided by that on the reference host"
 
 
 def write_site(
@@ -54,7 +54,13 @@ def write_site(
         sigma = "" if factor.log_sigma_factor is None else f"  log sigma {factor.log_sigma_factor:.3f}"
         click.echo(f"{factor.name:36} ratio {factor.ratio:.3f}{sigma}")
     if reference_s is None:
-        click.echo("no host factor: add --reference with a pack of a host of known speed", err=True)
+        click.echo(
+            (
+                "the site file contains no host factor; to add it, pass --reference with measurements on a "
+                "host of known speed"
+            ),
+            err=True,
+        )
 
 
 def catalogue_name(given: str, who: Identity) -> str:
@@ -73,8 +79,11 @@ def catalogue_name(given: str, who: Identity) -> str:
         return own_name
     if name:
         raise SpecError([catalog.unknown_name("devices", name, "--as")])
-    allowed = "the catalogue's name of this device: see flopcast catalog devices"
-    because = f"a site file scales the curves of a device, and {who.name!r} is not known"
+    allowed = "the name of this device in the catalogue (flopcast catalog devices)"
+    because = (
+        f"a site file applies to the curves of a device in the catalogue, and {who.name!r} is not the "
+        "name of one"
+    )
     raise spec_error("--as", None, allowed, because, "add --as NAME, or remove --site", fault="is missing")
 
 
@@ -82,8 +91,10 @@ def reference_s(path: Path) -> float:
     """Return the seconds of a launch in the pack of a reference host."""
     seconds_s = launch_s(read_pack(path).samples)
     if seconds_s is None:
-        fix = "measure that host again; launches are measured first"
-        raise spec_error("--reference", str(path), "a pack with a row of host.launch", HOSTS, fix)
+        fix = "measure the reference host again"
+        raise spec_error(
+            "--reference", str(path), "a folder that contains a measurement of host.launch", HOSTS, fix
+        )
     return seconds_s
 
 
@@ -91,12 +102,12 @@ def show_memories(pack_path: Path, given: str, who: Identity, folder: Path | Non
     """Print the rates of memory outside the device as changes of a cluster, and what was not measured."""
     if not on_gpu:
         click.echo(
-            "not measured: copies between a device and its host, as --device cpu has no GPU", err=True
+            "not measured: copies between device and host, because --device cpu has no GPU", err=True
         )
     if folder is None:
-        click.echo("not measured: drives or a file system, as no --path names a folder on them", err=True)
+        click.echo("not measured: drives and file systems, because --path is not given", err=True)
     changes = node_changes(read_pack(pack_path).tiers, given or DEVICES.get(who.name, "DEVICE"))
     if changes:
-        click.echo("# Memory outside the device, as changes of a cluster in a job file:")
+        click.echo("# Measured bandwidths of host memory and storage, for the cluster of a job file:")
         document = {"cluster": {"base": "CLUSTER", "groups": {"0": {"node": changes}}}}
         click.echo(yaml.safe_dump(document, sort_keys=False, width=100).rstrip())

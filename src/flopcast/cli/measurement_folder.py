@@ -50,8 +50,8 @@ class MeasurementFolder:
             known = ", ".join(SYSTEMS)
             allowed = f"a folder with operators/SYSTEM (known: {known}), collectives/ or peers/"
             because, fix = (
-                "flopcast looks for measurements in these folders",
-                "name the folder that contains them",
+                "flopcast reads measurements from these subfolders",
+                "write the path of the folder that contains them",
             )
             raise spec_error("--data", str(self.data), allowed, because, fix)
 
@@ -120,9 +120,9 @@ class MeasurementFolder:
     def _columns(self, path: Path) -> Columns:
         measured = read_columns(path)
         for problem in measured.problems[:MOST_SHOWN]:
-            self.say(f"{problem.where}: left out: {problem.value} (a row needs {problem.allowed})")
+            self.say(f"{problem.where}: row is ignored: {problem.value} (a row needs {problem.allowed})")
         if len(measured.problems) > MOST_SHOWN:
-            self.say(f"{path}: {len(measured.problems) - MOST_SHOWN} more rows left out")
+            self.say(f"{path}: {len(measured.problems) - MOST_SHOWN} more rows are ignored")
         return measured.columns
 
 

@@ -20,57 +20,81 @@ from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
-CLUSTER = "A cluster of the catalogue, or NAME:NODES to set its number of nodes"
+CLUSTER = "A cluster of the catalogue (flopcast catalog clusters); NAME:NODES sets its number of nodes"
 CLUSTER_OR_NONE = click.option("--cluster", help=f"{CLUSTER}.", shell_complete=names_of("clusters"))
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
 OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "model": click.option(
         "--model",
-        help="A model of the catalogue, a config.json, its folder, or a YAML file.",
+        help=(
+            "A model of the catalogue (flopcast catalog models), a Hugging Face config.json or its "
+            "folder, or a YAML file."
+        ),
         shell_complete=names_of("models", or_files=True),
     ),
-    "kind": click.option("--kind", help="Format of the file. Default: recognised by its content."),
+    "kind": click.option("--kind", help="Format of the input file. Default: flopcast recognises it."),
     "arg": click.option(
-        "--arg", multiple=True, metavar="N=VALUE", help="Set an argument of a launch script: 1=8 sets $1."
+        "--arg",
+        multiple=True,
+        metavar="N=VALUE",
+        help="Positional argument of a launch script: 1=8 sets $1 to 8; may be repeated.",
     ),
     "env": click.option(
-        "--env", multiple=True, metavar="NAME=VALUE", help="Set an environment variable of a launch script."
+        "--env",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Environment variable of a launch script, such as NNODES=4; may be repeated.",
     ),
     "cluster": click.option(
         "--cluster", help=f"{CLUSTER}; default: dgx-h100.", shell_complete=names_of("clusters")
     ),
-    "gpus": click.option("--gpus", type=click.IntRange(min=1), help="Number of devices (GPUs), not nodes."),
+    "gpus": click.option(
+        "--gpus",
+        type=click.IntRange(min=1),
+        help="Number of devices (GPUs). It replaces the number of nodes of the cluster.",
+    ),
     "plan": click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
     "offload": click.option(
         "--offload",
         metavar="KIND=MEMORY[,...]",
-        help="Place states outside the devices: optimizer=host,activations=nvme:0.5 (half of them); none.",
+        help=(
+            'Offload states from the devices: "optimizer=host", "activations=nvme:0.5" for half of '
+            "them. Default: none."
+        ),
     ),
     "stack": click.option(
         "--stack",
         "--framework",
-        help="A training stack of the catalogue.",
+        help="Training framework of the catalogue (flopcast catalog stacks).",
         shell_complete=names_of("stacks"),
     ),
     "batch": click.option(
         "--batch",
         type=click.IntRange(min=1),
-        help="Global batch: samples (for a decoder, sequences) of one step on all devices.",
+        help=(
+            "Global batch size: number of sequences (for other models, samples) of one step on all devices."
+        ),
     ),
     "inference": click.option(
-        "--inference", is_flag=True, help="Predict a forward pass alone, without gradients and optimizer."
+        "--inference", is_flag=True, help="Predict only a forward pass, without gradients and optimizer."
     ),
     "size": click.option(
         "--size",
         multiple=True,
         metavar="NAME=NUMBER",
-        help="A size that an exported graph (.onnx, .pt2) leaves open.",
+        help=(
+            "Value of a symbolic dimension of an exported graph (.onnx, .pt2), such as batch=8; may be "
+            "repeated."
+        ),
     ),
     "autocast": click.option(
         "--autocast",
         is_flag=True,
-        help="An exported graph runs under torch.autocast: norms and sums in fp32, products in 16 bits.",
+        help=(
+            "Assume that an exported graph runs under torch.autocast: matrix products in 16 bits, norms "
+            "and sums in fp32."
+        ),
     ),
     "seq": click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
     "images": click.option(
@@ -79,23 +103,32 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         help="Images of each sequence, for models that see: 2x1024x768 (two, in pixels); part of --seq.",
     ),
     "lora": click.option(
-        "--lora", type=click.IntRange(min=1), metavar="RANK", help="Train only LoRA adapters, of this rank."
+        "--lora",
+        type=click.IntRange(min=1),
+        metavar="RANK",
+        help="Train only LoRA adapters; the value is their rank.",
     ),
     "qlora": click.option(
         "--qlora",
         type=click.IntRange(min=1),
         metavar="RANK",
-        help="Train only LoRA adapters, of this rank, on frozen 4-bit weights (QLoRA).",
+        help="Train only LoRA adapters on frozen 4-bit weights (QLoRA); the value is their rank.",
     ),
     "tokens": click.option(
-        "--tokens", help='Tokens of the whole run, or of one epoch if --epochs is given: "2T", "300B".'
+        "--tokens",
+        help='Number of tokens of the whole run, such as "2T" or "300B"; with --epochs, of one epoch.',
     ),
-    "samples": click.option("--samples", help='Sequences of one epoch: "52,000", "52k".'),
+    "samples": click.option(
+        "--samples", help='Number of sequences of one epoch, such as "52,000" or "52k".'
+    ),
     "epochs": click.option("--epochs", help="Number of epochs."),
     "checkpoint": click.option(
         "--checkpoint",
         metavar="METHOD STORAGE ...",
-        help='How the run saves its state: "lazy file_system every=100", "asynchronous nvme every=10min".',
+        help=(
+            'How the run writes checkpoints: method, storage and interval, such as "asynchronous nvme '
+            'every=10min".'
+        ),
     ),
     "loader": click.option(
         "--loader",
@@ -105,33 +138,50 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "site": click.option(
         "--site",
         type=FILE,
-        help="Site file with measured properties of your machine (see calibrate, measure).",
+        help=(
+            "Site file with calibration factors of your cluster (from flopcast calibrate or flopcast "
+            "measure)."
+        ),
     ),
     "slow": click.option(
         "--slow",
         metavar="KIND=NUMBER:FRACTION[,...]",
-        help="Slow devices, hosts and links with their speed: device=3:0.8,host=1:0.7,link=12:0.5.",
+        help=(
+            "Slow devices, hosts and links, with their fraction of the usual speed: "
+            '"device=3:0.8,host=1:0.7,link=12:0.5".'
+        ),
     ),
     "price": click.option(
         "--price",
-        help='Price per device, "2.10 USD/h", or a name from `flopcast catalog prices`.',
+        help='Price of one device, such as "2.10 USD/h", or a name from flopcast catalog prices.',
         shell_complete=names_of("prices"),
     ),
 }
 SERVING: dict[str, Any] = {  # options of a request that serves
     "engine": click.option(
         "--engine",
-        help="Predict serving with this engine instead of training, e.g. vllm, sglang, tensorrt-llm.",
+        help=(
+            "Predict serving with this engine instead of training: vllm, sglang, tensorrt-llm, … "
+            "(flopcast catalog engines)."
+        ),
         shell_complete=names_of("engines"),
     ),
     "traffic": click.option(
-        "--traffic", help='The requests to serve, e.g. "rate=4/s prompt=2000 output=300".'
+        "--traffic",
+        help=(
+            "Requests to serve: their rate, and the lengths of prompts and outputs in tokens, such as "
+            '"rate=4/s prompt=2000 output=300".'
+        ),
     ),
     "slo": click.option("--slo", help='Latency limits, e.g. "ttft_p99=2s tpot_p99=50ms".'),
 }
 OF_RUN = ("tokens", "epochs", "checkpoint", "price")  # matter to the time and cost of a whole run alone
 SAMPLES = click.option(
-    "--samples", help='Number of sequences to fine-tune on, "52k"; the default batch is then smaller.'
+    "--samples",
+    help=(
+        'Number of sequences to fine-tune on, such as "52k". The default global batch is then that of '
+        "fine-tuning."
+    ),
 )
 ARGUMENTS = (
     click.argument("job", required=False, metavar="[JOB|MODEL]", shell_complete=of_jobs),
@@ -191,7 +241,9 @@ def writes_document(command: Command) -> Command:
         write_output("--output", output, printed.getvalue())
 
     place = FILE
-    return click.option("-o", "--output", type=place, help="Write the output to this file.")(written)
+    return click.option(
+        "-o", "--output", type=place, help="Write the output to this file. Default: standard output."
+    )(written)
 
 
 def print_json(data: object) -> None:
@@ -237,8 +289,8 @@ def check_writable(option: str, path: Path | None) -> None:
     if path is None or (path.parent.is_dir() and not path.is_dir()):
         return
     allowed = "a file in a folder that exists"
-    because = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-    raise spec_error(option, str(path), allowed, because, "make the folder, or choose another path")
+    because = "the path is a folder" if path.is_dir() else f"the folder {path.parent} does not exist"
+    raise spec_error(option, str(path), allowed, because, "create the folder, or choose another path")
 
 
 def write_output(option: str, path: Path, content: str | bytes) -> None:
@@ -266,5 +318,5 @@ def writing(option: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        allowed, because = "a path where files can be written", error.strerror or str(error)
+        allowed, because = "a path at which you may write a file", error.strerror or str(error)
         raise spec_error(option, str(path), allowed, because, "choose another path") from None

@@ -26,19 +26,28 @@ if TYPE_CHECKING:
 @click.option(
     "--log",
     type=options.FILE,
-    help="Compare the prediction with a training log, or with the result of a serving benchmark.",
+    help="Compare the prediction with this training log, or with this result of a serving benchmark.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option(
     "--allow-unknown",
     is_flag=True,
-    help="Predict a graph even if unknown operators take more than a fifth of the step.",
+    help=(
+        "Predict an exported graph even if operators that flopcast does not know take more than a fifth "
+        "of the step."
+    ),
 )
 @click.option(
-    "--report", type=options.FILE, help="Write an HTML page; with --log, it also shows the measured steps."
+    "--report",
+    type=options.FILE,
+    help="Write the report as an HTML page. With --log, it also shows the measured steps.",
 )
 @click.option(
-    "--trace", type=options.FILE, help="Write a trace for ui.perfetto.dev; FILE.json is Chrome's format."
+    "--trace",
+    type=options.FILE,
+    help=(
+        "Write the predicted step as a trace for ui.perfetto.dev (.pftrace), or in Chrome's format (.json)."
+    ),
 )
 @options.writes_document
 def command(
@@ -132,8 +141,8 @@ def _predict_rl(document: Document, wants_json: bool, files: dict[str, Path | No
 
     if given := [name for name, path in files.items() if path is not None]:
         allowed, because = (
-            "no value for a step of reinforcement learning",
-            "such a step consists of two jobs, and this option applies to one job",
+            "no value, because the file describes a step of reinforcement learning",
+            "such a step consists of a rollout and a training job, and the option applies to a single job",
         )
         raise spec_error(given[0], str(files[given[0]]), allowed, because, f"remove {given[0]}")
     options.print_found(predict_rl(document), wants_json, as_json, marked_text)
@@ -154,7 +163,10 @@ def _predict_serving(
     from flopcast.requests.serving_request import resolve_serving
 
     if trace is not None and trace.suffix != ".json":
-        allowed, because = "a file that ends with .json", "a trace of serving has Chrome's format"
+        allowed, because = (
+            "a file that ends with .json",
+            "traces of serving are written in Chrome's format only",
+        )
         raise spec_error("--trace", str(trace), allowed, because, f"write {trace.stem}.json")
     if log is None:
         made = predict_serving(resolve_serving(request))
@@ -189,7 +201,7 @@ def _measured(request: JobRequest, log: Path) -> tuple["ServingReport", str, dic
     result = read_result_file(log)
     if result.traffic and not states_traffic(request):
         request = replace(request, traffic=dict(result.traffic))
-        result = replace(result, notes=("the traffic is that of the file", *result.notes))
+        result = replace(result, notes=("the file already contains the traffic", *result.notes))
     elif result.traffic:
         result = replace(result, notes=())
     made = predict_serving(resolve_serving(request), leave_out_share=0.0)

@@ -54,12 +54,13 @@ def broken_off(what: str, ledger: object) -> str:
     """Return the message after an interrupt: what is finished, and how to resume.
 
     >>> broken_off("2 of 8 scenarios are finished", None)
-    'interrupted: 2 of 8 scenarios are finished; nothing is kept: use --ledger FILE to be able to resume'
+    'interrupted: 2 of 8 scenarios are finished; partial results are lost; with --ledger FILE, you can
+    resume an interrupted search'
     """
     again = (
-        "run the same command to resume from the ledger"
+        "run the same command again to resume the search"
         if ledger is not None
-        else "nothing is kept: use --ledger FILE to be able to resume"
+        else "partial results are lost; with --ledger FILE, you can resume an interrupted search"
     )
     return f"interrupted: {what}; {again}"
 
@@ -180,7 +181,7 @@ class OfRuns(Clock):
             It was interrupted.
         """
         if self.interrupted:
-            click.echo(f"interrupted: this is the result of {self.counts}", err=True)
+            click.echo(f"interrupted: this result is based on {self.counts}", err=True)
             raise click.exceptions.Exit(BROKEN_OFF)
 
 

@@ -10,7 +10,9 @@ from flopcast.requests.job_request import JobRequest
 
 @click.command("run")
 @job_options()
-@click.option("--phases", type=FILE, help="A file of phases, instead of the length of the run.")
+@click.option(
+    "--phases", type=FILE, help="YAML file that lists the phases of the run, instead of its length."
+)
 @click.option("--json", "wants_json", is_flag=True, help="Print the run as JSON.")
 @writes_document
 def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:

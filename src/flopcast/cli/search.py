@@ -30,43 +30,55 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         "--cluster",
         "clusters",
         multiple=True,
-        help='A cluster, or several to compare: "dgx-h100,dgx-b200"; may be repeated. NAME:NODES gives each'
-        ' its own size in nodes: "dgx-h100:8,dgx-b200:4". --gpus replaces all of these sizes.',
+        help=(
+            'A cluster, or several to compare, such as "dgx-h100,dgx-b200"; may be repeated. NAME:NODES '
+            'sets the number of nodes: "dgx-h100:8,dgx-b200:4". --gpus replaces these numbers.'
+        ),
     ),
     gpus=click.option(
         "--gpus",
         multiple=True,
         callback=lambda _context, _option, given: ",".join(given) or None,
-        help='Devices, not nodes, on every cluster: "512", "256,512", "64..1024" (doubling), "64..512:64".'
-        " May be repeated.",
+        help=(
+            'Number of devices (GPUs) on every cluster: "512", "256,512", "64..1024" (doubled each '
+            'time) or "64..512:64" (in steps of 64). May be repeated.'
+        ),
     ),
     plan=click.option(
-        "--plan", help='Fields to fix or values to try: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".'
+        "--plan",
+        help=(
+            'Fix fields of the plan, or list the values to try: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".'
+        ),
     ),
     offload=click.option(
         "--offload",
         metavar="auto|KIND=MEMORY[,...]",
-        help="Try placements of states outside the devices: auto tries those that the stack has. Several"
-        ' are separated by blanks: "none optimizer=host".',
+        help=(
+            'Also try plans that offload states. "auto" tries everything that the stack supports. You '
+            'can also list the choices, separated by spaces: "none optimizer=host".'
+        ),
     ),
     stack=click.option(
         "--stack",
         "--framework",
         "stacks",
         multiple=True,
-        help="A training stack, or several to compare, separated by commas; may be repeated.",
+        help="Training framework, or several to compare, separated by commas; may be repeated.",
     ),
     power_limit=click.option(
         "--power-limit",
         "power_limits",
         multiple=True,
-        help='Power limit per device, "500 W"; repeat to compare several.',
+        help='Power limit of each device, such as "500 W"; repeat the option to compare several limits.',
     ),
     **SERVING
     | {
         "engine": click.option(
             "--engine",
-            help="A serving engine, or several separated by commas: search deployments for serving.",
+            help=(
+                "Search deployments for serving with this engine, or with several engines, separated by "
+                "commas."
+            ),
             shell_complete=names_of("engines"),
         )
     },
@@ -75,59 +87,84 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
     "--objective",
     "objectives",
     multiple=True,
-    help='Rank by the first objective; the others add axes to the Pareto front: "cost,time_to_train".',
+    help=(
+        'Objectives, such as "cost,time_to_train". Plans are ranked by the first one; all of them form '
+        "the Pareto front."
+    ),
 )
-@click.option("--deadline", help='Longest time of the run: "30 d".')
-@click.option("--budget", help='Highest cost of the run: "2.5M USD".')
+@click.option(
+    "--deadline", help='Consider only plans with which the run takes at most this time, such as "30 d".'
+)
+@click.option(
+    "--budget", help='Consider only plans with which the run costs at most this much, such as "2.5M USD".'
+)
 @click.option(
     "--headroom",
-    help="Fraction of the memory that a plan may use; 1 allows tight plans. Default: plans that fit.",
+    help=(
+        "Fraction of device memory that a plan may use. 1 also allows plans that fit only tightly. "
+        "Default: plans that fit."
+    ),
 )
-@click.option("--tp-beyond-domain", is_flag=True, help="Allow tensor parallelism across scale-up domains.")
+@click.option(
+    "--tp-beyond-domain",
+    is_flag=True,
+    help="Also try tensor parallelism across several scale-up (NVLink) domains.",
+)
 @takes_workers
 @click.option(
-    "--no-refine", is_flag=True, help="Do not try uneven stages, partial recompute and other rank orders."
+    "--no-refine",
+    is_flag=True,
+    help="Do not try variants of the best plans: uneven stages, partial recompute and other rank orders.",
 )
 @click.option(
     "--evolve",
     is_flag=True,
-    help="Estimate only a few thousand plans, chosen by an evolutionary algorithm, instead of all plans.",
+    help="Instead of all plans, estimate only a few thousand that an evolutionary algorithm chooses.",
 )
 @click.option(
     "--largest",
     is_flag=True,
-    help="Find the largest model with layers of this width that fits, with and without states outside the"
-    " devices, instead of the best plan.",
+    help=(
+        "Instead of the best plan, find how many layers of this model fit at most, with and without "
+        "offload."
+    ),
 )
 @click.option(
     "--node-order",
     is_flag=True,
-    help="Find the best order of nodes for the given plan on measured links, instead of the best plan.",
+    help="Instead of the best plan, find the best order of nodes for the given plan on measured links.",
 )
 @click.option(
     "--group-division",
     is_flag=True,
-    help="Choose how many blocks of a stage, or how many micro-batches, each group of unequal nodes gets.",
+    help=(
+        "On a cluster with different nodes, find how many blocks or micro-batches each group of nodes "
+        "should get."
+    ),
 )
 @click.option(
     "--split-points",
     is_flag=True,
-    help="Cut a model that infers over a chain of devices: the front of latency against throughput.",
+    help="Find where to divide a model over a chain of devices: the front of latency and throughput.",
 )
 @click.option(
     "--per-layer",
     is_flag=True,
-    help="Find the best tensor parallelism, ZeRO and recompute of every block of the given plan; with"
-    " --offload auto, its recompute and what of it is on the host.",
+    help=(
+        "Find the best tensor parallelism, ZeRO stage and recompute for every "
+        "block of the given plan. With --offload auto, also find what of each block to offload to the host."
+    ),
 )
 @click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
 @click.option(
     "--top", type=click.IntRange(min=1), default=5, show_default=True, help="Number of plans to show."
 )
-@click.option("--json", "wants_json", is_flag=True, help="Print the answer as JSON.")
-@click.option("--csv", type=FILE, help="Write every simulated plan as a row.")
-@click.option("--parquet", type=FILE, help="Like --csv, as Parquet; needs polars or pyarrow.")
-@click.option("--plot", type=FILE, help="Draw the Pareto front: FILE.html or FILE.svg.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--csv", type=FILE, help="Write all simulated plans to this CSV file.")
+@click.option(
+    "--parquet", type=FILE, help="Write all simulated plans to this Parquet file; needs polars or pyarrow."
+)
+@click.option("--plot", type=FILE, help="Draw the Pareto front into this file (.html or .svg).")
 @writes_document
 def command(
     request: JobRequest,
@@ -188,10 +225,16 @@ def command(
 def _largest(asked: "SearchRequest", wants_json: bool, others: Sequence[str]) -> None:
     """Print the largest models that fit; options named by `others` have no meaning here."""
     if others:
-        because = "--largest tries training plans with and without offload, and ranks none"
+        because = "--largest only determines whether training plans fit"
         raise SpecError(
             [
-                Problem(f"--{name}", "--largest", "a search without --largest", because, f"remove --{name}")
+                Problem(
+                    f"--{name}",
+                    "--largest",
+                    "no value together with --largest",
+                    because,
+                    f"remove --{name}",
+                )
                 for name in others
             ]
         )
@@ -218,9 +261,9 @@ def _print_layout(asked: "SearchRequest", wants_json: bool, layout: str) -> None
 
     if asked.evolve:
         option = f"--{layout.replace('_', '-')}"
-        because = f"{option} keeps the given plan, and evolution chooses plans"
+        because = f"{option} needs a single given plan, but evolution chooses plans"
         raise SpecError(
-            [Problem("--evolve", option, "a search of plans", because, f"remove --evolve or {option}")]
+            [Problem("--evolve", option, "no value here", because, f"remove --evolve or {option}")]
         )
     prints = {
         "node_order": layouts.print_node_order,

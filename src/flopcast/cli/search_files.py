@@ -45,7 +45,7 @@ def files_writer(files: Mapping[str, Path | None]) -> Callable[[Callable[[], Wri
         check_writable(f"--{name}", path)
     if "plot" in paths and paths["plot"].suffix not in DRAWINGS:
         allowed = " or ".join(f"a file that ends with {ending}" for ending in DRAWINGS)
-        because, fix = "the ending chooses the format", "write front.html"
+        because, fix = "the ending of the file name determines the format", "write front.html"
         problems.append(Problem("--plot", str(paths["plot"]), allowed, because, fix))
     if "parquet" in paths:
         from flopcast.files.tables import parquet_problem

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flopcast.requests.search_request import SearchRequest
     from flopcast.search.deployments.find import DeploymentResult, Progress
 
-ONE_PROCESS = "a search of serving runs in this process, in seconds"
+ONE_PROCESS = "a search of deployments runs in a single process and takes only seconds"
 
 
 class _Watch(Clock):
@@ -51,7 +51,15 @@ def search_deployments(
     if chosen := [name for name, value in workers.items() if value is not None]:
         because, fix = ONE_PROCESS, f"remove --{chosen[0]}"
         raise SpecError(
-            [Problem(f"--{chosen[0]}", workers[chosen[0]], "no value for serving", because, fix)]
+            [
+                Problem(
+                    f"--{chosen[0]}",
+                    workers[chosen[0]],
+                    "no value in a search of deployments",
+                    because,
+                    fix,
+                )
+            ]
         )
     write = files_writer(files)
     watch = _Watch()

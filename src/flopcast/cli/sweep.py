@@ -23,10 +23,10 @@ SHORT = {"sequence_length": "seq"}
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Number of plans per scenario (JSON).",
+    help="Number of plans to list for each scenario. Default: 1. It applies to --json.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the answers as JSON.")
-@click.option("--csv", type=FILE, help="Write a row for each scenario.")
+@click.option("--csv", type=FILE, help="Write one row for each scenario to this CSV file.")
 def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers: object) -> None:
     """Find the best plan for each scenario of a grid.
 

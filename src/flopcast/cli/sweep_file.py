@@ -92,7 +92,18 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         The values of an axis make no scenarios; with the faults of unknown keys.
     """
     if not isinstance(document.data, dict):
-        raise SpecError([_fault(document, "grid", document.data, "a mapping", "a grid has named axes", "")])
+        raise SpecError(
+            [
+                _fault(
+                    document,
+                    "grid",
+                    document.data,
+                    "a mapping",
+                    "a grid is a mapping from names of axes to values",
+                    "",
+                )
+            ]
+        )
     data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
     unknown = [_unknown(document, key, data) for key in data if key not in (*AXES, *ALONE)]
     problems: list[Problem] = []
@@ -106,7 +117,11 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         size *= len(values)
     if size > MOST:
         allowed, fix = f"{MOST} scenarios at most", "split the grid into several files"
-        problems.append(_fault(document, "grid", f"{size} scenarios", allowed, "each one is a search", fix))
+        problems.append(
+            _fault(
+                document, "grid", f"{size} scenarios", allowed, "each scenario needs a whole search", fix
+            )
+        )
     if problems:
         raise SpecError([*unknown, *problems])
     return axes, {name: data.get(name) for name in ALONE}, unknown
@@ -141,18 +156,20 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
     """Yield the faults of values on an axis that have a wrong type."""
     if not values:
         yield _fault(
-            document, name, [], "one value or more", "a grid with an empty axis has no scenario", ""
+            document, name, [], "at least one value", "without values, the grid contains no scenario", ""
         )
     for value in values:
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if name == "sequence_length" and not whole:
             allowed = "tokens: a whole number above 0"
-            yield _fault(document, name, value, allowed, "it is a number of tokens", "write 4096")
+            yield _fault(
+                document, name, value, allowed, "this axis is the number of tokens of the run", "write 4096"
+            )
         elif name == "gpus" and not (whole or isinstance(value, str)):
             allowed = "a whole number above 0, or a range such as 64..1024"
-            yield _fault(document, name, value, allowed, "it is a number of devices", "write 8")
+            yield _fault(document, name, value, allowed, "this axis is the number of devices", "write 8")
         elif not (whole or isinstance(value, str)):
-            because = "every value of an axis is a string or a number"
+            because = "values of an axis are texts or numbers"
             yield _fault(document, name, value, "names, paths or numbers", because, "name a file")
 
 
@@ -175,7 +192,9 @@ def _unknown(document: Document, key: str, given: Collection[str]) -> Problem:
         str(key), [name for name in (*AXES, *ALONE) if name not in given], n=1, cutoff=0.75
     )
     fix = f"write {near[0]}" if near else "remove it"
-    problem = _fault(document, str(key), None, ", ".join((*AXES, *ALONE)), "nothing reads this key", fix)
+    problem = _fault(
+        document, str(key), None, ", ".join((*AXES, *ALONE)), "flopcast does not use this key", fix
+    )
     return replace(problem, fault="is not a key of a grid")
 
 

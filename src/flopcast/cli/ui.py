@@ -8,7 +8,12 @@ MOST_PORT = 65535
 
 
 @click.command("ui")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address of this machine on which the server listens.",
+)
 @click.option(
     "--port", type=click.IntRange(0, MOST_PORT), default=8000, show_default=True, help="0: any free port."
 )
@@ -27,7 +32,7 @@ def command(host: str, port: int) -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
-        allowed, because, fix = "the extra `ui`", "the server needs it", 'pip install "flopcast[ui]"'
+        allowed, because, fix = "the extra `ui`", "flopcast ui needs it", 'pip install "flopcast[ui]"'
         raise spec_error(str(error.name), None, allowed, because, fix, fault="is not installed") from None
     try:
         serve(host, port, lambda address: click.echo(f"flopcast listens at {address}", err=True))
@@ -35,7 +40,7 @@ def command(host: str, port: int) -> None:
         raise spec_error(
             field="--host, --port",
             value=f"{host}:{port}",
-            allowed="an address of this machine with a free port",
+            allowed="an address of this machine and a free port",
             because=error.strerror or str(error),
             fix="write --port 0 for any free port",
         ) from None

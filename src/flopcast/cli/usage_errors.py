@@ -139,9 +139,9 @@ def _wrong_use(error: click.BadOptionUsage) -> Problem:
     """Return the fault of an option without its value, or of a switch with one."""
     name = error.option_name
     if SWITCH.search(error.message):
-        because = f"{name} is a switch, which takes no value"
+        because = f"{name} is a flag without a value"
         return Problem(name, None, f"{name} alone", because, f"write {name}", fault="has a value")
-    because = f"the command line ends after {name}"
+    because = f"there is no value after {name}"
     return Problem(name, None, f"{name} VALUE", because, f"add a value after {name}", fault="has no value")
 
 
@@ -154,7 +154,7 @@ def _extra_arguments(error: click.ClickException, context: click.Context) -> Pro
     taken = " ".join(context.command.collect_usage_pieces(context))
     allowed, because = (
         f"{context.command_path} {taken}",
-        f"{context.command_path} takes no further arguments",
+        f"{context.command_path} takes no more arguments",
     )
     return Problem("arguments", extra[1], allowed, because, f"remove {extra[1]}")
 
@@ -166,7 +166,7 @@ def _unknown_command(word: str, context: click.Context, group: click.Group) -> P
     is_file = "." in word or "/" in word
     command = near[0] if near else known[0]
     fix = f"{where} {command}{f' {word}' if is_file else ''}" if near or is_file else "choose one of them"
-    because = f"{where} is followed by a command" + (", then the file" if is_file else "")
+    because = f"{where} needs a command" + (", then the file" if is_file else "")
     return Problem(word, None, ", ".join(known), because, fix, fault="is not a command")
 
 
@@ -257,4 +257,4 @@ def _because(parameter: click.Parameter, value: str | None) -> str:
         low = getattr(kind, "min", None)
         refused = f"values below {low}" if low is not None and number < low else "other values"
         return f"{refused} are not possible"
-    return f"{_name(parameter)} takes no other value"
+    return f"these are the values that {_name(parameter)} accepts"

@@ -17,7 +17,7 @@ from flopcast.errors import Problem, SpecError
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
 ALL_SUITES = (*SUITES, *OF_MEMORY)
-NEEDS_ALL = "constants are fitted on all runs, so there is no result before the last one"
+NEEDS_ALL = "constants are fitted to all runs together, so there is no partial result"
 EXAMPLES = """\b
 flopcast validate
 flopcast validate --suite paper --json
@@ -30,27 +30,38 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
     "suites",
     multiple=True,
     type=click.Choice(ALL_SUITES),
-    help="Suite to predict; default: all of them.",
+    help="Name of the suite to predict. Default: all suites.",
 )
 @click.option(
     "--runs",
     "runs",
     multiple=True,
     type=click.Path(),
-    help="Predict a table of runs instead; may be repeated.",
+    help="Predict this table of runs instead of the suites; may be repeated.",
 )
-@click.option("--report", type=FILE, help="Write an HTML page about the runs of --runs.")
+@click.option("--report", type=FILE, help="Write an HTML page about the runs that --runs names.")
 @click.option(
-    "--leave-out", "left_out", metavar="SOURCE", help="Predict one source with constants of the others."
+    "--leave-out",
+    "left_out",
+    metavar="SOURCE",
+    help="Predict each source with constants that were fitted to all other sources.",
 )
 @takes_constants
 @takes_machine
-@click.option("--decisions", "decides", is_flag=True, help="Report how good the recommended plans are.")
 @click.option(
-    "--from-one-run", "calibrates", is_flag=True, help="Report how much one run of a machine helps."
+    "--decisions",
+    "decides",
+    is_flag=True,
+    help="Report whether the plans that flopcast recommends were the fastest in measurements.",
+)
+@click.option(
+    "--from-one-run",
+    "calibrates",
+    is_flag=True,
+    help="Report how much calibration with one run of a machine improves predictions of its other runs.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
-@click.option("--markdown", "wants_markdown", is_flag=True, help="Print as a page of the documentation.")
+@click.option("--markdown", "wants_markdown", is_flag=True, help="Print Markdown, as in the documentation.")
 def command(
     suites: tuple[str, ...],
     runs: tuple[str, ...],
@@ -76,13 +87,10 @@ def command(
 
     --runs reads CSV tables of published measurements, which it recognises by their headers:
 
-    \b
-    - training runs: the model, hardware, plan, software and step time of one run per row
-    - steps that vTrain or SimuMax measured
-    - functional tests of Megatron-LM, with the memory that is allocated after a step
-    - measured serving
-    - training with the optimizer on the host or on drives
-    - models that are not decoders: timm, NeuSight, and those of ML.ENERGY and MLPerf Training
+    \b - training runs: the model, hardware, plan, software and step time of one run per row - steps that
+    vTrain or SimuMax measured - functional tests of Megatron-LM, with the memory that is allocated after a
+    step - measured serving - training with the optimizer on the host or on drives - only models that are
+    not decoders: timm, NeuSight, and those of ML.ENERGY and MLPerf Training
 
     For tables of timm, the file's name states device, precision and software; for other names, use
     --device, --precision and --software.
@@ -218,13 +226,13 @@ def print_decisions(
     from flopcast.accuracy import validate_decisions
     from flopcast.render.decisions import decisions_as_json, decisions_as_markdown, decisions_as_text
 
-    because = "--decisions compares step times, and prints text, JSON or a page"
-    page = "--json, --markdown or neither, with --decisions"
+    because = "--decisions prints text, --json or --markdown"
+    page = "no value together with --decisions"
     problems = [
         *ignored({"--report": judging.report}, page, because, f"remove --report {judging.report}"),
         *ignored(
             {"--suite": "memory" if "memory" in suites else None},
-            "suites of step times, with --decisions",
+            "a suite of step times, together with --decisions",
             because,
             "remove --suite memory",
         ),
@@ -267,12 +275,12 @@ def print_from_one_run(
 
     given: dict[str, object] = {"--leave-out": judging.left_out, "--report": judging.report}
     given |= {OPTIONS[name][0]: "given" for name in judging.chosen if name not in ("others", "none")}
-    allowed = "--leave-one-source-out, --no-constants or neither, together with --from-one-run"
-    because = "a machine is calibrated on top of the constants of other sources, or without constants"
+    allowed = "only --leave-one-source-out or --no-constants, together with --from-one-run"
+    because = "before the calibration, a machine has the constants of other sources, or none"
     problems = ignored(given, allowed, because, "leave {} out")
     if not paths:
         allowed = "a table of published runs"
-        because, fix = "suites contain too few runs of one machine", "add --runs TABLE.csv"
+        because, fix = "the suites contain too few runs of the same machine", "add --runs TABLE.csv"
         problems.append(Problem("--runs", None, allowed, because, fix, fault="is missing"))
     if problems:
         raise SpecError(problems)

@@ -17,12 +17,18 @@ PRECISIONS = ("amp", "bf16", "fp16", "fp32")
 def takes_machine(command: Command) -> Command:
     """Add --device, --precision and --software."""
     options = [
-        click.option("--device", metavar="NAME", help="Device of a table of timm."),
-        click.option("--precision", type=click.Choice(PRECISIONS), help="Precision of a table of timm."),
+        click.option(
+            "--device", metavar="NAME", help="Device on which a benchmark table of timm was measured."
+        ),
+        click.option(
+            "--precision",
+            type=click.Choice(PRECISIONS),
+            help="Precision with which a benchmark table of timm was measured.",
+        ),
         click.option(
             "--software",
             type=click.Choice(SOFTWARE),
-            help="How PyTorch ran a table of timm; default: eager, in NCHW layout.",
+            help="How PyTorch ran the models of a benchmark table of timm. Default: eager, in NCHW layout.",
         ),
     ]
     return with_all(options, command)
@@ -42,8 +48,8 @@ def machine_of(device: str | None, precision: str | None, software: str | None) 
         raise spec_error(
             "--precision" if device else "--device",
             None,
-            "both options, or neither if the file's name states both",
-            "the columns of the table state neither",
+            "both options, unless the name of the file states device and precision",
+            "the columns of the table do not state device and precision",
             "add --precision amp" if device else "add --device rtx-4090-24gb",
             fault="is missing",
         )

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from flopcast.lab.validation.published import Constants
 
 OPTIONS: "Mapping[Constants, tuple[str, str]]" = {  # constants of the predictions → option, help
-    "others": ("--leave-one-source-out", "Predict each source with constants of the others."),
+    "others": ("--leave-one-source-out", "Predict each source with constants fitted to the other sources."),
     "generations": (
-        "--leave-one-generation-out", "Predict each device generation with constants of the others."
+        "--leave-one-generation-out", "Predict each device generation with constants fitted to the others."
     ),
-    "models": ("--leave-one-model-out", "Predict each model with constants of the others."),
-    "none": ("--no-constants", "Predict without fitted constants."),
+    "models": ("--leave-one-model-out", "Predict each model with constants fitted to the other models."),
+    "none": ("--no-constants", "Predict without any fitted constants."),
 }  # fmt: skip
 
 
@@ -84,7 +84,7 @@ class Judging:
                 value="chosen twice",
                 allowed="one of --leave-out, --leave-one-source-out, --leave-one-generation-out,"
                 " --leave-one-model-out and --no-constants",
-                because="each of them chooses the constants for all runs",
+                because="each of these options determines the constants for all runs",
                 fix="keep one of them",
             )
 
@@ -102,7 +102,7 @@ class Judging:
         given: dict[str, object] = {"--report": self.report, "--leave-out": self.left_out}
         given |= {OPTIONS[name][0]: True for name in self.chosen if name not in accepted}
         allowed = "together with --runs and a table of published runs"
-        because = "it applies to predicted and measured steps of such runs"
+        because = "the option applies only to tables of published runs"
         if problems := ignored(given, allowed, because, "add --runs TABLE.csv, or remove {}"):
             raise SpecError(problems)
 

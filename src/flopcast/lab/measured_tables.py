@@ -117,6 +117,6 @@ FUSED_PRODUCTS: MeasuredTables[fused_products.FusedRun] = MeasuredTables(
     tables=(fused_products.TABLE,),
     score=fused_products.score_fused_products,
     constants={"catalogue": "catalogue"},
-    because="nothing is fitted on these rows, and --report is not supported",
+    because="nothing is fitted to these rows, and --report is not supported",
 )
 KINDS: tuple[MeasuredTables[Any], ...] = (SERVING, OFFLOAD, GRAPHS, FUSED_PRODUCTS)

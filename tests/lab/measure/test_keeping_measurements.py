@@ -65,7 +65,7 @@ def test_what_was_not_possible_stands_in_the_manifest(writer, capsys):
     _keep([*copies(1), Unsupported(key="gemm|fp8", why="no such type")], writer, 0.0)
 
     assert read_pack(writer.folder).manifest.unsupported == {"gemm|fp8": "no such type"}
-    assert "not supported here: 1" in capsys.readouterr().err
+    assert "1 not supported on this machine" in capsys.readouterr().err
 
 
 def test_talk_goes_to_stderr_only(writer, capsys):

@@ -419,7 +419,7 @@ def test_wrong_options_are_told_together(job):
 def test_a_command_without_a_measurement_asks_for_one(job):
     ended = run(from_run, job)
 
-    assert "needs a measurement" in str(ended.exception)
+    assert "needs at least one measurement" in str(ended.exception)
 
 
 def trace_file(path, gemm_us, steps=2):
