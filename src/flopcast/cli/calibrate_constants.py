@@ -82,12 +82,12 @@ def _fitted(paths: tuple[str, ...], watch: OfRuns) -> "Fitted":
     from flopcast.lab.measured_tables import OFFLOAD
     from flopcast.lab.offload_runs.score import fit_runs as fit_offload
     from flopcast.lab.published.predictions import PublishedTables
-    from flopcast.lab.saving_runs import fit_saving, is_saving_table, read_saving_runs
+    from flopcast.lab.saving_runs import CHECKPOINTS, fit_saving, read_saving_runs
     from flopcast.lab.validation.leave_one_out import fit_runs
 
     if of_offload := _only(paths, OFFLOAD.holds, "offloaded training"):
         return fit_offload([run for path in of_offload for run in OFFLOAD.read(path)])
-    if of_saving := _only(paths, is_saving_table, "checkpoints"):
+    if of_saving := _only(paths, CHECKPOINTS.holds, "checkpoints"):
         return fit_saving(read_saving_runs(of_saving))
     return fit_runs(PublishedTables(paths, watch).predicted)
 

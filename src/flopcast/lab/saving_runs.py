@@ -33,8 +33,7 @@ from flopcast.economics.checkpoints import (
     SaveRates,
     slowest_of,
 )
-from flopcast.errors import FlopcastError
-from flopcast.files.yaml_text import read_yaml
+from flopcast.lab.run_tables import RunBlocks
 from flopcast.library.constants import shipped_levels
 from flopcast.records import dataclass, replace
 from flopcast.spec.checkpoints import METHODS
@@ -89,14 +88,9 @@ class SavingRuns:
     lost_fractions: tuple[float, ...] = ()
 
 
-def is_saving_table(path: Path) -> bool:
-    """Return whether a file holds measured checkpoints."""
-    return any(_entries(path))
-
-
 def read_saving_runs(paths: Sequence[Path]) -> SavingRuns:
     """Return the checkpoints of some files."""
-    entries = [entry for path in paths for entry in _entries(path)]
+    entries = [entry for path in paths for entry in CHECKPOINTS.read(path)]
     return SavingRuns(
         models=tuple(
             model for entry in entries if entry["id"] == DATASTATES for model in _saved_models(entry)
@@ -180,16 +174,11 @@ def _constant(name: str, ratios: Sequence[float], entry: str) -> Constant:
     )
 
 
-def _entries(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a file that hold checkpoints."""
-    try:
-        data = read_yaml(path.read_bytes(), str(path)).data if path.suffix in (".yaml", ".yml") else None
-    except (OSError, FlopcastError):
-        return
+def _entries(data: object) -> list[dict[str, Any]]:
+    """Return the entries of a file that hold checkpoints."""
     listed = data.get("headlines") if isinstance(data, dict) else data
-    for entry in listed if isinstance(listed, list) else ():
-        if isinstance(entry, dict) and entry.get("id") in SOURCES:
-            yield entry
+    entries = listed if isinstance(listed, list) else ()
+    return [entry for entry in entries if isinstance(entry, dict) and entry.get("id") in SOURCES]
 
 
 def _saved_models(entry: dict[str, Any]) -> Iterator[SavedModel]:
@@ -209,3 +198,7 @@ def _saved_models(entry: dict[str, Any]) -> Iterator[SavedModel]:
 def _lost_fraction(entry: dict[str, Any]) -> float:
     measured = entry["measured"]
     return 1.0 - float(measured["tokens_per_s_during_after"] / measured["tokens_per_s_full"])
+
+
+CHECKPOINTS = RunBlocks(blocks_of=_entries, runs_of=iter)
+"""Files with entries that hold checkpoints; each entry is read as it is."""

@@ -45,6 +45,8 @@ class Setup:
 class GraphRun(MeasuredRun[MeasuredGraph]):
     """One row of a table: a model of which facts are known, or its published sums, or neither.
 
+    `groups` has the device, the table and the family.
+
     Attributes
     ----------
     facts : str
@@ -57,8 +59,6 @@ class GraphRun(MeasuredRun[MeasuredGraph]):
         Seconds of messages, which no efficiency scales, and how often devices of a ring send on.
     multiply_adds, activations : float
         Published counts of one sample, which stand in where there are no facts.
-    groups : mapping
-        Device, table and family.
     """
 
     setup: Setup

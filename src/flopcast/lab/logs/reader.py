@@ -232,15 +232,7 @@ def _read(lines: Iterable[tuple[int, str]], name: str) -> Log:
             RankMemory(rank=None if rank == UNLABELLED else rank, **sizes)
             for rank, sizes in sorted(reading.memory.items())
         ),
-        global_batch=facts.get("global_batch"),
-        micro_batch=facts.get("micro_batch"),
-        sequence_length=facts.get("sequence_length"),
-        world_size=facts.get("world_size"),
-        tensor_parallel=facts.get("tensor_parallel"),
-        pipeline_parallel=facts.get("pipeline_parallel"),
-        num_layers=facts.get("num_layers"),
-        hidden_size=facts.get("hidden_size"),
-        parameters=facts.get("parameters"),
+        **{name: size for name, size in facts.items() if name != "data_parallel"},
         recompute=reading.recompute,
         num_bad=reading.num_bad[framework],
         num_repeated=len(rows) - len(kept),

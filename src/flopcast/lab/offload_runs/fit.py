@@ -34,7 +34,7 @@ from flopcast.cost.tier_constants import (
 from flopcast.cost.tier_copies import DEVICE_UPDATE_SHARE, interleaved_ratio
 from flopcast.dtypes import Counts
 from flopcast.lab.calibration.observations import Levels
-from flopcast.lab.offload_runs.machines import MACHINES
+from flopcast.lab.offload_runs.machines import machines
 from flopcast.lab.offload_runs.rows import MILLISECONDS, OffloadRun, Part
 from flopcast.library import catalog
 from flopcast.operators.item import Item
@@ -144,22 +144,19 @@ def fitted_constants(runs: Iterable[SeenRun]) -> Fitted:
 
 def _of_machines(runs: Sequence[OffloadRun]) -> list[Constant]:
     """Return the constants that are means over machines; those with drives have the rates of others."""
-    rows: dict[str, list[OffloadRun]] = defaultdict(list)
+    described, rows = machines(), defaultdict[str, list[OffloadRun]](list)
     for run in runs:
-        machine = MACHINES[run.groups["machine"]]
-        if not machine.drive_bytes_per_s:
-            rows[machine.name].append(run)
+        if not described[run.groups["machine"]].read_bytes_per_s:
+            rows[run.groups["machine"]].append(run)
     if not rows:
         return []
-    machines = [MACHINES[name] for name in rows]
+    own = [described[name] for name in rows]
     ratios = {
-        STATE_COPIES: [
-            catalog.device(one.device).host_bytes_per_s / one.pinned_bytes_per_s for one in machines
-        ],
-        HOST_UPDATES: [one.memory_bytes_per_s / one.optimizer_bytes_per_s for one in machines],
+        STATE_COPIES: [catalog.device(one.device).host_bytes_per_s / one.pinned_bytes_per_s for one in own],
+        HOST_UPDATES: [one.memory_bytes_per_s / one.optimizer_bytes_per_s for one in own],
     }
-    seen = {GENERATION: tuple(sorted({catalog.device(one.device).generation for one in machines}))}
-    supporting = [run for own in rows.values() for run in own]
+    seen = {GENERATION: tuple(sorted({catalog.device(one.device).generation for one in own}))}
+    supporting = [run for each in rows.values() for run in each]
     return [_constant(name, np.array(each), supporting, seen) for name, each in ratios.items()]
 
 

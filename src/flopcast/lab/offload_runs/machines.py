@@ -2,7 +2,7 @@
 
 Answers: which devices, memory and links did the machine of a run have, and what differs from the
 catalogue's stack of DeepSpeed?
-Elsewhere: which run ran where (zero3.py, nvme.py).
+Elsewhere: which run ran where (zero3.py, nvme.py), the machines' rates (catalog/runs/offload.yaml).
 
 The tables do not describe machines. Names of folders, times and the artifacts of the papers tell four
 apart: nodes of 4 A100 with one processor, whose ranks are bound to NUMA domains or not; nodes of 4 H100
@@ -16,7 +16,8 @@ those of a step on what lies between the timed parts.
 
 from collections.abc import Mapping
 
-from flopcast.records import dataclass
+from flopcast.lab.catalog_facts import catalog_facts
+from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
 DRIVE_BYTES_PER_S = (6.5e9, 4e9)  # data sheet of a PCIe 4.0 drive, reading and writing
@@ -26,26 +27,28 @@ LAYER_TIMES: Mapping[str, object] = {"forward_layer_s": "1.1 ms", "backward_laye
 STEP_S, MICRO_BATCH_S = 0.2, 0.24
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class Machine(StrictModel):
     """A machine with nodes of `devices` devices.
 
-    The last five rates were fitted on the runs of the machine. Without them, data sheets stand in.
+    The last five rates were fitted on the runs of the machine. Without them, data sheets stand in. Rates of
+    drives are those of all drives of a node, and 0 where there are none; `network_bytes_per_s` is that of
+    each device, to other nodes.
     """
 
     name: str
     device: str
     host: str
     devices: int
-    capacity_bytes: Number
-    memory_bytes_per_s: Number
-    scale_up_bytes_per_s: Number
+    capacity_bytes: float
+    memory_bytes_per_s: float
+    scale_up_bytes_per_s: float
     fabric: str
-    network_bytes_per_s: Number  # of each device, to other nodes
-    optimizer_bytes_per_s: Number
-    pageable_bytes_per_s: Number
-    pinned_bytes_per_s: Number
-    drive_bytes_per_s: tuple[Number, ...] = ()  # of all drives of a node, reading and writing
+    network_bytes_per_s: float
+    optimizer_bytes_per_s: float
+    pageable_bytes_per_s: float
+    pinned_bytes_per_s: float
+    read_bytes_per_s: float = 0.0
+    write_bytes_per_s: float = 0.0
 
     def cluster(self, ranks: int, fitted: bool = True) -> dict[str, object]:
         """Return the cluster that so many ranks fill, as files describe clusters.
@@ -69,8 +72,8 @@ class Machine:
             device["host_bytes_per_s"] = f"{self.pinned_bytes_per_s} B/s"
         node |= {"device": device, "memory": memory}
         found: dict[str, object] = {}
-        if self.drive_bytes_per_s:
-            rates = self.drive_bytes_per_s if fitted else DRIVE_BYTES_PER_S
+        if self.read_bytes_per_s:
+            rates = (self.read_bytes_per_s, self.write_bytes_per_s) if fitted else DRIVE_BYTES_PER_S
             node["nvme"] = _storage(*rates)
             found["file_system"] = _storage(*(SECOND_PATH_RATIO * rate for rate in rates))
         return found | {
@@ -102,50 +105,13 @@ def _storage(read_bytes_per_s: Number, write_bytes_per_s: Number) -> dict[str, o
     }
 
 
-def _a100(name: str, optimizer_bytes_per_s: Number, pageable: Number, pinned: Number) -> Machine:
-    return Machine(
-        name=name,
-        device="a100-sxm4-40gb",
-        host="epyc-7763",
-        devices=4,
-        capacity_bytes=512e9,
-        memory_bytes_per_s=204.8e9,
-        scale_up_bytes_per_s=300e9,
-        fabric="perlmutter-nvlink",
-        network_bytes_per_s=2.9e9,
-        optimizer_bytes_per_s=optimizer_bytes_per_s,
-        pageable_bytes_per_s=pageable,
-        pinned_bytes_per_s=pinned,
-    )
+class _Machines(StrictModel):
+    machines: tuple[Machine, ...]
 
 
-def _h100(name: str, drive_bytes_per_s: tuple[Number, ...] = ()) -> Machine:
-    return Machine(
-        name=name,
-        device="h100-sxm5-80gb",
-        host="xeon-platinum-8480",
-        devices=4,
-        capacity_bytes=512e9,
-        memory_bytes_per_s=614.4e9,
-        scale_up_bytes_per_s=450e9,
-        fabric="h100-nvswitch",
-        network_bytes_per_s=25e9,
-        optimizer_bytes_per_s=262e9,
-        pageable_bytes_per_s=4.4e9,
-        pinned_bytes_per_s=22e9,
-        drive_bytes_per_s=drive_bytes_per_s,
-    )
-
-
-MACHINES: Mapping[str, Machine] = {
-    machine.name: machine
-    for machine in (
-        _a100("4-a100", 72e9, 6.5e9, 10.5e9),
-        _a100("4-a100-bound", 107e9, 7e9, 10.1e9),
-        _h100("4-h100"),
-        _h100("4-h100-nvme", drive_bytes_per_s=(5.1e9, 7.5e9)),
-    )
-}
+def machines() -> Mapping[str, Machine]:
+    """Return the machines of the tables by name."""
+    return {machine.name: machine for machine in catalog_facts("offload", _Machines).machines}
 
 
 def stack_of(*, flushes: bool, micro_batches: int, fitted: bool) -> dict[str, object]:

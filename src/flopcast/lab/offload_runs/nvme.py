@@ -12,7 +12,7 @@ a vocabulary of 32000. Layers are recomputed.
 
 from collections.abc import Mapping
 
-from flopcast.lab.offload_runs.machines import MACHINES, stack_of
+from flopcast.lab.offload_runs.machines import machines, stack_of
 from flopcast.lab.offload_runs.rows import MeasuredPart, OffloadRun, job_or_reason, measured_parts
 from flopcast.lab.run_tables import RunTable
 from flopcast.units import Number
@@ -58,7 +58,7 @@ def _job(row: Mapping[str, str], fitted: bool) -> dict[str, object]:
                 {"count": layers, "mixer": {"heads": heads}, "feed_forward": {"ffn_hidden": 4 * hidden}}
             ],
         },
-        "cluster": MACHINES[MACHINE].cluster(devices, fitted),
+        "cluster": machines()[MACHINE].cluster(devices, fitted),
         "stack": stack_of(flushes=_is_multi_path(row), micro_batches=1, fitted=fitted),
         "batch": {"sequence_length": int(row["seq"])},
         "plan": {

@@ -12,7 +12,7 @@ the backward pass where `async_flush` is set.
 
 from collections.abc import Mapping
 
-from flopcast.lab.offload_runs.machines import MACHINES, stack_of
+from flopcast.lab.offload_runs.machines import machines, stack_of
 from flopcast.lab.offload_runs.rows import OffloadRun, job_or_reason, measured_parts
 from flopcast.lab.run_tables import RunTable
 
@@ -74,7 +74,7 @@ def _job(row: Mapping[str, str], fitted: bool) -> dict[str, object]:
     stride = int(row["update_stride"] or 0) if row["interleaved_update"] == "1" else 0
     return {
         "model": _model(row),
-        "cluster": MACHINES[machine_of(row)].cluster(tensor * data, fitted),
+        "cluster": machines()[machine_of(row)].cluster(tensor * data, fitted),
         "stack": stack_of(
             flushes=_flushes(row),
             micro_batches=int(row["global_batch"]) // int(row["micro_batch"]) // data,
