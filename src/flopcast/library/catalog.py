@@ -58,7 +58,7 @@ def names(kind: str) -> tuple[str, ...]:
     Examples
     --------
     >>> names("hosts")[0], names("jobs")[-1]
-    ('epyc-7543p', 'paper/llemma-7b-vista-pp4-tp2-dp2')
+    ('core-i7-1165g7', 'paper/llemma-7b-vista-pp4-tp2-dp2')
     """
     return tuple(sorted(_names_in(folder(kind))))
 
