@@ -15,7 +15,7 @@ import numpy as np
 
 Result = TypeVar("Result")
 FEW_PLANS = 16
-MOST_LARGE_BYTES = 32 << 20
+MOST_LARGE_BYTES = 16 << 20
 
 
 class LargeResults:

@@ -38,7 +38,7 @@ from flopcast.timeline.chains import (
 )
 from flopcast.workload.program import positions
 
-GRAPHS = LargeResults(32 << 20)  # one of 16 stages and 1000 micro-batches takes 6 MB
+GRAPHS = LargeResults(16 << 20)  # one of 16 stages and 1000 micro-batches takes 6 MB
 ALONE_RATIO = 4  # one node of so many must wait for its own chain alone, if rounds take two steps
 
 
