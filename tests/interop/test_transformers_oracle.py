@@ -17,6 +17,7 @@ from flopcast.spec.model import Model
 ROWS = json.loads(Path(__file__).with_name("transformers_counts.json").read_text(encoding="utf-8"))
 SMALL = {  # relative; families with a few numbers a layer that are no weights of a matrix
     "apertus": 1e-6,  # two numbers of its activation
+    "mbart": 2e-5,  # the encoder's own norm of its embeddings
     "ernie4_5_moe": 1e-6,  # the bias that follows the loads of experts is a parameter there
 }
 NOT_IN_LIBRARY = {"baichuan", "internlm2", "internlm3", "kimi_k2", "grok-1", "mimo"}  # code of their hubs

@@ -29,6 +29,12 @@ ENCODER_DECODERS = (  # changes of T5 and its like, whose sizes have other names
     {"feed_forward_proj": "gated-gelu", "num_layers": 2, "d_ff": 1000},
     {"d_model": 768, "num_heads": 12, "d_kv": 32, "relative_attention_num_buckets": 16},
 )
+BARTS = (  # those of BART and its like
+    {},
+    {"encoder_layers": 4, "decoder_layers": 2},
+    {"d_model": 512, "decoder_attention_heads": 8, "encoder_attention_heads": 8, "vocab_size": 5000},
+    {"decoder_ffn_dim": 1000, "encoder_ffn_dim": 1000, "max_position_embeddings": 300},
+)
 SPECIAL = {  # configurations whose class has no usable default
     "dots1": {"n_routed_experts": 16, "n_shared_experts": 2, "num_experts_per_tok": 4},
     "hunyuan_v1_dense": {"head_dim": 128, "pad_token_id": 0},
@@ -54,6 +60,11 @@ WITHOUT_SIZE = (
 ENDINGS = ("_token_id", "_eps", "_epsilon", "_dropout", "_pdrop", "_std")
 
 
+def changes_of(family: str) -> tuple[dict[str, object], ...]:
+    """The changes of an encoder-decoder's configuration."""
+    return ENCODER_DECODERS if family.endswith("t5") else BARTS
+
+
 def rows(version: str, families: list[str]) -> list[dict[str, object]]:
     """One row for each configuration that the library can build, of some families or of all."""
     import torch
@@ -77,7 +88,7 @@ def rows(version: str, families: list[str]) -> list[dict[str, object]]:
             found.append({"version": version, "config": {"model_type": family}, "parameters": None})
             continue
         seen = set()
-        for changes in ENCODER_DECODERS if family in both else CHANGES:
+        for changes in changes_of(family) if family in both else CHANGES:
             try:
                 known = set(CONFIG_MAPPING[family]().to_dict())
                 if "num_hidden_layers" not in known and changes and family not in both:

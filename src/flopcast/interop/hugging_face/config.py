@@ -219,7 +219,8 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
     if reader.defaults:
         taken = ", ".join(f"{key} {_shown(value)}" for key, value in reader.defaults.items())
         notes.append(f"not given, so the default of {name}: {taken}")
-    scaled = [key for key in family.scales if reader.raw(key) not in (None, 1, 1.0)]
+    values = ((key, reader.raw(key)) for key in family.scales)
+    scaled = [key for key, value in values if value is True or value not in (None, False, 1, 1.0)]
     if scaled:
         notes.append(f"{', '.join(scaled)}: passes that scale or clip a tensor are not counted")
     for key, counted in LEFT_OUT.items():

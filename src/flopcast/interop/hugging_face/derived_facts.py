@@ -161,3 +161,19 @@ def t5_gated(read: Reader) -> bool:
 def t5_decoder_layers(read: Reader) -> int:
     """Return the layers of T5's decoder, by default as many as its encoder has."""
     return read.count("num_decoder_layers", read.count("num_layers", 6))
+
+
+def encoder_layers(read: Reader) -> int:
+    """Return the layers of BART's encoder, which version 4 of transformers also saves as all layers."""
+    read.used.add("num_hidden_layers")
+    return read.count("encoder_layers", 12)
+
+
+def rows_of_encoder(read: Reader) -> int:
+    """Return rows of the tables of positions beside those of the decoder's: the encoder has its own."""
+    return read.count("max_position_embeddings", 1024)
+
+
+def rows_besides_positions(read: Reader) -> int:
+    """Return the same for BART, where each table begins with two unused rows."""
+    return rows_of_encoder(read) + 4

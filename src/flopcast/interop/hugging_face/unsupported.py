@@ -13,7 +13,9 @@ EXPERTS = (  # keys of a mixture of experts; 0, 1 and null make a dense model
 )  # fmt: skip
 LATENT = ("kv_lora_rank", "q_lora_rank")
 LEFT_OUT = {  # a share above 0 → what is counted in spite of it
-    "layerdrop": "flopcast counts all layers in each step",
+    **dict.fromkeys(
+        ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"), "flopcast counts all layers in each step"
+    ),
     "activation_dropout": "dropout between the linears of an MLP is not counted",
 }
 ELSEWHERE: dict[str, str] = {  # family → why it is refused
@@ -21,7 +23,7 @@ ELSEWHERE: dict[str, str] = {  # family → why it is refused
 }
 NO_DECODER = tuple(name for name, because in ELSEWHERE.items() if because.startswith("encoder"))
 OTHERWISE = {  # a key that is true → why a dense decoder has it false
-    "is_encoder_decoder": ELSEWHERE["bart"],
+    "is_encoder_decoder": ELSEWHERE["marian"],
     "add_cross_attention": "cross-attention is not supported yet: it reads the output of an encoder",
     "use_bidirectional_attention": ELSEWHERE["bert"],
 }
