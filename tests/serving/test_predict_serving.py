@@ -48,6 +48,22 @@ def test_shares_add_up_and_intervals_hold_their_values():
             assert each["low"] <= each["value"] <= each["high"]
 
 
+def test_hits_of_the_prefix_cache_and_preemptions_are_told_where_there_are_any():
+    """400 requests of 3,000 tokens need more than the cache holds."""
+    crowded = "concurrency=400 prompt=1024 output=2000 requests=400 prefix_cache=0.25"
+    one = ("predict", "llama-3.1-8b", "--engine", "vllm", "--cluster", "dgx-h100", "--gpus", "1")
+
+    few, many = (flopcast(*one, "--traffic", each).out for each in (TRAFFIC[1], crowded))
+    data = as_json(*one, "--traffic", crowded)
+
+    assert "prefix cache" not in few
+    assert "preempted" not in few
+    assert "25.0% of the prompt tokens are found in the prefix cache" in many
+    assert f"{data['preempted_share']:.1%} of the requests are preempted" in many
+    assert data["prefix_hit_share"] == pytest.approx(0.25)
+    assert data["cache_share"] <= data["peak_cache_share"] <= 1
+
+
 def test_replicas_share_the_traffic_and_add_up():
     two = as_json(*ARGUMENTS, "--plan", "tp=4 weights=fp8", *TRAFFIC)
     one = as_json(

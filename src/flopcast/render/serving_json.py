@@ -38,6 +38,9 @@ def as_json(report: ServingReport) -> dict[str, object]:
         "iteration_s": report.iteration_s,
         "decoding_sequences": report.decoding,
         "cache_share": report.summary.mean_kv_share,
+        "peak_cache_share": report.summary.peak_kv_share,
+        "prefix_hit_share": report.summary.hit_share,
+        "preempted_share": report.summary.preempted_share,
         "time_shares": dict(report.shares),
         "adapter_hit_share": report.summary.adapter_hit_share,
         "memory": {

@@ -15,7 +15,7 @@ from flopcast.render.page.serving_drawings import load_section, occupancy_sectio
 from flopcast.render.page.summary import Tile, tiles
 from flopcast.render.page.table import Cell, Quantity, bar, markup, seconds, share, size, table
 from flopcast.render.serving_json import as_json
-from flopcast.render.serving_text import LABELS, LIMITS, plan_text
+from flopcast.render.serving_text import LABELS, LIMITS, hits_and_preemptions, plan_text
 from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.tier_memory import NAMES as NAMES_OF_MEMORIES
 from flopcast.units import show, show_usd
@@ -137,7 +137,7 @@ def _memory(report: ServingReport) -> Section:
         f"<p>The KV cache of an instance holds {memory.cache_tokens:,} tokens;"
         f" {report.summary.mean_kv_share:.0%} of it is in use on average,"
         f" {report.summary.peak_kv_share:.0%} at most.</p>"
-    )
+    ) + "".join(f"<p>{line}.</p>" for line in hits_and_preemptions(report))
     heads = ("part", "size", "share", "")
     html = table("Memory of one device.", heads, rows)
     for tier in memory.tiers:

@@ -208,7 +208,21 @@ def _memory(report: ServingReport) -> list[str]:
     of += f" of pipeline stage {memory.stage + 1}" if pipelined else ""
     found = f"{report.summary.adapter_hit_share:.0%} of requests find their adapter loaded"
     slots = [f"{report.job.kinds[-1].adapter_slots} slots of adapters: {found}"]
-    return [*memory_lines(memory, of), caches, *(slots if memory.adapter_bytes else [])]
+    return [
+        *memory_lines(memory, of),
+        caches,
+        *hits_and_preemptions(report),
+        *(slots if memory.adapter_bytes else []),
+    ]
+
+
+def hits_and_preemptions(report: ServingReport) -> list[str]:
+    """Return how many tokens the prefix cache provides and how many requests lose their place, if any."""
+    hits, preempted = report.summary.hit_share, report.summary.preempted_share
+    lines = [f"{hits:.1%} of the prompt tokens are found in the prefix cache"] if hits else []
+    if preempted:
+        lines.append(f"{preempted:.1%} of the requests are preempted, because the KV cache is full")
+    return lines
 
 
 def memory_lines(memory: ServingMemory, of: str = "one device") -> list[str]:

@@ -9,7 +9,7 @@ An engine fills up at the beginning and drains at the end. By default the first 
 requests are therefore served but not judged: latencies are those of the others, and rates and occupancy are
 those of the time from the first arrival that is judged to the first that is judged no more. Where requests
 arrive faster than they are served, few end in that time: rates are then those between the ends of the first
-and of the last tenth.
+and of the last tenth. If all requests arrive before any of them ends, rates are those of the whole time.
 """
 
 from collections.abc import Callable, Mapping
@@ -61,7 +61,6 @@ class ServingSummary:
     mean_kv_share: float  # of KV blocks in use, over time
     peak_kv_share: float
     busy_share: float  # of the time in which an iteration runs
-    mean_running_sequences: float  # requests in the engine, over busy time
     hit_share: float  # of prompt tokens, found in the prefix cache
     adapter_hit_share: float  # of admissions, whose adapter was loaded; 1 without adapters
     preempted_share: float  # of requests, that were preempted at least once
@@ -118,7 +117,6 @@ def summarise(
         mean_kv_share=float((occupied * inside_s).sum()) / span_s / served.engines,
         peak_kv_share=float(occupied.max()),
         busy_share=float(busy_s) / span_s / served.engines,
-        mean_running_sequences=float((table.running * inside_s).sum() / max(busy_s, 1e-300)),
         hit_share=float(served.hit_tokens[judged].sum() / served.requests.prompt_tokens[judged].sum()),
         adapter_hit_share=1.0 - served.adapter_loads / (size + float(served.preemptions.sum())),
         preempted_share=float((served.preemptions[judged] > 0).mean()),
@@ -138,7 +136,7 @@ def _judged_time(served: Served, order: Integers, out: int, stable: bool) -> tup
     if not stable and out:
         ends_s = np.sort(served.last_token_s)
         begin_s, end_s = float(ends_s[out - 1]), float(ends_s[size - out - 1])
-    if end_s <= begin_s:  # all arrive at once
+    if end_s <= max(begin_s, float(served.last_token_s.min())):  # all arrive before any request ends
         begin_s, end_s = float(served.arrival_s.min()), served.end_s
     return begin_s, end_s
 
