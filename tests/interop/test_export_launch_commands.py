@@ -114,6 +114,15 @@ def test_waits_for_other_prompts_are_written_and_read():
     assert source_of(text, "serve.sh", JobRequest()).document.data["engine"].items() >= changes.items()
 
 
+def test_the_number_of_tokens_that_are_sent_together_is_written_and_read():
+    change = {"stream_interval": 20}
+
+    text = SERVING["vllm"].export(job_of("vllm", DENSE, "tp=2 replicas=1", change)).files[0][1]
+
+    assert b"--stream-interval 20" in text
+    assert source_of(text, "serve.sh", JobRequest()).document.data["engine"].items() >= change.items()
+
+
 def test_each_instance_has_devices_and_a_port_of_its_own():
     text = SERVING["vllm"].export(job_of("vllm", DENSE, "tp=4 replicas=3", {})).files[0][1].decode()
 

@@ -314,7 +314,12 @@ NEITHER = {  # GPT-NeoX predicts one token, and gives a trillion parameters of 6
 }
 
 
-SERVED = ("qwen3-next-80b-a3b", "qwen3.5-397b-a17b")  # no stack trains linear attention yet
+SERVED = (  # no stack trains linear attention yet
+    "nemotron-nano-12b-v2",
+    "nemotron-nano-9b-v2",
+    "qwen3-next-80b-a3b",
+    "qwen3.5-397b-a17b",
+)
 TRAINED = [name for name in catalog.names("models") if name not in SERVED]
 DEALT = [  # every model to two stacks, every stack a tenth of the models
     (model, stack)

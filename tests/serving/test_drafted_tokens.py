@@ -120,7 +120,7 @@ def test_a_draft_is_priced_as_the_passes_that_it_runs(drafter):
     drafting = Drafting(drafter=drafter, drafted=3, accepted=2.0)
     job = job_of(drafting, name, concurrency=64)
     run = verifying(32, 3)
-    host = job.engine.iteration
+    host = job.iteration
     parts = price_of(job, book(), run).by_component()
     exact_s = sum(host.ratio_of(name, has_prompts=False) * float(part[0]) for name, part in parts.items())
 

@@ -1,13 +1,14 @@
-"""The way of a request to the engine: it lengthens the time to first token and nothing else."""
+"""The way of a request to the engine and of its tokens back, and which kernels constants scale."""
 
 import numpy as np
 import pytest
 
+from flopcast import serving_job
 from flopcast.serving.front_end import with_front_end
 from flopcast.serving.requests import Limits, independent_requests
 from flopcast.serving.scheduler import run
 from flopcast.serving.summary import summarise
-from flopcast.spec.engine import IterationCost
+from flopcast.spec.engine import Engine, IterationCost
 
 
 def test_a_request_is_sent_before_it_arrives_in_the_engine():
@@ -24,3 +25,21 @@ def test_a_request_is_sent_before_it_arrives_in_the_engine():
     assert outside.queued.mean_s == pytest.approx(inside.queued.mean_s + waited_s)
     assert outside.tpot.mean_s == pytest.approx(inside.tpot.mean_s)
     assert outside.end_to_end.mean_s == pytest.approx(inside.end_to_end.mean_s + waited_s)
+
+
+def test_kernels_with_16_bits_run_as_in_benchmarks_and_each_streamed_token_takes_the_host():
+    """Constants of kernels hold for weights of 8 and 4 bits; a token of each sequence is sent at once."""
+    cost = IterationCost(kernel_ratio=0.9, expert_ratio=0.8, sequence_s=5e-6, streamed_s=2e-5)
+    engine = Engine(iteration=cost)
+    ratios = {
+        "weights=bf16": (1.0, 1.0),
+        "weights=fp8": (0.9, 0.8),
+        "weights=bf16 expert_weights=mxfp4": (1.0, 0.8),
+    }
+    for plan, expected in ratios.items():
+        job = serving_job("gpt-oss-120b", engine="vllm", cluster="dgx-h100", gpus=8, plan=f"tp=8 {plan}")
+        cost = job.model_copy(update={"engine": engine}).iteration
+        assert (cost.kernel_ratio, cost.expert_ratio) == expected
+        assert cost.sequence_s == pytest.approx(2.5e-5)
+    seldom = engine.model_copy(update={"stream_interval": 20})
+    assert job.model_copy(update={"engine": seldom}).iteration.sequence_s == pytest.approx(6e-6)

@@ -10,7 +10,7 @@ from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.library import catalog
-from flopcast.operators.gated_delta import CHUNK, DeltaDecode, GatedDelta
+from flopcast.operators.gated_delta import CHUNK, STATE_SPACE_CHUNK, DeltaDecode, GatedDelta
 from flopcast.requests.job_files import job_of
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import lower_passes
@@ -70,6 +70,57 @@ def test_the_flop_of_the_core_are_those_of_a_chunked_delta_rule_that_equals_the_
 
     np.testing.assert_allclose(results, delta_rule(*arrays)[0], rtol=1e-6, atol=1e-8)
     assert core(tokens=tokens).work().flop.item() == SIZES["heads"] * flop
+
+
+def chunked_states(queries, keys, values, decays, chunk):
+    """Results of Mamba-2's heads of one group by chunks (arXiv:2405.21060, section 6), and their FLOP."""
+    heads, wide, narrow = len(values), keys.shape[1], values.shape[2]
+    states, flop, results = np.zeros((heads, wide, narrow)), 0, []
+    for start in range(0, len(keys), chunk):
+        q, k = queries[start : start + chunk], keys[start : start + chunk]
+        scores, size = q @ k.T, len(k)
+        flop += multiplied([(size, wide, size)])  # once for the heads of a group
+        outputs = []
+        for head in range(heads):
+            v, a = values[head, start : start + chunk], np.cumsum(decays[head, start : start + chunk])
+            mask = np.tril(np.exp(a[:, None] - a[None, :]))
+            outputs.append((scores * mask) @ v + np.exp(a)[:, None] * (q @ states[head]))
+            kept = np.exp(a[-1] - a)[:, None] * k
+            states[head] = np.exp(a[-1]) * states[head] + kept.T @ v
+            flop += multiplied([(size, size, narrow), (size, wide, narrow), (wide, size, narrow)])
+        results.append(np.stack(outputs))
+    return np.concatenate(results, axis=1), flop
+
+
+def test_the_flop_of_a_state_space_are_those_of_chunks_that_equal_the_recurrence():
+    random, tokens, heads = np.random.default_rng(1), 2 * int(STATE_SPACE_CHUNK), 4
+    queries, keys = random.normal(size=(2, tokens, 16))
+    values, decays = random.normal(size=(heads, tokens, 24)), -random.random((heads, tokens))
+    states, expected = np.zeros((heads, 16, 24)), []
+    for token in range(tokens):
+        states = np.exp(decays[:, token, None, None]) * states
+        states = states + keys[token][:, None] * values[:, token, None, :]
+        expected.append(queries[token] @ states)
+
+    results, flop = chunked_states(queries, keys, values, decays, int(STATE_SPACE_CHUNK))
+    operator = GatedDelta(
+        sequences=constant(1), tokens=constant(tokens), heads=constant(heads), key_heads=constant(1),
+        key_size=constant(16), value_size=constant(24), dtype="bf16", rule="state_space",
+    )  # fmt: skip
+
+    np.testing.assert_allclose(results, np.stack(expected, axis=1), rtol=1e-6, atol=1e-8)
+    assert operator.work().flop.item() == flop
+
+
+def test_hybrids_of_mamba_have_as_many_parameters_and_states_as_published():
+    """Nemotron Nano v2 (arXiv:2508.14444): 8.89 and 12.31 billion; 27 and 28 layers of states."""
+    published = {"nemotron-nano-9b-v2": (8.89e9, 27), "nemotron-nano-12b-v2": (12.31e9, 28)}
+    for name, (parameters, layers) in published.items():
+        one = serving_job(name, cluster="dgx-h100", gpus=1, traffic="concurrency=8")
+        states = layers * (128 * 128 * 80 * 4 + 3 * (128 * 80 + 2 * 8 * 128) * 2)
+
+        assert one.model.parameters() == pytest.approx(parameters, rel=0.001)
+        assert serving_memory(one).state_bytes == states
 
 
 def test_a_step_of_decoding_moves_two_states_and_one_more_for_each_drafted_token():
@@ -157,5 +208,5 @@ def test_training_is_refused_with_the_reason():
     words = {"model": HYBRIDS[1], "cluster": "dgx-h100:4", "batch": {"seq": 4096}}
     words |= {"stack": "megatron-core", "plan": "dp=32 gbs=64"}
 
-    with pytest.raises(SpecError, match="training of gated delta nets is not supported yet"):
+    with pytest.raises(SpecError, match="training of linear attention is not supported yet"):
         job_of(Document("job", words, {}))

@@ -89,7 +89,7 @@ class Block(AbstractLayer):
     mixer : Attention, LatentAttention, GatedDeltaNet or Traced
         The attention layer.
     feed_forward : Mlp, Experts or NoFeedForward
-        The feed-forward layer.
+        The feed-forward layer, which blocks of hybrid models may lack.
     norm : str
         Kind of the norms: layer norm or root-mean-square norm.
     norm_bias : bool
@@ -167,14 +167,10 @@ class Block(AbstractLayer):
     @model_validator(mode="after")
     def _a_traced_block_is_whole(self) -> "Block":
         rest = isinstance(self.feed_forward, NoFeedForward)
-        if self.mixer.is_whole_block != rest:
-            raise ValueError(
-                f"feed_forward of kind none exactly if the mixer is of kind traced, not {self.mixer.kind}"
-            )
+        if not rest and self.mixer.is_whole_block:
+            raise ValueError("feed_forward of kind none if the mixer is of kind traced")
         if rest and (self.residual, self.norm_placement, self.dropout) != ("sequential", "before", 0.0):
-            raise ValueError(
-                "a traced block without residual, norm_placement and dropout: the trace contains them"
-            )
+            raise ValueError("no residual, norm_placement and dropout without a feed-forward layer")
         return self
 
     def split_of(self, split: Split) -> Split:
@@ -188,7 +184,8 @@ class Block(AbstractLayer):
         """
         if self.mixer.is_whole_block:
             return self.mixer.weights(hidden, split)
-        names: tuple[str, ...] = ("norm1", "norm2")[: 1 + (self.residual != "parallel_shared_norm")]
+        alone = isinstance(self.feed_forward, NoFeedForward) or self.residual == "parallel_shared_norm"
+        names: tuple[str, ...] = ("norm1", "norm2")[: 2 - alone]
         if self.norm_placement == "around":
             names += ("norm1_after", "norm2_after")
         if self.cross:
@@ -222,6 +219,8 @@ class Block(AbstractLayer):
         if self.mixer.is_whole_block:
             return self.mixer.forward(hidden, split)
         split = self.split_of(split)
+        if isinstance(self.feed_forward, NoFeedForward):
+            return tuple(self._half("attention", "x", "y", hidden, split))
         if self.residual == "sequential":
             between = "crossed" if self.cross else "middle"
             items = [

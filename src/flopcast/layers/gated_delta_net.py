@@ -1,6 +1,6 @@
-"""Gated delta net: linear attention with a state of constant size for each head.
+"""Linear attention with a state of constant size for each head: gated delta nets, and Mamba-2.
 
-Answers: fields, weights, sharding and forward items of the mixer of Qwen3-Next and Qwen3.5.
+Answers: fields, weights, sharding and forward items of the mixer of Qwen3-Next, Qwen3.5 and Nemotron-H.
 Elsewhere: the core (operators/gated_delta.py), what an engine runs (serving/rewrites/cached_states.py),
 that it serves and does not train yet (spec/rules_linear_attention.py).
 Heads are cut over tensor-parallel ranks; fewer heads of keys than ranks are repeated.
@@ -26,10 +26,14 @@ from flopcast.operators.memory_bound import MemoryBound
 
 
 class GatedDeltaNet(AbstractMixer):
-    """A gated delta net: linear attention with the gated delta rule (arXiv:2412.06464).
+    """Linear attention with the gated delta rule (arXiv:2412.06464), or as in Mamba-2 (arXiv:2405.21060).
 
     Attributes
     ----------
+    rule : str
+        How a token changes the state of a head: "gated_delta" replaces what the state holds for the key;
+        "state_space" adds the product of key and value to the decayed state. In Mamba-2, which has this
+        rule, key heads are called groups, and the size of a key is the size of the state.
     heads : int
         Number of value heads. Each has a state of key_size times value_size elements.
     key_heads : int
@@ -51,6 +55,7 @@ class GatedDeltaNet(AbstractMixer):
     """
 
     kind: Literal["gated_delta"] = "gated_delta"
+    rule: Literal["gated_delta", "state_space"] = "gated_delta"
     in_tensor_region: ClassVar[bool] = True
     heads: int = Field(ge=1)
     key_heads: int = Field(ge=1)
@@ -85,7 +90,12 @@ class GatedDeltaNet(AbstractMixer):
     def linear_elements(self, hidden: int) -> int:
         """Return elements of the projections; products with states are not among them."""
         inner = self.heads * self.value_size
-        return hidden * (self.channels + 2 * inner + 2 * self.heads)
+        return hidden * (self.channels + 2 * inner + self._decay_columns)
+
+    @property
+    def _decay_columns(self) -> int:
+        """Return the columns of decays: one for each head, and one for its write strength if it has one."""
+        return self.heads * (2 if self.rule == "gated_delta" else 1)
 
     def pair_flop(self, hidden: int) -> int:
         """Return 0: no token meets another one by itself."""
@@ -109,22 +119,22 @@ class GatedDeltaNet(AbstractMixer):
 
         Queries, keys and values are one matrix whose columns also pass the causal convolution. `z` is the
         output gate; `ba` has two columns for each head, the write strength and the decay. The norm after
-        the core has the size of one head and is whole on every rank.
+        the core has the size of one head and is whole on every rank. In Mamba-2, `ba` has the decay alone,
+        the convolution has a bias, each head has a weight for its input, and the norm has all elements.
         """
+        mamba = self.rule == "state_space"
         inner, channels = self.heads * self.value_size, self.channels
         cut = channels / self.local_channels(split)
         inside = constant(inner) / split.tensor
         return (
             *linear_weights("attention.qkv", hidden, channels, cut, bias=False),
             *linear_weights("attention.z", hidden, inner, split.tensor, bias=False),
-            *linear_weights("attention.ba", hidden, 2 * self.heads, split.tensor, bias=False),
-            Weight(
-                name="attention.convolution",
-                elements=channels * self.convolution / cut,
-                total=channels * self.convolution,
-            ),
-            Weight(name="attention.decay", elements=2 * self.heads / split.tensor, total=2 * self.heads),
-            replicated("attention.gated_norm", self.value_size),
+            *linear_weights("attention.ba", hidden, self._decay_columns, split.tensor, bias=False),
+            _cut("attention.convolution", channels * (self.convolution + mamba), cut),
+            _cut("attention.decay", (2 + mamba) * self.heads, split.tensor),
+            _cut("attention.gated_norm", inner, split.tensor)
+            if mamba
+            else replicated("attention.gated_norm", self.value_size),
             Weight(
                 name="attention.out",
                 elements=inside * hidden,
@@ -158,6 +168,7 @@ class GatedDeltaNet(AbstractMixer):
             key_size=constant(self.key_size),
             value_size=constant(self.value_size),
             dtype=dtype,
+            rule=self.rule,
         )
         convolve = MemoryBound(kind="causal_convolution", elements=tokens * channels, dtype=dtype)
         norm = MemoryBound(
@@ -165,12 +176,22 @@ class GatedDeltaNet(AbstractMixer):
         )
         return (
             _item("mix", product(channels + inner, constant(hidden)), ("in.full",), "mixed"),
-            _item("decays", product(2 * heads, constant(hidden)), ("in.full",), "decays"),
+            _item(
+                "decays",
+                product(self._decay_columns / split.tensor, constant(hidden)),
+                ("in.full",),
+                "decays",
+            ),
             _item("convolve", convolve, ("mixed",), "convolved"),
             _item("delta", core, ("convolved", "decays"), "states"),
             _item("gated_norm", norm, ("states", "mixed"), "joined"),
             _item("out", product(constant(hidden), inner), ("joined",), "partial"),
         )
+
+
+def _cut(name: str, total: int, ranks: Counts) -> Weight:
+    """Return a vector that ranks divide."""
+    return Weight(name=name, elements=total / ranks, total=total)
 
 
 def _item(name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str) -> Item:

@@ -220,7 +220,7 @@ def _component(operator: TracedOperator) -> str:
 
 
 class NoFeedForward(AbstractLayer):
-    """No feed-forward layer, because a traced mixer contains all operators of the block."""
+    """No feed-forward layer: a traced mixer contains all operators, or the next block has another mixer."""
 
     kind: Literal["none"] = "none"
     in_tensor_region: ClassVar[bool] = False

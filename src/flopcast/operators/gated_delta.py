@@ -1,4 +1,4 @@
-"""The gated delta rule: linear attention whose heads keep a matrix of constant size instead of a cache.
+"""The gated delta rule, and that of Mamba-2: linear attention whose heads keep a matrix instead of a cache.
 
 Answers: how many FLOP and bytes does its core need over the tokens of prompts, and for one new token of
 each sequence that decodes?
@@ -9,7 +9,8 @@ A head keeps a state S of key size times value size. A token with query q, key k
 strength b changes it to a·S + b·k·(v - a·Sᵀk)ᵀ and reads Sᵀq: three products with the state (Gated Delta
 Networks, arXiv:2412.06464, section 3). Prompts are cut into chunks. Inside a chunk, tokens meet by products
 of their queries, keys and values, and the state is read and written once for each chunk (section 3.3;
-arXiv:2406.06484, section 3).
+arXiv:2406.06484, section 3). Mamba-2 (arXiv:2405.21060, section 6) changes the state to a·S + b·k·vᵀ; heads
+of a group share queries and keys, whose products are computed once for the group.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
@@ -19,11 +20,13 @@ from flopcast.records import dataclass
 CHUNK = 64  # tokens: of flash-linear-attention, which vLLM and SGLang took over
 STATE_BYTES = ELEMENT_BYTES["fp32"]  # of an element of a state
 PRODUCTS = 3.0  # with the state: what it holds for the key, its change, what the query reads
+STATE_SPACE_CHUNK = 128.0  # tokens: of Mamba-2's kernels with the sizes of Nemotron-H
+STATE_SPACE_PRODUCTS = 2.0  # with the state: its change, and what the query reads
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GatedDelta(AbstractOperator):
-    """The gated delta rule over whole sequences, chunk by chunk.
+    """The gated delta rule, or Mamba-2's, over whole sequences, chunk by chunk.
 
     It serves and does not train yet: nothing is kept, and there are no gradients.
 
@@ -47,11 +50,12 @@ class GatedDelta(AbstractOperator):
     key_size: Counts
     value_size: Counts
     dtype: str
+    rule: str = "gated_delta"  # or "state_space"
 
     @property
     def kernel(self) -> str:
-        """Return one curve for all of its kernels together."""
-        return "gated_delta"
+        """Return one curve for all kernels of a rule together."""
+        return self.rule
 
     def work(self) -> Work:
         """Return the work.
@@ -61,12 +65,15 @@ class GatedDelta(AbstractOperator):
         state is read and written once for a sequence.
         """
         state = self.key_size * self.value_size
-        inside = CHUNK * (3.0 * self.key_size + 2.0 * self.value_size)
+        products, inside = PRODUCTS, CHUNK * (3.0 * self.key_size + 2.0 * self.value_size)
+        if self.rule == "state_space":  # queries with keys, once for a group, and results with values
+            products, sharing = STATE_SPACE_PRODUCTS, self.key_heads / self.heads
+            inside = STATE_SPACE_CHUNK * (sharing * self.key_size + self.value_size)
         computed = self.sequences * self.tokens
         row = 2.0 * (self.key_heads * self.key_size + self.heads * self.value_size)
         states_bytes = 2.0 * STATE_BYTES * self.sequences * self.heads * state
         return Work(
-            flop=2.0 * computed * self.heads * (PRODUCTS * state + inside),
+            flop=2.0 * computed * self.heads * (products * state + inside),
             moved_bytes=computed * row * ELEMENT_BYTES[self.dtype] + states_bytes,
             unit=self.dtype,
         )

@@ -13,6 +13,7 @@ from flopcast.layers.experts import Experts
 from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
+from flopcast.layers.traced import NoFeedForward
 from flopcast.operators.formats import engines_of
 from flopcast.records import replace
 from flopcast.serving.adapters import adapted
@@ -86,7 +87,8 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
 def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     if not isinstance(block.mixer, (Attention, LatentAttention, GatedDeltaNet)):
         yield "mixer", block.mixer.kind, ("attention", "latent_attention", "gated_delta")
-    if not isinstance(block.feed_forward, (Mlp, Experts)):
+    alone = isinstance(block.feed_forward, NoFeedForward) and not block.mixer.is_whole_block
+    if not alone and not isinstance(block.feed_forward, (Mlp, Experts)):
         yield "feed_forward", block.feed_forward.kind, ("mlp", "experts")
 
 

@@ -109,7 +109,7 @@ def _limit(report: ServingReport) -> Input:
 
 def _iteration(report: ServingReport) -> Explanation:
     """Return the mean iteration with its components."""
-    host = report.job.engine.iteration
+    host = report.job.kinds[-1].iteration
     parts = tuple(
         Explanation(name=name, amount=share * report.iteration_s, unit="s", formula="", note=f"{share:.1%}")
         for name, share in sorted(report.shares.items(), key=lambda pair: -pair[1])
@@ -185,7 +185,7 @@ class _Means:
         self._book = book
         self.priced: PricedPasses = price_of(self._kind, book, self._passes)
         shares = sum(share for name, share in report.shares.items() if name not in OTHERS)
-        self._ratios = ratios_of(self._kind.engine.iteration, self._passes)
+        self._ratios = ratios_of(self._kind.iteration, self._passes)
         self._scale = 1.0
         kernels_s = sum(self._mean_s(item, elapsed) for item, elapsed in self.priced.seconds())
         self._scale = shares * report.iteration_s / kernels_s  # what means leave out

@@ -74,8 +74,9 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
         return by_stage(price_of(job, book, passes), job.model, job.plan, job.cluster)
 
     sizes = (_most_tokens(job, longest), job.most_sequences, longest)
+    engine = job.engine.model_copy(update={"iteration": job.iteration})
     tables = pass_times(
-        price, job.engine, *sizes, job.computed_tokens, job.overlap, job.plan.expert_messages == "hidden"
+        price, engine, *sizes, job.computed_tokens, job.overlap, job.plan.expert_messages == "hidden"
     )
     copies = copies_of(job, book)
     tables = tuple(replace(table, copies=copies) for table in tables)
@@ -88,7 +89,7 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
     def price_draft(passes: EnginePass) -> tuple[PricedPasses]:
         return (price_of(drafter, book, passes, joined_inputs(name, job.plan, passes)),)
 
-    (drafts,) = pass_times(price_draft, without_host(job.engine), *sizes, overlap=job.engine.overlap)
+    (drafts,) = pass_times(price_draft, without_host(engine), *sizes, overlap=job.engine.overlap)
     first, further = replace(drafts, computed_tokens=job.computed_tokens), drafts
     at_once = job.plan.drafting.layers_at_once
     if at_once > 1:
@@ -97,7 +98,7 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
             layers = layers_side_by_side(drafter, passes, at_once)
             return (_priced(drafter, book, layers, passes),)
 
-        (further,) = pass_times(price_beside, without_host(job.engine), *sizes, overlap=job.engine.overlap)
+        (further,) = pass_times(price_beside, without_host(engine), *sizes, overlap=job.engine.overlap)
     return DraftedTimes(verify=times, first=first, further=further, drafted=job.plan.drafting.drafted)
 
 

@@ -7,6 +7,8 @@ Elsewhere: powers of a device by kind of work (spec/operations.py), watts of tra
 Kernels of serving lie between training's kinds of work: products of few rows wait for weights, larger ones
 approach the power limit. A kernel draws what a waiting device does, and more in proportion to its FLOP rate
 over the rate of large products and to its bytes over those that memory sustains, up to the power limit.
+Large products run at the limit with lower clocks. The kernels of a pass run at full clocks, where a FLOP
+takes more energy: the voltage falls about as the clocks do, and energy grows with its square.
 """
 
 from collections.abc import Sequence
@@ -26,9 +28,9 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.site import Site
 from flopcast.units import Number
 
-# FLOP rate over the peak at which products reach the power limit: 676 of 989 TFLOP/s on H200 and 1355 of
-# 2250 on B200 (data/power of ai-dynamo/aiconfigurator: sustained 16-bit products at the limit)
-RATE_AT_LIMIT = 0.65
+# FLOP rate over the peak at which sustained products reach the power limit: 676 of 989 TFLOP/s on H200 and
+# 1355 of 2250 on B200 (data/power of ai-dynamo/aiconfigurator: sustained 16-bit products at the limit)
+SUSTAINED_RATE_AT_LIMIT = 0.65
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +146,8 @@ def kernel_w(work: Work, taken_s: Floats, device: Device, site: Site) -> Floats:
     True
     """
     draws = device.power
-    rate = np.minimum(work.flop / (device.peak(work.unit) * taken_s * RATE_AT_LIMIT), 1.0)
+    at_limit = SUSTAINED_RATE_AT_LIMIT / device.sustained.ratio**2
+    rate = np.minimum(work.flop / (device.peak(work.unit) * taken_s * at_limit), 1.0)
     moved = work.moved_bytes / (device.memory_bytes_per_s * taken_s * SUSTAINED_FRACTION)
     fraction = (
         draws.waiting.fraction

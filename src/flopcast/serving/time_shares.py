@@ -97,7 +97,7 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     mean, weights = mean_passes(requests, table, instances.limits.computed_tokens)
     job = instances.job
     priced = price_of(job, book, mean)
-    host = job.engine.iteration
+    host = job.iteration
     host_s = host.host_s + host.sequence_s * float(mean.sequences[:, 0] @ weights)
     ratios = ratios_of(host, mean)
     seconds = {name: float((ratios(name) * part) @ weights) for name, part in priced.by_component().items()}

@@ -25,16 +25,19 @@ class IterationCost(StrictModel):
     Attributes
     ----------
     kernel_ratio : float
-        Time of the kernels of an iteration that only decodes over that of the same kernels in benchmarks:
-        gaps between them, kernels that a pass has beside those of the model, and libraries other than the
-        benchmark's. Iterations with prompts run larger kernels outside of graphs, at a ratio of 1.
+        Time of the kernels of an iteration that only decodes over that of the same kernels in benchmarks,
+        if weights have 8 or 4 bits: benchmarks quantise the inputs of each product by itself, and engines
+        join that with other kernels. With weights of 16 bits, the ratio is 1. Iterations with prompts run
+        larger kernels outside of graphs, at a ratio of 1 as well.
     expert_ratio : float
         The same ratio for the kernels of experts, for which engines use other libraries; tokens of real
-        requests also choose fewer experts than random tokens.
+        requests also choose fewer experts than random tokens. It is 1 if experts have 16 bits.
     host_s : float
         Time of an iteration in which the device waits for the host: scheduling, inputs, sampled tokens.
     sequence_s : float
         Additional time of this kind for each sequence of the iteration.
+    streamed_s : float
+        Additional time of this kind for each sequence, if its token is sent to the client at once.
     prompt_launch_s : float
         Time of the host for launching one kernel of an iteration with prompts, which no CUDA graph holds.
         Such an iteration takes at least as long as its launches.
@@ -54,6 +57,7 @@ class IterationCost(StrictModel):
     expert_ratio: float = Field(default=1.0, gt=0)
     host_s: float = Field(default=2e-3, ge=0)
     sequence_s: float = Field(default=0.0, ge=0)
+    streamed_s: float = Field(default=0.0, ge=0)
     prompt_launch_s: float = Field(default=0.0, ge=0)
     request_s: float = Field(default=0.0, ge=0)
     request_tpot_ratio: float = Field(default=0.0, ge=0)
@@ -160,6 +164,9 @@ class Engine(StrictModel):
     receive_interval : int
         Decoding passes after which the engine looks for new requests; a pass with prompts is followed by a
         look as well. With 1, new requests can be part of the next pass.
+    stream_interval : int
+        Output tokens after which the server sends the next part of an answer. With 1, it sends each token
+        by itself.
     wait_passes : int
         Decoding passes for which prompts wait for others, so that they are computed together. With 0, they
         join the next pass.
@@ -206,6 +213,7 @@ class Engine(StrictModel):
     prefix_cache: bool = False
     sampling: Literal["greedy", "sorted"] = "greedy"
     receive_interval: int = Field(default=1, ge=1)
+    stream_interval: int = Field(default=1, ge=1)
     wait_passes: int = Field(default=0, ge=0)
     wait_fraction: float = Field(default=1.0, gt=0, le=1)
     adapter_slots: int = Field(default=1, ge=1)

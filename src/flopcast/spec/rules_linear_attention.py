@@ -20,7 +20,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not _linear(c),
         allowed="attention or latent_attention",
         because=(
-            "training of gated delta nets is not supported yet, because no measurements of its kernels "
+            "training of linear attention is not supported yet, because no measurements of its kernels "
             "are public"
         ),
         fix="choose another model, or predict how this one is served, with --engine vllm",

@@ -6,8 +6,8 @@ from typing import ClassVar
 from pydantic import ConfigDict, PrivateAttr
 
 from flopcast.spec.cluster import Cluster
-from flopcast.spec.deployment import Deployment, Pool
-from flopcast.spec.engine import LADDER, Engine, Overlap
+from flopcast.spec.deployment import Deployment, Pool, is_narrow
+from flopcast.spec.engine import LADDER, Engine, IterationCost, Overlap
 from flopcast.spec.model import Model
 from flopcast.spec.site import Site
 from flopcast.spec.streaming import HostComputes
@@ -99,6 +99,19 @@ class ServingJob(StrictModel):
     def overlap(self) -> Overlap | None:
         """Return what runs beside what in a pass: as the engine does, or as ladder residuals allow."""
         return LADDER if self.plan.residual == "ladder" else self.engine.overlap
+
+    @property
+    def iteration(self) -> IterationCost:
+        """Return the time of iterations with the formats of the plan, and with answers sent as stated.
+
+        Kernels with weights of 16 bits run as in benchmarks.
+        """
+        cost, plan = self.engine.iteration, self.plan
+        kernels = cost.kernel_ratio if is_narrow(plan.weights) else 1.0
+        experts = cost.expert_ratio if is_narrow(plan.format_of_experts) else 1.0
+        sequence_s = cost.sequence_s + cost.streamed_s / self.engine.stream_interval
+        update = {"kernel_ratio": kernels, "expert_ratio": experts, "sequence_s": sequence_s}
+        return cost.model_copy(update=update)
 
     @property
     def host_computes(self) -> HostComputes:

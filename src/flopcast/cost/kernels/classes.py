@@ -130,7 +130,7 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     "served_gemm": KernelBase(kind=SERVED_GEMM, serves=True),
     **dict.fromkeys(("decode_attention", "latent_decode"), KernelBase(kind=DECODE, serves=True)),
     "fused_experts": KernelBase(kind=SERVED_EXPERTS, serves=True),
-    "gated_delta": KernelBase(kind=ATTENTION, serves=True),
+    **dict.fromkeys(("gated_delta", "state_space"), KernelBase(kind=ATTENTION, serves=True)),
     **dict.fromkeys(
         ("causal_convolution", "delta_decode", "row_sort"), KernelBase(kind=MEMORY, serves=True)
     ),

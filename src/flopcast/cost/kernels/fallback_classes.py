@@ -206,6 +206,8 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # linear attention. Its steps of decoding move states at 0.56 of the bandwidth of H20, with 128 to 1024
     # sequences (data/peers/infersim/gdn_decode.csv), where a sum attains 0.9; no other device was measured
     "delta_decode": FallbackClass(name="residual_add", log_sigma_factor=0.25, time_ratio=1.6),
+    # Mamba-2 over prompts: also chunks that follow one another, an estimate, as no row was measured
+    "state_space": FallbackClass(name="gated_delta", log_sigma_factor=0.4),
     "causal_convolution": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=2.0),
     "gated_rmsnorm": FallbackClass(name="layernorm", log_sigma_factor=0.2),
     "gated_rmsnorm.backward": FallbackClass(name="layernorm.backward", log_sigma_factor=0.25),

@@ -105,6 +105,8 @@ def _read_limits(reader: LaunchReader) -> None:
         reader.contradiction("max-num-batched-tokens", "max-num-seqs", because, sequences)
     if reader.has("block-size"):
         reader.put(("engine", "block_tokens"), reader.count("block-size"), "block-size")
+    if reader.has("stream-interval"):
+        reader.put(("engine", "stream_interval"), reader.count("stream-interval"), "stream-interval")
     if reader.has("enable-prefix-caching"):
         cached = reader.flag("enable-prefix-caching")
         reader.put(("engine", "prefix_cache"), cached, "enable-prefix-caching")
@@ -164,6 +166,8 @@ def written(job: ServingJob, role: str) -> Launch:
     ]
     if engine.block_tokens != kept.block_tokens:
         flags.append(f"--block-size {engine.block_tokens}")
+    if engine.stream_interval != kept.stream_interval:
+        flags.append(f"--stream-interval {engine.stream_interval}")
     flags.append("--enable-prefix-caching" if engine.prefix_cache else "--no-enable-prefix-caching")
     if engine.prefill != kept.prefill:
         flags.append("--no-enable-chunked-prefill")

@@ -41,6 +41,7 @@ FORMATS = {
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
 BLOCK_SCALES = ("deepseek-ai/", "Qwen/")  # publish 8-bit weights with a scale for each block
 BLOCKS = {"fp8": "fp8_block"}
+STREAM_INTERVALS = {"vllm": 20}  # of published launches of InferenceX, by backend
 ROUNDS = 10  # requests of each place of the concurrency
 INFERENCE_MAX = ((1024, 1024), (1024, 8192), (8192, 1024))  # longest prompts and outputs of its benchmarks
 SHORTEST_SHARE = 0.8  # of the longest: lengths are drawn evenly between the two
@@ -120,6 +121,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "drafting": _drafting(drafted),
         },
         receive_interval=interval,
+        stream_interval=STREAM_INTERVALS.get(row["backend"], 1),
         wait_passes=0 if wait is None else wait.passes,
         wait_fraction=1.0 if wait is None else wait.fraction,
         traffic={

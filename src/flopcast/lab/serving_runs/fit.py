@@ -9,7 +9,8 @@ times a number that the scheduler gives, which small changes of the constants le
 follow from a linear fit of relative errors. Twice and half of what was measured count alike, and absolute
 errors count, not their squares, so that a few odd rows do not decide. None is below its least value. What a
 request waits for beside the passes follows from times to the first token in the same way. The time of
-launches (`prompt_launch_s`) is not fitted here: it decides which passes are as long as their kernels.
+launches (`prompt_launch_s`) is not fitted here: it decides which passes are as long as their kernels. The
+time of sending single tokens (`streamed_s`) is not either: the servers of these rows send several at once.
 
 All engines are fitted together first, and then each by itself from there: an engine that was measured with
 experts alone says nothing of other kernels.
@@ -25,6 +26,7 @@ from flopcast.lab.serving_runs.rows import ComparedServing
 from flopcast.records import dataclass
 from flopcast.serving.serving_report import ServingReport
 from flopcast.serving.time_shares import KERNELS
+from flopcast.spec.deployment import is_narrow
 from flopcast.spec.engine import EXPERTS, IterationCost
 
 ROUNDS = 60  # of reweighting
@@ -39,6 +41,7 @@ PRIOR = IterationCost(host_s=5e-4, sequence_s=5e-6, request_s=0.03, request_tpot
 PRIOR_ROWS = {"kernel_ratio": 20.0, "expert_ratio": 3.0, "request_s": 0.05, "request_tpot_ratio": 0.05}
 FEW_PRIOR_ROWS = 0.5  # of the others
 LEAST_RATIO = 0.05  # of predicted over measured: smaller ones count as this
+KEPT = ("streamed_s", "prompt_launch_s")  # constants of an engine that are not fitted here
 SPREADS = {OF_ITERATIONS: "log_sigma_factor", OF_REQUESTS: "request_log_sigma_factor"}
 
 
@@ -63,8 +66,10 @@ def observed(row: ComparedServing, report: ServingReport) -> Observed:
     tpot_s = report.latencies["tpot"]["mean"].value
     cost = report.job.engine.iteration
     if row.measured.teaches == "iterations":
-        part, ratio = report.constant_s, tpot_s / report.iteration_s
-        parts = ratio * np.array([part[KERNELS], part[EXPERTS], 1.0, report.decoding])
+        part, ratio, plan = report.constant_s, tpot_s / report.iteration_s, report.job.kinds[-1].plan
+        kernels_s = part[KERNELS] * is_narrow(plan.weights)  # others run as in benchmarks
+        experts_s = part[EXPERTS] * is_narrow(plan.format_of_experts)
+        parts = ratio * np.array([kernels_s, experts_s, 1.0, report.decoding])
         known_s = tpot_s - float(parts @ np.array([getattr(cost, name) for name in OF_ITERATIONS]))
         return Observed(names=OF_ITERATIONS, parts=parts, known_s=known_s, measured_s=measured_s)
     engine_s = report.latencies["ttft"]["mean"].value - cost.request_s - cost.request_tpot_ratio * tpot_s
@@ -123,7 +128,8 @@ def by_engine(pairs: Iterable[tuple[ComparedServing, ServingReport]]) -> dict[st
     for row, report in pairs:
         engine = row.run.groups["engine"]
         groups.setdefault(engine, []).append(observed(row, report))
-        kept[engine] = {"prompt_launch_s": report.job.engine.iteration.prompt_launch_s}
+        cost = report.job.engine.iteration
+        kept[engine] = {name: getattr(cost, name) for name in KEPT}
     together = fit(row for rows in groups.values() for row in rows)
     if together is None:
         return {}

@@ -23,9 +23,10 @@ QUANTITIES = {  # columns, their units and where a report says the same
     "energy_per_token_joules": ("J", joules_per_token),
 }
 CLUSTERS = {"H100": "dgx-h100", "B200": "dgx-b200"}
-PROMPTS = {"gpqa": 300, "lm-arena-chat": 400, "sourcegraph-fim": 1500}  # mean tokens, assumed
+PROMPTS = {"gpqa": 300, "lm-arena-chat": 275, "sourcegraph-fim": 1500}  # mean tokens, assumed
 PROMPT_SIGMA, OUTPUT_SIGMA = 0.8, 0.7  # of the logarithm of lengths, assumed
 MAX_TOKENS = 8192
+MEMORY_FRACTION = 0.95  # --gpu-memory-utilization in mlenergy/llm/benchmark.py
 ROUNDS = (
     4  # requests of each place of the batch; the first and the last are not judged, as in the benchmark
 )
@@ -71,6 +72,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "output_tokens": f"lognormal({float(row['avg_output_len']):.0f},{OUTPUT_SIGMA})",
             "requests": ROUNDS * sequences,
         },
+        memory_fraction=MEMORY_FRACTION,
         sampling="greedy" if row["model_id"].startswith(UNSORTED) else "sorted",
     )
 

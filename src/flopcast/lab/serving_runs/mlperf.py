@@ -29,6 +29,7 @@ CLUSTERS = {  # by accelerator
     "AMD Instinct MI325X 256GB HBM3e": "mi325x-8",
 }
 ENGINES = {"TensorRT": "tensorrt-llm", "vLLM": "vllm"}  # by the first word of the software
+BUILT = "TensorRT "  # builds engines, whose kernels a C++ runtime launches
 MODELS = {
     "llama2-70b-99": "llama-2-70b",
     "llama2-70b-99.9": "llama-2-70b",
@@ -103,6 +104,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         plan={"weights": FORMATS[row["weights"]], "cache": "fp8"},
         traffic=traffic,
         devices=devices,
+        launches_by_python=not row["software"].startswith(BUILT),
     )
 
 

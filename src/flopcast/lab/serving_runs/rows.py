@@ -66,7 +66,9 @@ class RowFacts:
     `plan` holds fields of a Deployment; without a tensor-parallel degree, it is the one that flopcast
     chooses. `traffic` holds fields of a Traffic, `trace` the requests if it names a trace. Instances fill
     `devices` devices, by default those of one. Requests of `in_process` reach the engine without a front
-    end. `receive_interval`, `wait_passes`, `wait_fraction` and `sampling` are those of the engine.
+    end. `receive_interval`, `stream_interval`, `memory_fraction` (by default the engine's), `wait_passes`,
+    `wait_fraction` and `sampling` are those of the engine. Unless Python launches the kernels of prompts,
+    launches take no longer than these kernels.
     """
 
     model: str
@@ -78,9 +80,12 @@ class RowFacts:
     trace: Requests | None = None
     in_process: bool = False
     receive_interval: int = 1
+    stream_interval: int = 1
     wait_passes: int = 0
     wait_fraction: float = 1.0
     sampling: str = "greedy"
+    memory_fraction: Number | None = None
+    launches_by_python: bool = True
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -160,9 +165,10 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
 
 
 def _engine(facts: RowFacts) -> Engine:
-    stated = ("receive_interval", "wait_passes", "wait_fraction", "sampling")
+    stated = ("receive_interval", "stream_interval", "wait_passes", "wait_fraction", "sampling")
     engine = catalog.engine(facts.engine).model_copy(update={name: getattr(facts, name) for name in stated})
-    if not facts.in_process:
-        return engine
-    cost = engine.iteration.model_copy(update={"request_s": 0.0, "request_tpot_ratio": 0.0})
-    return engine.model_copy(update={"iteration": cost})
+    if facts.memory_fraction is not None:
+        engine = engine.model_copy(update={"memory_fraction": facts.memory_fraction})
+    changed = {"request_s": 0.0, "request_tpot_ratio": 0.0} if facts.in_process else {}
+    changed |= {} if facts.launches_by_python else {"prompt_launch_s": 0.0}
+    return engine.model_copy(update={"iteration": engine.iteration.model_copy(update=changed)})
