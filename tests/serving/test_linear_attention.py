@@ -105,7 +105,7 @@ def test_the_flop_of_a_state_space_are_those_of_chunks_that_equal_the_recurrence
     results, flop = chunked_states(queries, keys, values, decays, int(STATE_SPACE_CHUNK))
     operator = GatedDelta(
         sequences=constant(1), tokens=constant(tokens), heads=constant(heads), key_heads=constant(1),
-        key_size=constant(16), value_size=constant(24), dtype="bf16", rule="state_space",
+        key_size=constant(16), value_size=constant(24), dtype="bf16", rule="additive",
     )  # fmt: skip
 
     np.testing.assert_allclose(results, np.stack(expected, axis=1), rtol=1e-6, atol=1e-8)

@@ -31,9 +31,9 @@ class GatedDeltaNet(AbstractMixer):
     Attributes
     ----------
     rule : str
-        How a token changes the state of a head: "gated_delta" replaces what the state holds for the key;
-        "state_space" adds the product of key and value to the decayed state. In Mamba-2, which has this
-        rule, key heads are called groups, and the size of a key is the size of the state.
+        How a token changes the decayed state of a head: by replacing what it holds for the key ("delta"),
+        or by adding the product of key and value ("additive"). Mamba-2 has the additive rule. Its groups
+        are heads of keys, and its state size is the size of a key.
     heads : int
         Number of value heads. Each has a state of key_size times value_size elements.
     key_heads : int
@@ -55,7 +55,7 @@ class GatedDeltaNet(AbstractMixer):
     """
 
     kind: Literal["gated_delta"] = "gated_delta"
-    rule: Literal["gated_delta", "state_space"] = "gated_delta"
+    rule: Literal["delta", "additive"] = "delta"
     in_tensor_region: ClassVar[bool] = True
     heads: int = Field(ge=1)
     key_heads: int = Field(ge=1)
@@ -95,7 +95,7 @@ class GatedDeltaNet(AbstractMixer):
     @property
     def _decay_columns(self) -> int:
         """Return the columns of decays: one for each head, and one for its write strength if it has one."""
-        return self.heads * (2 if self.rule == "gated_delta" else 1)
+        return self.heads * (2 if self.rule == "delta" else 1)
 
     def pair_flop(self, hidden: int) -> int:
         """Return 0: no token meets another one by itself."""
@@ -122,7 +122,7 @@ class GatedDeltaNet(AbstractMixer):
         the core has the size of one head and is whole on every rank. In Mamba-2, `ba` has the decay alone,
         the convolution has a bias, each head has a weight for its input, and the norm has all elements.
         """
-        mamba = self.rule == "state_space"
+        mamba = self.rule == "additive"
         inner, channels = self.heads * self.value_size, self.channels
         cut = channels / self.local_channels(split)
         inside = constant(inner) / split.tensor

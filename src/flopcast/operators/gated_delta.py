@@ -20,6 +20,7 @@ from flopcast.records import dataclass
 CHUNK = 64  # tokens: of flash-linear-attention, which vLLM and SGLang took over
 STATE_BYTES = ELEMENT_BYTES["fp32"]  # of an element of a state
 PRODUCTS = 3.0  # with the state: what it holds for the key, its change, what the query reads
+KERNELS = {"delta": "gated_delta", "additive": "state_space"}  # by rule
 STATE_SPACE_CHUNK = 128.0  # tokens: of Mamba-2's kernels with the sizes of Nemotron-H
 STATE_SPACE_PRODUCTS = 2.0  # with the state: its change, and what the query reads
 
@@ -50,12 +51,12 @@ class GatedDelta(AbstractOperator):
     key_size: Counts
     value_size: Counts
     dtype: str
-    rule: str = "gated_delta"  # or "state_space"
+    rule: str = "delta"  # or "additive"
 
     @property
     def kernel(self) -> str:
         """Return one curve for all kernels of a rule together."""
-        return self.rule
+        return KERNELS[self.rule]
 
     def work(self) -> Work:
         """Return the work.
@@ -66,7 +67,7 @@ class GatedDelta(AbstractOperator):
         """
         state = self.key_size * self.value_size
         products, inside = PRODUCTS, CHUNK * (3.0 * self.key_size + 2.0 * self.value_size)
-        if self.rule == "state_space":  # queries with keys, once for a group, and results with values
+        if self.rule == "additive":  # queries with keys, once for a group, and results with values
             products, sharing = STATE_SPACE_PRODUCTS, self.key_heads / self.heads
             inside = STATE_SPACE_CHUNK * (sharing * self.key_size + self.value_size)
         computed = self.sequences * self.tokens

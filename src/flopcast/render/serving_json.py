@@ -37,12 +37,7 @@ def as_json(report: ServingReport) -> dict[str, object]:
         "limited_by": report.limited_by,
         "iteration_s": report.iteration_s,
         "decoding_sequences": report.decoding,
-        "cache_share": report.summary.mean_kv_share,
-        "peak_cache_share": report.summary.peak_kv_share,
-        "prefix_hit_share": report.summary.hit_share,
-        "preempted_share": report.summary.preempted_share,
-        "time_shares": dict(report.shares),
-        "adapter_hit_share": report.summary.adapter_hit_share,
+        **_shares(report),
         "memory": {
             "capacity_bytes": memory.capacity_bytes,
             "weight_bytes": memory.weight_bytes,
@@ -72,6 +67,19 @@ def as_json(report: ServingReport) -> dict[str, object]:
             for each in report.used
         ],
         "assumptions": list(report.job.assumptions),
+    }
+
+
+def _shares(report: ServingReport) -> dict[str, object]:
+    """Return fractions of the cache, of tokens and requests, and of the time of an iteration."""
+    summary = report.summary
+    return {
+        "cache_share": summary.mean_kv_share,
+        "peak_cache_share": summary.peak_kv_share,
+        "prefix_hit_share": summary.hit_share,
+        "preempted_share": summary.preempted_share,
+        "adapter_hit_share": summary.adapter_hit_share,
+        "time_shares": dict(report.shares),
     }
 
 
