@@ -25,7 +25,8 @@ class Linear:
     """A matrix that may have an adapter: the item that multiplies with it, and its whole shape.
 
     `share` is its part of the columns of a fused product. A mixture has one such matrix for each of its
-    `experts`, of which a token uses `active`; a matrix outside of mixtures has 0.
+    `experts`, of which a token uses `active`; a matrix outside of mixtures has 0. Keys and values of
+    cross-attention are made of the encoder's result (`reads_source`).
     """
 
     item: str
@@ -34,11 +35,12 @@ class Linear:
     share: float = 1.0
     experts: int = 0
     active: int = 0
+    reads_source: bool = False
 
     @property
     def leaves_region(self) -> bool:
         """Return whether the linear is cut along its input, so that its result is a partial sum."""
-        return self.item in ("attention.out", "mlp.down")
+        return self.item in ("attention.out", "cross.out", "mlp.down")
 
 
 def linears(block: Block, hidden: int) -> dict[str, Linear]:
@@ -71,6 +73,34 @@ def linears(block: Block, hidden: int) -> dict[str, Linear]:
     if isinstance(mlp, Experts):
         linears_by_name |= _linears_of_experts(mlp, hidden)
     return linears_by_name
+
+
+def adapted(block: Block, hidden: int, targets: Iterable[str]) -> dict[str, Linear]:
+    """Return the matrices of a block that have adapters, by a name of their own.
+
+    A target of attention is one of cross-attention too, as modules of PEFT are found by their names. There,
+    queries are made of other tokens than keys and values, so that "qkv" has two adapters.
+
+    >>> from flopcast.layers.cross_attention import CrossAttention
+    >>> parts = {"mixer": Attention(heads=4), "feed_forward": Mlp(ffn_hidden=256)}
+    >>> [*adapted(Block(cross=CrossAttention(heads=4), **parts), 64, ["q", "v"])]
+    ['q', 'v', 'cross.q', 'cross.v']
+    """
+    known, chosen = linears(block, hidden), tuple(targets)
+    found = {name: known[name] for name in chosen if name in known}
+    if block.cross is None:
+        return found
+    inner = block.cross.heads * block.cross.size(hidden)
+    queries = Linear(item="cross.q", rows=hidden, columns=inner)
+    half = Linear(item="cross.kv", rows=hidden, columns=inner, share=0.5, reads_source=True)
+    crossed = {
+        "q": {"cross.q": queries},
+        "k": {"cross.k": half},
+        "v": {"cross.v": half},
+        "qkv": {"cross.q": queries, "cross.kv": replace(half, columns=2 * inner, share=1.0)},
+        "out": {"cross.out": Linear(item="cross.out", rows=inner, columns=hidden)},
+    }
+    return found | {own: each for name in chosen for own, each in crossed.get(name, {}).items()}
 
 
 def _linears_of_experts(layer: Experts, hidden: int) -> dict[str, Linear]:

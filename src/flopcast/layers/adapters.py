@@ -14,13 +14,13 @@ partial sums are added over ranks, and B is whole and joins the finished sum. Fr
 messages, which are narrow: this is an estimate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from flopcast.dtypes import Counts, Probability, constant
-from flopcast.layers.adapted_linears import FUSED, Linear, Target, linears
+from flopcast.layers.adapted_linears import FUSED, Linear, Target, adapted
 from flopcast.layers.base import AbstractLayer, Split, Weight, leave_tensor_parallel
 from flopcast.layers.block import Block
 from flopcast.layers.embedding import Embedding
@@ -64,6 +64,16 @@ class Adapters(StrictModel):
     dropout: Probability = 0.0
     base_dtype: Literal["model", "nf4"] = "model"
 
+    def flop(self, blocks: Iterable[Block], hidden: int, length: int, source_length: int) -> float:
+        """Return FLOP of the adapters of all blocks for one sequence, and for the source of an encoder."""
+        flop = 0.0
+        for block in blocks:
+            for linear in adapted(block, hidden, self.targets).values():
+                tokens = source_length if linear.reads_source or block.reads == "source" else length
+                each = self.rank * (linear.rows + linear.columns) * max(linear.active, 1)
+                flop += 2.0 * block.count * tokens * each
+        return flop
+
     @model_validator(mode="after")
     def _one_adapter_for_a_matrix(self) -> "Adapters":
         for whole, parts in FUSED.items():
@@ -98,12 +108,11 @@ class Adapted(AbstractLayer):
     adapters: Adapters
 
     def _found(self, hidden: int) -> dict[str, Linear]:
-        known = linears(self.inner, hidden) if isinstance(self.inner, Block) else {}
-        return {name: known[name] for name in self.adapters.targets if name in known}
+        return adapted(self.inner, hidden, self.adapters.targets) if isinstance(self.inner, Block) else {}
 
     def _is_stored_narrow(self, name: str) -> bool:
         """Return whether a weight, named as the item of its product, is stored in the base's own dtype."""
-        parts = ("attention.", "mlp.")
+        parts = ("attention.", "cross.", "mlp.")
         return self.adapters.base_dtype != "model" and self.inner.kind == "block" and name.startswith(parts)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
@@ -163,6 +172,7 @@ class Adapted(AbstractLayer):
         so that they run again where it does.
         """
         linears = self._found(hidden)
+        own = self.inner.split_of(split) if isinstance(self.inner, Block) else split
         items: list[Item] = []
         waiting: list[_Adapter] = []
         for item in self.inner.forward(hidden, split):
@@ -174,16 +184,17 @@ class Adapted(AbstractLayer):
                     items, widened = [*items, *added[:-2]], [*widened, *added[-2:]]
                 elif linear.item == item.name and isinstance(item.work, Matmul):
                     adapter = _Adapter(item=item, name=f"{item.name}.{name}", fields=self.adapters)
-                    items += adapter.narrow(item.work.k, linear.leaves_region, split)
+                    cut = own.of_source if linear.reads_source else own
+                    items += adapter.narrow(item.work.k, linear.leaves_region, cut)
                     if linear.leaves_region:
                         waiting.append(adapter)
                     else:
                         width = item.work.n * linear.share
-                        widened += adapter.wide(item.output, width, split.tokens, split)
+                        widened += adapter.wide(item.output, width, cut.tokens, cut)
             items += [*self._written_out(item), frozen_item(item), *widened]
             if waiting and item.name.endswith("leave"):
                 for adapter in waiting:
-                    items += adapter.wide(item.output, constant(hidden), split.own_tokens, split)
+                    items += adapter.wide(item.output, constant(hidden), own.own_tokens, own)
                 waiting = []
         return tuple(items)
 

@@ -94,7 +94,7 @@ def _model_flop(job: Job, causal: bool, windows: bool = False) -> float:
     padding = model.head_flop(length) * (_padded_vocabulary(job) / model.vocabulary - 1.0)
     source = job.batch.source_tokens
     forward = model.forward_flop(length, causal, windows, source_length=source) + padding
-    return job.plan.global_batch * (PASSES * forward - model.frozen_flop(length))
+    return job.plan.global_batch * (PASSES * forward - model.frozen_flop(length, source))
 
 
 def _bridge_flop(job: Job) -> float:

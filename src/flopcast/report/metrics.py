@@ -93,7 +93,7 @@ def _model_flop(job: Job) -> float:
     forward = job.model.forward_flop(length, documents=job.batch.documents, source_length=source)
     backward = 0.0 if job.batch.forward_only else BACKWARD_OVER_FORWARD
     passes = (1.0 + backward) * forward + _frozen_forward_flop(job) + vision_flop(job)
-    return job.plan.global_batch * (passes - job.model.frozen_flop(length))
+    return job.plan.global_batch * (passes - job.model.frozen_flop(length, source))
 
 
 def vision_flop(job: Job) -> float:

@@ -329,19 +329,19 @@ class Model(StrictModel):
             flop += block.count * linear_flop(block, self.hidden, sequence_length, source)
         for layer in self._further_predictions():
             flop += 2 * sequence_length * layer.modules * layer.linear_elements(self.hidden)
-        return flop + self._adapter_flop(sequence_length)
+        return flop + self._adapter_flop(sequence_length, source)
 
-    def _adapter_flop(self, sequence_length: int) -> float:
+    def _adapter_flop(self, length: int, source: int) -> float:
         """Return two FLOP for each weight of adapters that a token uses, and each token."""
-        used = sum(count * weight.used for count, weight in self._main_weights() if weight.trained)
-        return 2 * sequence_length * used if self.adapters else 0.0
+        return self.adapters.flop(self.blocks, self.hidden, length, source) if self.adapters else 0.0
 
-    def frozen_flop(self, sequence_length: int) -> float:
+    def frozen_flop(self, sequence_length: int, source_length: int | None = None) -> float:
         """Return FLOP that the backward pass saves per sequence, as frozen linears have no weight gradient.
 
         As many as one forward pass of them: a step takes 4 FLOP for a token and frozen weight, not 6.
         """
-        frozen = self._linear_flop(sequence_length) - self._adapter_flop(sequence_length)
+        source = source_length or sequence_length
+        frozen = self._linear_flop(sequence_length, source) - self._adapter_flop(sequence_length, source)
         return frozen if self.adapters else 0.0
 
     def head_flop(self, sequence_length: int) -> float:

@@ -13,7 +13,6 @@ def _unsupported(case: Case) -> tuple[str, str]:
     model, batch = case.model, case.batch
     parts = (
         ("model.mtp", str(model.mtp) if model.mtp else ""),
-        ("model.adapters", "adapters" if model.adapters else ""),
         ("model.reference", "" if model.reference == "none" else model.reference),
         ("batch.documents", f"{len(batch.documents)} documents" if batch.documents else ""),
         ("batch.micro_batches", "micro-batches" if batch.micro_batches else ""),
