@@ -48,6 +48,17 @@ def linear():
     return {"hidden": 64, "vocabulary": 512, "blocks": [block]}
 
 
+def graph(row=None, **fields):
+    """An exported graph of one product, with an embedding table if it has rows of a size."""
+    table = [{"name": "table", "elements": 1024 * row, "row": row}] if row else []
+    product = {"kind": "matmul", "name": "linear", "inputs": ["x"], "output": "y"}
+    product |= {"m": {"sequences": 1}, "n": 64, "k": 64}
+    mixer = {"kind": "traced", "batch_of": "samples", "units": 1}
+    mixer |= {"weights_of_block": table, "operators": [product]}
+    blocks = [{"count": 1, "mixer": mixer, "feed_forward": {"kind": "none"}}]
+    return {"hidden": 64, "vocabulary": 0, "blocks": blocks} | fields
+
+
 def seeing(**fields):
     """The small model behind a vision tower of two blocks, of whose images each token is 28 · 28 pixels."""
     attention = {"heads": 4, "causal": False}
@@ -93,6 +104,7 @@ def decoded(written):
         ("linear", linear),
         ("encoder", encoder),
         ("seeing", seeing),
+        ("graph", graph),
     ):
         if name in data:
             return make(**data.pop(name)) | data

@@ -46,6 +46,8 @@ class Canonical:
         Whether a gradient flows through it.
     passes_gradient_on : bool
         Whether the gradient of an input is that of the output, or a part of it, so that no kernel runs.
+    reads_table : bool
+        Whether it looks up rows of an embedding table, its first input.
     """
 
     family: str
@@ -56,6 +58,7 @@ class Canonical:
     is_fusible: bool = False
     has_gradient: bool = True
     passes_gradient_on: bool = False
+    reads_table: bool = False
 
     @property
     def is_view(self) -> bool:
@@ -217,8 +220,8 @@ CANONICAL: dict[str, Canonical] = {
     "constant": Canonical(family="movement", has_gradient=False),
     "random": Canonical(family="movement", has_gradient=False),
     "gather": Canonical(family="gather", saves=("second",)),
-    "embedding": Canonical(family="gather", saves=("second",)),
-    "embedding_bag": Canonical(family="gather", saves=("second",)),
+    "embedding": Canonical(family="gather", saves=("second",), reads_table=True),
+    "embedding_bag": Canonical(family="gather", saves=("second",), reads_table=True),
     "scatter": Canonical(family="scatter", saves=("second",)),
     "segment_reduce": Canonical(family="scatter", saves=("second",)),
     "nonzero": Canonical(family="sort", has_gradient=False),
@@ -257,7 +260,7 @@ def moved_bytes_of(graph: OperatorGraph, node: GraphNode) -> float:
     written = sum(tensor.size_bytes for tensor in graph.written(node))
     read = graph.read(node)
     if known.family == "gather" and read:
-        looked_up_bytes = min(read[0].size_bytes, _looked_up(graph, node) * ELEMENT_BYTES[read[0].dtype])
+        looked_up_bytes = min(read[0].size_bytes, looked_up(graph, node) * ELEMENT_BYTES[read[0].dtype])
         return known.passes * (written + looked_up_bytes + sum(tensor.size_bytes for tensor in read[1:]))
     if known.family == "scatter" and read:
         changed = sum(tensor.size_bytes for tensor in read[1:])
@@ -265,7 +268,7 @@ def moved_bytes_of(graph: OperatorGraph, node: GraphNode) -> float:
     return known.passes * (written + sum(tensor.size_bytes for tensor in read))
 
 
-def _looked_up(graph: OperatorGraph, node: GraphNode) -> float:
+def looked_up(graph: OperatorGraph, node: GraphNode) -> float:
     """Return the elements of a table that a look-up reads: the rows of all indices."""
     table, indices = graph.read(node)[0], graph.read(node)[1:]
     rows = max((tensor.elements for tensor in indices), default=1)

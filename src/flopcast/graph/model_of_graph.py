@@ -179,12 +179,14 @@ def _named(
         names[max(leaving, key=lambda name: known.elements(known.graph.tensors[name]))] = "y"
     weights = dict.fromkeys(name for step in steps for name in step.weights if name not in owned)
     owned.update(weights)
+    tables = {name for step in steps if "looked_up" in step.fields for name in step.weights}
     sizes = [known.graph.tensors[name] for name in weights]
     return _Block(
         operators=tuple(_operator(place, step, names) for place, step in enumerate(steps)),
         weights=tuple(
             {"name": f"w{place}", "elements": tensor.elements}
             | ({} if tensor.is_trained else {"trained": False})
+            | ({"row": tensor.shape[-1]} if tensor.name in tables else {})
             for place, tensor in enumerate(tensor for tensor in sizes if tensor.is_float)
             if tensor.elements
         ),

@@ -8,7 +8,7 @@ blocks (model_of_graph.py), the classes with these fields (layers/graph_operator
 from collections.abc import Iterator
 from math import prod
 
-from flopcast.graph.canonical import canonical, flop_of, moved_bytes_of
+from flopcast.graph.canonical import canonical, flop_of, looked_up, moved_bytes_of
 from flopcast.graph.lowering import ACTIVATION_BYTES, Fields, Lowering, Made
 from flopcast.graph.operator_graph import GraphNode, OperatorGraph
 from flopcast.graph.products import CONVOLUTIONS, PRODUCTS
@@ -148,6 +148,8 @@ def _pass(known: Lowering, node: GraphNode) -> Made:
     }
     if (row := _row(graph, node)) > 1:
         fields["row"] = row
+    if operator.reads_table and known.is_weight(node.inputs[0]):
+        fields["looked_up"] = known.size(looked_up(graph, node), grows)
     if _is_strided(graph, node):
         fields["strided"] = True
     if returns and not passes_on:

@@ -58,6 +58,7 @@ class Split:
     context_order: str = "zigzag"
     documents: Counts = field(default_factory=lambda: ONE)  # of equal length, that a sequence is packed of
     source_length: Counts = field(default_factory=lambda: ONE)  # tokens of a sequence that an encoder reads
+    tables: str = ""  # how ranks of the expert axis share embedding tables of a graph; "": each holds all
     images: tuple[tuple[Image, ...], ...] = ()  # of a sequence of each kind of micro-batch; (): none have
 
     @property

@@ -213,6 +213,9 @@ class GraphPass(AbstractTracedOperator):
         Whether a compiler fuses the kernel with adjacent operators.
     gradient : bool
         Whether the operator also has a kernel in the backward pass.
+    looked_up : Size or None
+        Number of elements of the rows that the operator reads, if it looks them up in an embedding table
+        that is a weight of the block.
     """
 
     kind: Literal["graph_pass"] = "graph_pass"
@@ -227,6 +230,7 @@ class GraphPass(AbstractTracedOperator):
     keeps: tuple[KeptTensor, ...] = ()
     fusible: bool = False
     gradient: bool = True
+    looked_up: Size | None = None
 
     def work(self, split: Split) -> AbstractOperator:
         """Return the memory-bound kernel on one micro-batch."""

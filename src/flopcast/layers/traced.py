@@ -19,6 +19,7 @@ from flopcast.dtypes import ONE, constant
 from flopcast.layers.base import AbstractLayer, Split, Weight
 from flopcast.layers.graph_operators import GraphPass, TracedOperator
 from flopcast.layers.mixer import AbstractMixer
+from flopcast.layers.tables import fullest_share, sharded_lookup, sharded_table
 from flopcast.layers.traced_operators import TracedTensor
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item, blocking, kernel
@@ -47,6 +48,8 @@ class TracedWeight(StrictModel):
     trained : bool
         Whether the weight is trained. If not, it occupies memory but has no gradient and does not count as
         a parameter.
+    row : int, optional
+        Number of elements in one row, if the weight is an embedding table.
     """
 
     name: str
@@ -54,6 +57,7 @@ class TracedWeight(StrictModel):
     active: int | None = Field(default=None, ge=1)
     divided: bool = False
     trained: bool = True
+    row: int | None = Field(default=None, ge=1)
 
 
 class WholeProduct(StrictModel):
@@ -130,9 +134,14 @@ class Traced(AbstractMixer):
         return True
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return every weight on one rank: a part of each divided weight, and all other weights whole."""
+        """Return every weight on one rank: parts of divided weights and sharded tables, others whole."""
+        tables = [weight.elements for weight in self.weights_of_block if weight.row]
+        shares = split.tables == "table" and tables
+        share = fullest_share(tables, split.expert) if shares else 1.0 / split.expert
         return tuple(
-            Weight(
+            sharded_table(weight.name, weight.elements, weight.row, share)
+            if weight.row and split.tables
+            else Weight(
                 name=weight.name,
                 elements=constant(weight.elements) / (split.tensor if weight.divided else ONE),
                 total=weight.elements if weight.trained else 0,
@@ -153,7 +162,9 @@ class Traced(AbstractMixer):
             new = [tensor for tensor in operator.enters if tensor.name not in entered]
             entered |= {tensor.name for tensor in new}
             items += [_entering(tensor, split) for tensor in new]
-            items += _items(operator, split)
+            made = tuple(_items(operator, split))
+            rows = operator.looked_up if split.tables and isinstance(operator, GraphPass) else None
+            items += sharded_lookup(made[0], rows.of(split), split) if rows else made
         return tuple(items)
 
     def linear_elements(self, hidden: int) -> int:

@@ -9,7 +9,7 @@ from flopcast.operators.base import AbstractOperator, Saved, Work
 from flopcast.records import dataclass
 
 # scales of 64 weights in 8 bits, of 256 scales in 32
-STORED_BYTES = {"nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8}
+STORED_BYTES = {"fp32": 4.0, "nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

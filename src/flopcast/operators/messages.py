@@ -197,6 +197,27 @@ class AllToAll(AbstractMessage):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class IndexExchange(AbstractMessage):
+    """Indices of look-ups travel to the ranks that hold the rows: an all-to-all without gradients.
+
+    `message_bytes` is as of `AllToAll`. In the backward pass (`backward`) nothing is sent.
+    """
+
+    axis: str
+    message_bytes: Floats
+    backward: bool = False
+
+    @property
+    def collective(self) -> str:
+        """Return all-to-all, and nothing in the backward pass."""
+        return "" if self.backward else "all_to_all"
+
+    def dual(self) -> "IndexExchange":
+        """Return the dual, which sends nothing."""
+        return IndexExchange(axis=self.axis, message_bytes=self.message_bytes, backward=not self.backward)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RingPass(AbstractMessage):
     """One hop round a ring: every rank sends an array to the next and gets that of the one before it.
 

@@ -29,7 +29,15 @@ from flopcast.units import parse_quantity, parse_tokens
 Made = TypeVar("Made")
 DEADLINE_UNITS = ("d", "h", "min", "s")  # a bare number in a fix is one of days
 OF_JOBS = ("jobs", "tokens")  # fields of a question that come from its jobs
-WORDS = ("sequence_parallel", "recompute", "precision", "schedule", "context_exchange", "context_order")
+WORDS = (
+    "sequence_parallel",
+    "recompute",
+    "precision",
+    "schedule",
+    "context_exchange",
+    "context_order",
+    "tables",
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -103,6 +103,9 @@ class Space(StrictModel):
         They have no effect on a model without experts, whose plans have 1 and the tensor-parallel degree.
     micro_batch : tuple of int
         By default, every divisor up to 65,536 tokens on a rank, and up to 8 sequences in any case.
+    tables : tuple of str
+        Ways to shard embedding tables of an exported graph, over all data-parallel ranks. The default is
+        that of the job's plan.
     sequence_parallel, zero, recompute, precision, schedule, context_exchange, context_order : tuples
         As in a plan; "auto" as a schedule is 1F1B, interleaved where there are chunks. Where an option
         makes no difference (sequence parallelism of one rank) a plan is offered once, without it.
@@ -166,6 +169,9 @@ class Space(StrictModel):
     context_order: Annotated[
         tuple[Literal["contiguous", "zigzag"] | AllOf, ...], BeforeValidator(words)
     ] = Field(default=("zigzag",), min_length=1)
+    tables: Annotated[tuple[Literal["table", "row", "column"], ...], BeforeValidator(words)] = Field(
+        default=(), description="ways to shard embedding tables of graphs; default: the job's"
+    )
     offload: Annotated[tuple[Offload | AutoOf, ...], BeforeValidator(placements)] = Field(
         default=(), description="auto: the placements that the stack supports; default: the job's"
     )
@@ -253,6 +259,7 @@ class Space(StrictModel):
             else self.context_exchange,
             "context_order": ("zigzag", "contiguous") if ALL in self.context_order else self.context_order,
             "schedule": _schedules(self),
+            "tables": self.tables or (job.plan.tables,),
             "offload": _offloads(self, job),
             "shards": _groups(self, job),
         }

@@ -97,6 +97,8 @@ def some_usual_plan_fits(question: Question, job: Job, kept: KeptResults) -> boo
 
 def _zero(job: Job) -> int:
     """Return the default ZeRO stage: the lowest above 0 that the stack has, or 0; 0 without optimizer."""
+    if job.plan.tables:  # which ZeRO-3 would shard a second time
+        return 0
     if job.batch.forward_only and 0 in job.stack.sharding.zero_stages:
         return 0
     stages: Sequence[int] = sorted(stage for stage in job.stack.sharding.zero_stages if stage)

@@ -65,6 +65,8 @@ class Plan(StrictModel):
         Expert-parallel degree (ep): number of ranks of a stage over which experts are distributed.
     expert_tensor_parallel : int
         Number of ranks over which each expert is divided (etp); by default the tensor-parallel degree.
+    tables : str
+        How the ranks of `expert_parallel` share embedding tables of an exported graph (layers/tables.py).
     pipeline_parallel : int
         Pipeline-parallel degree (pp): number of pipeline stages.
     virtual_stages : int
@@ -72,8 +74,7 @@ class Plan(StrictModel):
     zero : int
         What data-parallel ranks shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters.
     data_shard : int
-        Number of neighbouring data-parallel ranks over which `zero` shards (dp_shard); 0 means all of
-        them. With fewer, each group of so many ranks holds a whole copy of the states (HSDP).
+        Number of neighbouring data-parallel ranks over which `zero` shards (dp_shard); 0: all; fewer: HSDP.
     shards : tuple of ShardGroup
         Separate shard groups for single kinds of state, with the format of their messages (ZeRO++).
         "parameters:2:int8,gradients:8" shards parameters over 2 ranks and gradients over 8.
@@ -82,15 +83,13 @@ class Plan(StrictModel):
     global_batch : int
         Global batch size (gbs): number of sequences of one step, over all data-parallel replicas.
     stage_layers : tuple of int
-        Number of blocks of every chunk, in the order of the model: "9,10,10,7", or "6x11,5" for eleven
-        chunks of 6 blocks and one of 5. By default, the stack determines it.
+        Number of blocks of every chunk in order: "9,10,10,7" or "6x11,5". By default, as the stack divides.
     layers : tuple of LayerStrategy
         Separate settings for some blocks: "0-7:tp=2:zero=3" sets tp and zero of blocks 0 to 7.
     schedule : str
         Pipeline schedule, or the name of a CSV file that lists the tasks of every stage.
     recompute : str
-        What the backward pass recomputes (activation checkpointing). A short form also sets the next
-        three fields: "full:block:4".
+        What the backward pass recomputes. A short form also sets the next three fields: "full:block:4".
     recompute_method : str
         Blocks that full recompute applies to: all, in groups that keep only the group's input
         ("uniform"), the first ones of every chunk ("block"), or one in `recompute_layers` ("every").
@@ -129,6 +128,7 @@ class Plan(StrictModel):
     expert_tensor_parallel: int = Field(
         default_factory=tensor_degree, ge=1, validation_alias=AliasChoices("expert_tensor_parallel", "etp")
     )
+    tables: Literal["", "table", "row", "column"] = ""
     pipeline_parallel: int = degree("pipeline_parallel", "pp")
     virtual_stages: int = degree("virtual_stages", "vpp")
     zero: Literal[0, 1, 2, 3] = 0
@@ -291,9 +291,8 @@ class Plans:
         return shards if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
 
     def split(self, batch: Batch) -> Split:
-        """Return what a layer may see: its micro-batch and its cut, not replicas, stages or schedule.
-
-        Arrays have shape (plans, 1), or a row for each kind of micro-batch where those of one plan differ.
+        """Return what a layer may see, not replicas, stages or schedule; arrays have shape (plans, 1) or,
+        where micro-batches of one plan differ, a row for each kind.
         """
         context = self.context_parallel * batch.shared_by_kind
         return Split(
@@ -310,6 +309,7 @@ class Plans:
             documents=batch.documents_by_kind,
             source_length=batch.source_by_kind,
             images=batch.images_by_kind,
+            tables=self.structure.tables,
         )
 
 

@@ -74,7 +74,7 @@ def _groups_fit(case: Case) -> np.ndarray:
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
-        holds=lambda c: (c.plans.expert_parallel == 1) | bool(_experts(c)),
+        holds=lambda c: (c.plans.expert_parallel == 1) | bool(_experts(c) or c.structure.tables),
         allowed="1 for a dense model",
         because="a dense model has no experts that could be distributed",
         fix="set expert_parallel to 1",

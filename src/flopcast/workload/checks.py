@@ -38,6 +38,7 @@ from flopcast.spec.rules_size import RULES as RULES_OF_SIZES
 from flopcast.spec.rules_speeds import RULES as RULES_OF_SPEEDS
 from flopcast.spec.rules_stack import RULES as RULES_OF_STACKS
 from flopcast.spec.rules_stages import RULES as RULES_OF_STAGES
+from flopcast.spec.rules_tables import RULES as RULES_OF_TABLES
 from flopcast.spec.rules_traced import RULES as RULES_OF_TRACED
 from flopcast.spec.rules_tuning import RULES as RULES_OF_TUNING
 from flopcast.spec.rules_vision import RULES as RULES_OF_VISION
@@ -111,6 +112,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_LINEAR_ATTENTION,
     *RULES_OF_LAYERS,
     *RULES_OF_VISION,
+    *RULES_OF_TABLES,
     Rule(
         field="plan.pipeline_parallel",
         holds=_every_stage_filled,

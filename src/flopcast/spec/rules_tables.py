@@ -1,0 +1,49 @@
+"""The rules about sharded embedding tables of exported graphs.
+
+Answers: which models and plans may shard tables, and over how many ranks?
+Elsewhere: what sharded tables run (layers/tables.py), what a rule is (checks.py).
+"""
+
+import numpy as np
+
+from flopcast.layers.traced import Traced
+from flopcast.spec.checks import Case, Rule, first
+
+RANKS = "the expert-parallel ranks share the tables, and every rank has samples of its own"
+
+
+def has_tables(case: Case) -> bool:
+    """Return whether a block of the model is a part of a graph with an embedding table."""
+    mixers = [block.mixer for block in case.model.blocks if isinstance(block.mixer, Traced)]
+    return any(weight.row for mixer in mixers for weight in mixer.weights_of_block)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        field="plan.tables",
+        holds=lambda c: not c.structure.tables or has_tables(c),
+        allowed="none, for a model that is not an exported graph with embedding tables",
+        because="the model has no tables that could be sharded",
+        fix="remove tables",
+    ),
+    Rule(
+        field="plan.expert_parallel",
+        holds=lambda c: (
+            np.ones_like(c.plans.expert_parallel, dtype=bool)
+            if not (c.structure.tables and has_tables(c))
+            else c.plans.expert_parallel == c.plans.data_parallel
+        ),
+        value=lambda c: first(c.plans.expert_parallel),
+        allowed=lambda c: f"the data-parallel degree, {first(c.plans.data_parallel)}",
+        because=RANKS,
+        fix=lambda c: f"set expert_parallel to {first(c.plans.data_parallel)}",
+    ),
+    Rule(
+        field="plan.zero",
+        holds=lambda c: not c.structure.tables or c.structure.zero < 3,
+        value=lambda c: c.structure.zero,
+        allowed="0, 1 or 2 with sharded tables",
+        because="ZeRO-3 would shard and gather the tables a second time; this is not supported yet",
+        fix="set zero to 0",
+    ),
+)

@@ -1,0 +1,121 @@
+"""Embedding tables of a graph that are sharded over ranks: elements, look-ups and messages by hand."""
+
+import numpy as np
+import pytest
+from conftest import make_job
+from graph_cases import graph_of, node, tensor
+
+from flopcast.graph.model_of_graph import model_of_graph
+from flopcast.layers.tables import fullest_share
+from flopcast.library.curves import load_book
+from flopcast.operators.messages import AllToAll, IndexExchange, ReduceScatter
+from flopcast.prediction import memory_of, predict, programs_of
+
+ROWS, WIDTH, LOOK_UPS, SAMPLES = (4000, 3000, 1000), 32, (4, 2, 1), 2
+BATCH, RANKS = 64, 8  # samples of a rank
+INDEX_BYTES, HALF_BYTES, FLOAT_BYTES = 8, 2, 4
+ELEMENTS = sum(rows * WIDTH for rows in ROWS)
+WAYS = ("table", "row", "column")
+
+
+def model():
+    """Three look-ups, joined and multiplied with one matrix."""
+    looked = sum(LOOK_UPS)
+    tensors = [tensor("joined", SAMPLES, looked * WIDTH), tensor("y", SAMPLES, 16)]
+    tensors += [tensor("matrix", looked * WIDTH, 16, parameter=True)]
+    nodes = []
+    for number, (rows, times) in enumerate(zip(ROWS, LOOK_UPS, strict=True)):
+        tensors += [
+            tensor(f"table{number}", rows, WIDTH, parameter=True),
+            tensor(f"indices{number}", SAMPLES, times, dtype="int64"),
+            tensor(f"rows{number}", SAMPLES, times, WIDTH),
+        ]
+        nodes.append(node("embedding", f"table{number} indices{number}", f"rows{number}"))
+    nodes.append(node("concatenate", "rows0 rows1 rows2", "joined"))
+    nodes.append(node("matmul", "joined matrix", "y"))
+    inputs = " ".join(f"indices{number}" for number in range(len(ROWS)))
+    return model_of_graph(graph_of(tensors, nodes, inputs=inputs, samples=SAMPLES))[0]
+
+
+def job(tables="", **changes):
+    degree = f"ep={RANKS} tables={tables}" if tables else ""
+    plan = f"dp={RANKS} {degree} mbs={BATCH} gbs={BATCH * RANKS} precision=bf16 optimizer=sgd"
+    batch = {"sequence_length": 1}
+    return make_job(model=model() | changes, plan=plan, batch=batch, stack="torch-fsdp2")
+
+
+def items(found, phase):
+    return [item for layer in programs_of(found).layers for item in getattr(layer, phase)]
+
+
+def sent(found, kind, phase="forward"):
+    """Bytes of all messages of a kind in one micro-batch."""
+    works = [item.work for item in items(found, phase)]
+    return sum(work.message_bytes.item() for work in works if type(work) is kind and work.collective)
+
+
+def test_ranks_hold_all_rows_once_and_a_number_for_each_row():
+    for tables in ("row", "column"):
+        held = programs_of(job(tables)).narrow_parameters["fp32"].item()
+        assert held * RANKS == pytest.approx(ELEMENTS + sum(ROWS), rel=1e-12)
+
+    fullest = programs_of(job("table")).narrow_parameters["fp32"].item()
+    assert fullest == pytest.approx((ELEMENTS + sum(ROWS)) * 4000 / sum(ROWS), rel=1e-12)
+
+
+def test_tables_are_packed_no_worse_than_by_the_largest_and_the_mean():
+    sizes = [7.0, 6.0, 5.0, 4.0, 3.0, 3.0]
+    for ranks in range(1, 9):
+        share = fullest_share(sizes, np.array([[float(ranks)]])).item()
+
+        least = max(max(sizes) / sum(sizes), 1.0 / ranks)
+        assert least <= share <= least + max(sizes) / sum(sizes)
+
+
+def test_vectors_of_all_samples_travel_forward_and_their_gradients_back():
+    vectors = BATCH * sum(LOOK_UPS) * WIDTH * HALF_BYTES
+    for tables in ("table", "column"):
+        found = job(tables)
+        assert sent(found, AllToAll) == vectors
+        assert sent(found, AllToAll, "backward") == vectors
+    rows = job("row")
+    assert sent(rows, ReduceScatter) == vectors * RANKS  # partial sums of the samples of all ranks
+    assert sent(rows, AllToAll) == 0
+
+
+def test_indices_travel_once_and_have_no_gradient():
+    for tables in WAYS:
+        found = job(tables)
+
+        assert sent(found, IndexExchange) == BATCH * sum(LOOK_UPS) * INDEX_BYTES
+        assert sent(found, IndexExchange, "backward") == 0
+
+
+def test_only_rows_that_were_looked_up_are_updated():
+    """Rows in fp32 are read forward, and read and written backward; vectors move once a pass."""
+    rows = BATCH * sum(LOOK_UPS) * WIDTH
+    indices_bytes = BATCH * sum(LOOK_UPS) * INDEX_BYTES
+    for tables, written in (("table", rows), ("column", rows), ("row", rows * RANKS)):
+        moved = {
+            phase: sum(
+                item.work.work().moved_bytes.item()
+                for item in items(job(tables), phase)
+                if item.name.startswith("embedding.") and hasattr(item.work, "family")
+            )
+            for phase in ("forward", "backward")
+        }
+        vectors_bytes = written * HALF_BYTES + indices_bytes
+        assert moved["forward"] == pytest.approx(rows * FLOAT_BYTES + vectors_bytes, rel=1e-9)
+        assert moved["backward"] == pytest.approx(2 * rows * FLOAT_BYTES + vectors_bytes, rel=1e-9)
+
+
+def test_sharded_tables_have_no_gradients_and_take_less_memory_and_time():
+    whole = job()
+    book = load_book(whole.cluster)
+    for tables in WAYS:
+        found = job(tables)
+
+        trained = programs_of(found).trained_parameters.item()
+        assert trained == sum(LOOK_UPS) * WIDTH * 16  # the matrix
+        assert memory_of(found).allocated_bytes < memory_of(whole).allocated_bytes
+        assert predict(found, book).breakdown["ep_communication"] > 0.0
