@@ -169,7 +169,7 @@ def test_the_command_prints_rows_with_their_quantities(shared):
             ("--leave-one-generation-out", "--report", "page.html"),
             "--leave-one-model-out, --leave-one-source-out, --leave-one-generation-out or --no-constants",
         ),
-        (("--runs", "other.csv"), "only tables of training with offload"),
+        (("--runs", "other.csv"), "tables of offloaded training only"),
     ],
 )
 def test_options_that_do_not_apply_are_refused(words, allowed, shared):
