@@ -71,15 +71,15 @@ writes this page.
 - For Nemotron Nano v2 (Mamba-2) in ML.ENERGY, before any prediction of such a model, the 31 rows on H100
   had median errors of 11 % (time between tokens) and 7 % (throughput), and the 25 rows on B200 had 35 and
   84 %.
-- Ratios of kernels hold for weights of 8 and 4 bits only, for which benchmarks quantise the inputs of each
-  product by itself, while engines join this with other kernels. We found this with rows of ML.ENERGY, whose
-  weights have 16 bits. With the ratios, their median errors were 22.2 % (time between tokens) and 29.3 %
-  (throughput). The single requests of vLLM confirm it: for Llama-3.1-8B, the error of the mean TPOT was
-  6.7 % with the ratios, and that of the mean TTFT 15.8 %.
-- Servers of ML.ENERGY send each token by itself, and those of InferenceX twenty at once (`stream-interval`
-  in its launches of vLLM). Sending a token takes the host 15 us for each sequence. The value is fitted on
-  H100. On B200, the median error of the time between tokens is 14 % with it and 24 % without (every fifth
-  row).
+- The fitted ratios of kernels apply only to weights of 8 and 4 bits. For these, benchmarks quantise the
+  inputs of each product in a separate kernel, and engines fuse this kernel with others. We found this with
+  rows of ML.ENERGY, whose weights have 16 bits. With the ratios, their median errors were 22.2 % (time
+  between tokens) and 29.3 % (throughput). The single requests of vLLM confirm this: for Llama-3.1-8B, the
+  error of the mean TPOT was 6.7 % with the ratios, and that of the mean TTFT 15.8 %.
+- Servers of ML.ENERGY send each token separately. Those of InferenceX send twenty tokens at once
+  (`stream-interval` in its launches of vLLM). Sending a token takes the host 15 us for each sequence, a
+  value that was fitted on H100. On B200, with this time, the median error of the time between tokens is 14
+  %; without it, the error is 24 % (every fifth row).
 - The prompts of lm-arena-chat have 275 tokens on average. We chose this number, because it explains how far
   the mean time of a token exceeds the median time in six rows of Llama.
 - We chose the priors of the fit (how strongly constants are pulled towards 1) after seeing the scores with
