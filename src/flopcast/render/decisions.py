@@ -52,8 +52,7 @@ constants. The [journal](journal.md#decisions) explains wrong orders. `flopcast 
 --suite headlines --suite paper --decisions --markdown` prints this page; without `--markdown`, the command
 prints plain text.
 
-The columns of the tables are:
-"""
+The columns of the tables are:"""
 
 
 def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[PrintedTable]:

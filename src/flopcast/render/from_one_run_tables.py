@@ -28,8 +28,7 @@ The first table contains all machines. It also separates the predicted runs by h
 calibration run. "Up to 10 % of factors differ" means that the two runs spend up to 10 % of the step on
 different factors, such as matrix products, attention or the network.
 
-The columns of the tables are:
-"""
+The columns of the tables are:"""
 ALIKE = (("up to 10 %", 0.0, 0.1), ("10 to 30 %", 0.1, 0.3), ("more than 30 %", 0.3, float("inf")))
 HEADINGS = (
     *("runs", "mean before", "mean after", "median before", "median after", "reduction of mean"),

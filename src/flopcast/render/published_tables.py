@@ -71,7 +71,7 @@ text. There are three kinds of predictions:
 
 def runs_as_markdown(published: Published) -> str:
     """Return docs/accuracy/runs.md and its like, without the last line break."""
-    head = f"{HEAD}\n\n**{published.constants_sentence}**\n\nThe columns of the tables are:\n"
+    head = f"{HEAD}\n\n**{published.constants_sentence}**\n\nThe columns of the tables are:"
     return as_markdown(head, LEGEND, tables(published))
 
 
