@@ -56,7 +56,7 @@ MEANS = 'means "power over its maximum"'
         (
             "load_fraction: -1",
             "a number of at least 0 and below 1",
-            f"smaller values are not possible; load_fraction {MEANS}",
+            f"this setting cannot be smaller; load_fraction {MEANS}",
         ),
         (
             "load_fraction: 1",
@@ -71,11 +71,11 @@ MEANS = 'means "power over its maximum"'
         (
             "blades: 1",
             "a whole number from 2 to 9",
-            'smaller values are not possible; blades means "of its wheel"',
+            'this setting cannot be smaller; blades means "of its wheel"',
         ),
-        ("delay_s: 0 ms", "a quantity above 0 s", "smaller values are not possible"),
-        ("draw_w: {full: 0 W}", "a quantity above 0 W", "smaller values are not possible"),
-        ("blades: many", "a whole number", "the setting is a whole number"),
+        ("delay_s: 0 ms", "a quantity above 0 s", "this setting cannot be smaller"),
+        ("draw_w: {full: 0 W}", "a quantity above 0 W", "this setting cannot be smaller"),
+        ("blades: many", "a whole number", "this setting is a whole number"),
         ("mode: 7", "'fast' or 'slow'", "no other value is supported"),
         (
             "{mode: slow, delay_s: 1 ms}",

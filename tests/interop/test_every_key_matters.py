@@ -21,7 +21,7 @@ LENGTHS = "lengths of sequences are not in the file: each is counted as long as 
 NO_FP32 = "training in fp32 is not supported: bf16 is counted where no other type is asked for"
 RAMP = "a long run has the size after the ramp for most of its steps"
 GROUPED = "products of experts are counted in one kernel, however they are run"
-ROWS = "one scale per row is counted as one scale per tensor"
+ROWS = "rowwise scaling is predicted as one scale per tensor"
 FROM_PINNED = "flopcast assumes that parameters are copied from pinned memory"
 ON_DRIVES = "all parameters are counted on NVMe, wherever DeepSpeed keeps them meanwhile"
 AT_ONCE = "states on drives are counted as read and written while others are updated"
@@ -42,7 +42,7 @@ TOLD = {  # kind, key, value → why it changes nothing but what is told
     ("axolotl", "sample_packing", "false"): LENGTHS,
     ("axolotl", "bfloat16", "true"): NO_FP32,
     ("axolotl", "bf16", "false"): NO_FP32,
-    ("llm-foundry", "compile_config", "{}"): "kernels are counted as eager",
+    ("llm-foundry", "compile_config", "{}"): "kernels are predicted as eager",
     ("torchtune", "dataset.packed", "false"): LENGTHS,
     ("trl", "packing", "true"): LENGTHS,
     ("trl", "bf16", "full"): "states and main weights are counted in fp32 beside bf16",

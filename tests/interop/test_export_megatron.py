@@ -241,7 +241,7 @@ def test_a_script_starts_as_many_ranks_as_the_cluster_has_devices():
 def test_what_a_stack_loses_is_told_with_its_name():
     notes = export_megatron(job_with("llama-3-8b", "dp=16 gbs=64 zero=1", stack="megatron-core-2025")).notes
 
-    (told,) = [note for note in notes if "cannot name the stack" in note]
+    (told,) = [note for note in notes if "cannot contain the stack" in note]
     assert "--stack megatron-core-2025" in told
     assert "sharding.built_whole True → False" in told
 
@@ -255,4 +255,4 @@ def test_other_software_is_told():
 def test_a_plain_job_of_a_named_release_loses_nothing():
     notes = export_megatron(job_with("llama-3-8b")).notes
 
-    assert not [note for note in notes if "cannot name" in note or "start Megatron-LM" in note]
+    assert not [note for note in notes if "cannot contain" in note or "start Megatron-LM" in note]

@@ -128,7 +128,7 @@ def test_a_stack_that_comes_back_another_is_told_with_what_it_loses(name, kind):
 
     kept = canonical_stack(again(kind, job, text_of(made))) == canonical_stack(job)
 
-    losses = [note for note in made.notes if "cannot name the stack" in note]
+    losses = [note for note in made.notes if "cannot contain the stack" in note]
     assert len(losses) == (0 if kept else 1)
 
 

@@ -269,7 +269,7 @@ def test_checkpoints_on_the_host_are_those_of_whole_blocks():
     data = data_of(small(**CHECKPOINTS), "ds.json")
 
     assert (data["plan"]["recompute"], data["plan"]["offload"]) == ("full", "activations:host")
-    assert any("cpu_checkpointing moves what" in note for note in data["assumptions"])
+    assert any("cpu_checkpointing offloads" in note for note in data["assumptions"])
 
 
 def test_a_bf16_optimizer_with_states_on_the_host_reduces_in_16_bits():

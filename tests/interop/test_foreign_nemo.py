@@ -187,11 +187,11 @@ def test_a_width_that_is_a_product_is_worked_out():
     ("text", "old", "new", "note"),
     [
         (SMALL, "amp_O2: False", "amp_O2: False", "as with megatron_amp_O2 (nemo.yaml:29)"),
-        (SMALL, "amp_O2: False", "amp_O2: False", "kernels are counted as Transformer Engine's"),
+        (SMALL, "amp_O2: False", "amp_O2: False", "kernels are predicted as those of Transformer Engine"),
         (SMALL, "gradient_accumulation_fusion: False", "fp8: True", "model.fp8 has no effect"),
         (LLAMA, "ffn_dropout: 0.0", "ffn_dropout: 0.1", "model.ffn_dropout: dropout inside"),
         (LLAMA, "ffn_dropout: 0.0", "mascot: llama", "model.mascot is not known and is ignored"),
-        (LLAMA, "context_parallel_size: 1", "rampup_batch_size: [32, 32, 1000]", "after its ramp-up: 128"),
+        (LLAMA, "context_parallel_size: 1", "rampup_batch_size: [32, 32, 1000]", "after the ramp-up, 128"),
     ],
 )
 def test_what_is_not_counted_or_not_known_is_told(text, old, new, note):
@@ -229,7 +229,7 @@ def test_devices_of_the_command_line_win_and_the_files_are_told():
     data = read(LLAMA, devices=64)
 
     assert data["plan"]["data_parallel"] == 4
-    assert "64 devices as requested; the file is for 32" in data["assumptions"]
+    assert "64 devices as requested, instead of 32 in the file" in data["assumptions"]
 
 
 def test_without_devices_the_fault_is_theirs_alone():

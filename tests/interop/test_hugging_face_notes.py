@@ -156,8 +156,8 @@ BROKEN = {  # changes of Llama-2 7B → field, what would pass, why
         "a divisor of num_att",
         "same number",
     ),
-    "an activation": ({"hidden_act": "mish"}, "hidden_act", "silu", "supports no other"),
-    "an ungated one": ({"hidden_act": "relu"}, "hidden_act", "silu", "supports no other"),
+    "an activation": ({"hidden_act": "mish"}, "hidden_act", "silu", "not support other activations"),
+    "an ungated one": ({"hidden_act": "relu"}, "hidden_act", "silu", "not support other activations"),
     "an activation's number": ({"hidden_act": 3}, "hidden_act", "a string", "class"),
     "a number format": ({"torch_dtype": "float15"}, "torch_dtype", "bfloat16", "stored"),
     "two widths": ({"n_embd": 2048}, "n_embd", "4096", "hidden_size = 4096 is another name"),
@@ -193,7 +193,7 @@ SPECIAL = {  # keys of one family whose other values are another architecture
     "normed heads": ("phi-2", {"qk_layernorm": True}, "qk_layernorm", "not supported"),
     "per-head": ("command-r-v01", {"use_qk_norm": True}, "use_qk_norm", "not supported"),
     "gated": ("starcoder2-7b", {"mlp_type": "gated"}, "mlp_type", "not supported"),
-    "turned": ("gpt-j-6b", {"rotary_dim": 512}, "rotary_dim", "part of one head"),
+    "turned": ("gpt-j-6b", {"rotary_dim": 512}, "rotary_dim", "rotary elements of one head"),
 }
 
 
@@ -242,7 +242,10 @@ def test_what_is_no_mapping_is_no_config(text):
 def test_a_config_without_a_family_says_that_it_needs_one():
     (problem,) = faults({"hidden_size": 64})
 
-    assert (problem.field, problem.because) == ("architectures", "a config names its family")
+    assert (problem.field, problem.because) == (
+        "architectures",
+        "flopcast determines the family of a model from this key",
+    )
 
 
 def test_a_number_of_layers_that_no_model_has_is_refused_at_once():

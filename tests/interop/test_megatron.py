@@ -484,12 +484,15 @@ def test_the_exchange_of_context_may_be_given_for_each_layer_and_is_that_of_the_
 
 
 @pytest.mark.parametrize(
-    ("kinds", "told"), [("p2p p2p", []), ("p2p a2a", ["p2p in every layer, not by a2a (run.sh:11)"])]
+    ("kinds", "told"),
+    [("p2p p2p", []), ("p2p a2a", ["p2p in every layer, also in those with a2a (run.sh:11)"])],
 )
 def test_layers_that_exchange_context_otherwise_than_the_first_are_told(kinds, told):
     assumptions = document_of(f"--context-parallel-size 2 --cp-comm-type {kinds}").data["assumptions"]
 
-    found = [text.partition("exchanged by ")[2] for text in assumptions if "exchanged by" in text]
+    found = [
+        text.partition("context parallelism uses ")[2] for text in assumptions if "parallelism uses" in text
+    ]
     assert found == told
 
 
@@ -518,7 +521,7 @@ def test_the_batch_after_its_ramp_up_is_forecast():
     document = document_of("--rampup-batch-size 8 8 1000")
 
     assert document.data["plan"]["global_batch"] == 16
-    assert any("after its ramp-up: 16" in text for text in document.data["assumptions"])
+    assert any("after the ramp-up, 16" in text for text in document.data["assumptions"])
 
 
 @all_cases(
@@ -529,8 +532,8 @@ def test_the_batch_after_its_ramp_up_is_forecast():
         ("--checkpoint-activations --swiglu", "megatron-core", "--swiglu came with it"),
         ("--sequence-parallel --data-impl mmap", "megatron-2022", "--sequence-parallel came with it"),
         ("--checkpoint-activations", "megatron-2021", "--checkpoint-activations came with it"),
-        ("--deepspeed --zero-stage 1", "gpt-neox-deepspeed", "most similar stack to Megatron-DeepSpeed"),
-        ("--use-legacy-models --use-flash-attn", "megatron-2022", "before Megatron-Core"),
+        ("--deepspeed --zero-stage 1", "gpt-neox-deepspeed", "most similar to Megatron-DeepSpeed"),
+        ("--use-legacy-models --use-flash-attn", "megatron-2022", "preceded Megatron-Core"),
     ],
 )
 def test_the_stack_is_dated_by_the_newest_flag_and_says_why(flags, name, because):
@@ -634,7 +637,10 @@ def test_devices_that_are_asked_for_win_over_those_of_the_script():
     document = document_of(devices=4)
 
     assert document.data["plan"]["data_parallel"] == 4
-    assert "4 devices as requested; the script starts 8 ranks" in document.data["assumptions"]
+    assert (
+        "4 devices, as requested, instead of the 8 ranks that the script starts"
+        in document.data["assumptions"]
+    )
 
 
 def test_of_several_training_commands_the_fullest_is_read_and_the_others_are_told():
@@ -694,7 +700,9 @@ def test_an_unknown_flag_is_told_with_its_line_and_the_nearest_known():
 def test_options_that_the_script_never_sets_are_told():
     assumptions = document_of("--swiglu $EXTRA_ARGS").data["assumptions"]
 
-    assert "$EXTRA_ARGS (run.sh:11) is not set: flags in it are not read" in assumptions
+    assert (
+        "the variable $EXTRA_ARGS (run.sh:11) is not set, so flags in its value are ignored" in assumptions
+    )
 
 
 def test_dropout_of_megatron_is_said_aloud_where_it_is_not_given():

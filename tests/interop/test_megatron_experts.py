@@ -126,10 +126,10 @@ def test_a_flag_whose_value_asks_for_nothing_leaves_a_dense_model(flags):
 @all_cases(
     ("flags", "words"),
     [
-        ("--moe-token-dispatcher-type allgather", "not as gathered by all ranks"),
+        ("--moe-token-dispatcher-type allgather", "and not all-gathered"),
         ("--moe-z-loss-coeff 1e-3", "a pass over the router's scores is left out"),
         ("--moe-shared-expert-overlap", "shared experts are counted without overlap"),
-        ("", "differ only by chance"),
+        ("", "choose experts at random"),
     ],
 )
 def test_what_experts_cost_in_another_way_is_told(flags, words):
@@ -139,8 +139,8 @@ def test_what_experts_cost_in_another_way_is_told(flags, words):
 def test_latents_without_norms_or_with_biases_are_told():
     flags = "--multi-latent-attention --kv-lora-rank 512 --position-embedding-type rope"
 
-    assert "latents are counted with their norms" in said(flags)
-    assert "the bias of attention's last projection is left out" in said(flags)
+    assert "assumes norms of latents" in said(flags)
+    assert "the bias of the output projection of attention is ignored" in said(flags)
     assert "--kv-channels has no effect" in said(f"{flags} --kv-channels 64")
 
 

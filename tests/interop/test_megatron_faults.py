@@ -169,7 +169,7 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
         (
             "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 5",
             "--decoder-first-pipeline-num-layers",
-            "a number that lets the other 3 stages share the rest of 24 layers evenly",
+            "a number with which the rest of the 24 layers can be divided evenly over the other 3 stages",
         ),
         (
             "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split",
@@ -221,7 +221,7 @@ def test_chunks_are_not_judged_by_a_number_that_is_itself_a_fault(broken):
 def test_a_word_that_is_read_nowhere_is_not_said_to_be_unknown_to_megatron():
     problem = only(script_of("--context-parallel-size 2 --cp-comm-type a2a+p2p"))
 
-    assert problem.because == "flopcast knows no other value"
+    assert problem.because == "flopcast does not know any other value of this setting"
 
 
 def test_training_in_32_bits_is_refused_by_name():
@@ -254,7 +254,7 @@ def test_ranks_that_do_not_form_whole_replicas_are_told():
     problem = only(script_of("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2"))
 
     assert problem.field == "--tensor-model-parallel-size"
-    assert problem.because == "a replica needs 16 ranks, and every rank belongs to a replica"
+    assert problem.because == "each data-parallel replica needs 16 ranks"
     assert "a multiple of 16 devices" in problem.fix
 
 
@@ -305,7 +305,7 @@ def test_a_script_that_trains_nothing_is_told_so(text):
 def test_a_script_whose_flags_stand_in_another_file_is_told_which():
     problem = only("TP=8\n. ./CONFIG.sh\nsrun ./run.sh\n")
 
-    assert problem.because.endswith("run.sh: line 2: . ./CONFIG.sh: no other file is read")
+    assert problem.because.endswith("run.sh: line 2: . ./CONFIG.sh: flopcast does not read other files")
 
 
 @all_cases(

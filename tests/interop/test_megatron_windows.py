@@ -136,4 +136,4 @@ def test_a_learnt_offset_of_the_softmax_is_a_sink_for_each_head(kind, sinks):
 def test_a_softmax_that_is_not_counted_is_told(flags, is_told):
     notes = document_of(f"--position-embedding-type rope {flags}").data["assumptions"]
 
-    assert any("an ordinary softmax is counted" in note for note in notes) is is_told
+    assert any("flopcast predicts an ordinary softmax instead" in note for note in notes) is is_told

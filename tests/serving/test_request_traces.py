@@ -112,7 +112,7 @@ def test_conversations_become_turns_that_follow_each_other(tmp_path):
     assert requests.after.tolist() == [-1, 0, -1]
     assert requests.segment_tokens.tolist() == [149]
     assert requests.keep_ids[0] == requests.keep_ids[1] == requests.segment_ids[0]
-    assert "4 characters a token" in trace.notes[0]
+    assert "4 characters per token" in trace.notes[0]
     with pytest.raises(SpecError, match="does not say when"):
         requests_of(traffic_of("trace=chats.jsonl"), requests)
     timed = requests_of(traffic_of("trace=chats.jsonl rate=3/s arrivals=constant"), requests)
@@ -146,9 +146,9 @@ def test_requests_beyond_those_wanted_are_not_read(tmp_path):
         (f"{PLAIN}nan,10,9\n", "a.csv", "a.csv:5", "a date and a time"),
         (f"{PLAIN}\n5.0,10\n", "a.csv", "a.csv:6", "3 columns"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 99:15,1,1", "a.csv", "a.csv:2", "a date"),
-        (f"{HEADER},blocks_of_512_hashes\n1,2,3,4 x\n", "a.csv", "a.csv:2", "blanks between them"),
-        (f"{HEADER},blocks_of_512_hashes\n1,2,3,-4\n", "a.csv", "a.csv:2", "blanks between them"),
-        (f"{HEADER},blocks_of_512_hashes\n1,2,3,{9**30}\n", "a.csv", "a.csv:2", "blanks between them"),
+        (f"{HEADER},blocks_of_512_hashes\n1,2,3,4 x\n", "a.csv", "a.csv:2", "separated by spaces"),
+        (f"{HEADER},blocks_of_512_hashes\n1,2,3,-4\n", "a.csv", "a.csv:2", "separated by spaces"),
+        (f"{HEADER},blocks_of_512_hashes\n1,2,3,{9**30}\n", "a.csv", "a.csv:2", "separated by spaces"),
         ("[\n{}\n]", "a.json", "a.json:1", "jq -c"),
         ('{"prompt_tokens": 3}', "a.jsonl", "a.jsonl:1", "output_tokens is missing"),
         ('{"prompt_tokens": 3, "output_tokens": true}', "a.jsonl", "a.jsonl:1", "a whole number"),
@@ -156,9 +156,9 @@ def test_requests_beyond_those_wanted_are_not_read(tmp_path):
         ('{"input_length": 3, "output_length": 2, "timestamp": "x"}', "a.jsonl", "a.jsonl:1", "a number"),
         ('{"input_length": 3, "output_length": 2, "hash_ids": [-1]}', "a.jsonl", "a.jsonl:1", "a list"),
         ('{"input_length": 3, "output_length": 2\n', "a.jsonl", "a.jsonl:1", "one object on each line"),
-        (f"{TIMED}\n{UNTIMED}", "a.jsonl", "a.jsonl:2", "other requests have a time"),
-        (f"{TIMED}\n{UNTIMED}\n", "a.jsonl", "a.jsonl:2", "other requests have a time"),
-        (f"{UNTIMED}\n{TIMED}", "a.jsonl", "a.jsonl:2", "earlier requests have no time"),
+        (f"{TIMED}\n{UNTIMED}", "a.jsonl", "a.jsonl:2", "other requests of the trace have a time"),
+        (f"{TIMED}\n{UNTIMED}\n", "a.jsonl", "a.jsonl:2", "other requests of the trace have a time"),
+        (f"{UNTIMED}\n{TIMED}", "a.jsonl", "a.jsonl:2", "earlier requests of the trace have no time"),
         ('{"conversations": "none"}', "a.jsonl", "a.jsonl", "no requests"),
     ],
 )  # fmt: skip

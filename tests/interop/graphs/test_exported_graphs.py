@@ -206,7 +206,7 @@ def test_damaged_and_hostile_files_are_one_clear_error():
         "zip bomb": (read_archive, bomb, "too large"),
         "cycle": (read_archive, archive(cyclic), "wait for each other"),
         "truncated ONNX": (read_onnx, small()[:-200], "ends inside"),
-        "empty": (read_onnx, b"", "lacks the graph"),
+        "empty": (read_onnx, b"", "contains no graph"),
         "text": (read_onnx, b"#!/bin/sh\nrm -rf x\n", "cannot be read"),
         "newer opset": (read_onnx, small(opset=99), "opset"),
     }

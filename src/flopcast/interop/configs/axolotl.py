@@ -73,11 +73,13 @@ def _adapter(reader: ConfigReader) -> None:
     kind = reader.choice("adapter", ADAPTERS, "")
     four, eight = reader.flag("load_in_4bit"), reader.flag("load_in_8bit")
     if eight:
-        reader.refuse("load_in_8bit", "frozen weights in 8 bits", "write load_in_8bit: false")
+        reader.refuse("load_in_8bit", "training with frozen weights in 8 bits", "write load_in_8bit: false")
     if kind == "":
         if four:
             because = "4-bit weights are frozen, so a run without an adapter would train nothing"
-            reader.fault("load_in_4bit", "false, unless there is an adapter", because, "add adapter: qlora")
+            reader.fault(
+                "load_in_4bit", "false, because no adapter is given", because, "add adapter: qlora"
+            )
         return
     if kind == "qlora" and not four and reader.has("load_in_4bit"):
         reader.fault(
@@ -105,10 +107,14 @@ def _recompute(reader: ConfigReader) -> None:
     )
     moved = reader.choice(OFFLOADING, PLACES, "")
     if moved and not mode and not reader.faulty(key):
-        because = "Axolotl moves what it checkpoints, and does not start otherwise"
+        because = "Axolotl offloads only checkpointed activations, and does not start without checkpointing"
         reader.fault(OFFLOADING, f"false, unless {key} is true", because, f"add {key}: true")
     if "disk" in (mode, moved):
-        reader.refuse(OFFLOADING if moved == "disk" else key, "checkpoints on a disk", "write true")
+        reader.refuse(
+            OFFLOADING if moved == "disk" else key,
+            "offload of activation checkpoints to a disk",
+            "write true",
+        )
     if mode or reader.flag(inner):
         reader.put(("plan", "recompute"), "full", key, inner)
     if "offload" in (mode, moved):

@@ -69,7 +69,7 @@ class ConfigReader:
             self._sort(key, value)
         if self._unread:
             few = ", ".join(sorted(self._unread)[:8]) + (", …" if len(self._unread) > 8 else "")
-            self.assume(f"{len(self._unread)} further fields are not read: {few}")
+            self.assume(f"{len(self._unread)} other fields are ignored: {few}")
 
     def has(self, *keys: str) -> bool:
         """Return whether any of these keys is given and not null."""
@@ -120,8 +120,8 @@ class ConfigReader:
             if target not in self._values:
                 break
             value = self._values[target][1]
-        allowed = "a plain value, or a reference ${section.key} to one in the same file"
-        because = "flopcast runs no code, and reads neither other files nor the environment"
+        allowed = "a plain value, or a reference ${section.key} to a value in the same file"
+        because = "flopcast does not run code, and does not read other files or environment variables"
         if not self.faulty(key):
             self.fault(key, allowed, because, "write the value itself")
         return None
@@ -137,7 +137,7 @@ class ConfigReader:
             return default
         number = _whole(value)
         if number is None or not least <= number <= MOST:
-            because = "the setting is a whole number" if number is None else "other values are not possible"
+            because = "this is a whole number" if number is None else "other values are not possible"
             self.fault(key, f"a whole number, {least} or more", because, f"write {max(least, default)}")
             return default
         return number
@@ -156,7 +156,7 @@ class ConfigReader:
         if value is None:
             return default_fraction
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            self.fault(key, "a number from 0 to 1", "it is a probability or a fraction", "write 0.1")
+            self.fault(key, "a number from 0 to 1", "this is a probability or a fraction", "write 0.1")
             return default_fraction
         return float(value)
 
@@ -167,7 +167,7 @@ class ConfigReader:
             return default
         if str(value).lower() in ("true", "false"):
             return str(value).lower() == "true"
-        self.fault(key, "true or false", "the setting is either on or off", f"write {str(default).lower()}")
+        self.fault(key, "true or false", "this is either on or off", f"write {str(default).lower()}")
         return default
 
     def choice(self, key: str, values: Mapping[str, str], default: str, auto: str | None = None) -> str:
@@ -187,7 +187,7 @@ class ConfigReader:
         value = self.raw(key)
         if value is None or isinstance(value, str):
             return value or ""
-        self.fault(key, "a string", "the setting is a name", "write a name")
+        self.fault(key, "a string", "this setting is a name", "write a name")
         return ""
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -256,17 +256,17 @@ class ConfigReader:
         """
         devices = self.options.devices or stated or self.options.whole
         if self.options.devices and stated not in (None, self.options.devices):
-            self.assume(f"{self.options.devices} devices as requested; the file is for {stated}")
+            self.assume(f"{self.options.devices} devices as requested, instead of {stated} in the file")
         if devices == self.options.whole and not (self.options.devices or stated):
-            self.assume(f"{devices} devices, all of the cluster: the file and --gpus state no number")
+            self.assume(f"{devices} devices, the whole cluster: the file and --gpus state no number")
         if devices is None:
-            because = "the data-parallel degree follows from the number of devices and the other degrees"
+            because = "flopcast needs the number of devices to compute the data-parallel degree"
             allowed, fix = "--gpus N, or --cluster NAME:NODES", "give the number of devices, --gpus N"
             self.fault("world size", allowed, because, fix, "is not in the file")
             return share
         if devices % share:
-            allowed = f"tensor × pipeline × context parallelism that divides the {devices} devices"
-            because = f"a replica needs {share} ranks, and every rank belongs to a replica"
+            allowed = f"degrees whose product (tensor × pipeline × context) divides {devices} devices"
+            because = f"each data-parallel replica needs {share} ranks"
             fix = f"use a multiple of {share} devices, --gpus N"
             self.fault(shared, allowed, because, fix, "" if self.has(shared) else f"multiply to {share}")
         return devices
@@ -300,7 +300,7 @@ class ConfigReader:
         """Report a key that is not counted, not supported or not known."""
         keys = self.keys
         if value_key := keys.value_above(key):
-            because = f"{keys.program} reads one value here, not a section"
+            because = f"{keys.program} expects a single value here, not a section"
             fix = f"write {value_key} without keys below it"
             self.fault(value_key, "a value", because, fix, "is a mapping")
             return
@@ -324,7 +324,7 @@ class ConfigReader:
             self._unread += [] if keys.asks_for_nothing(key, value) else [key]
         else:
             hint = f"; did you mean {unknown.near}?" if unknown.near else ""
-            self.assume(f"{key} is not known and is ignored{hint}", key)
+            self.assume(f"{key} is an unknown key and is ignored{hint}", key)
 
     def _refuse_unknown(self, key: str, unknown: UnknownKey) -> None:
         """Report an unknown key that may change time or memory."""

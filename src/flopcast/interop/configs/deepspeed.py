@@ -29,13 +29,14 @@ from flopcast.spec.precision import scales_loss
 
 TOTAL, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 TENSOR, SEQUENCE = "tensor_parallel.autotp_size", "sequence_parallel_size"
-TRAINER = "the default of the Trainer of transformers"
-HIDDEN_SQUARED = "the default instead of hidden size squared"
+TRAINER = "the default of the transformers Trainer"
+HIDDEN_SQUARED = "DeepSpeed's default; the Trainer would set it to hidden size squared"
 TRAINER_MICRO = 8  # per_device_train_batch_size of TrainingArguments
 BUCKET = 500_000_000  # reduce_bucket_size
 ACCUMULATION = "data_types.grad_accum_dtype"
 BF16_REASON = (
-    "bf16 without ZeRO is ZeRO-1 with fp32 gradients: DeepSpeed's BF16_Optimizer shards the states"
+    "bf16 without ZeRO is read as ZeRO-1 with fp32 gradients, because DeepSpeed's BF16_Optimizer "
+    "shards optimizer states"
 )
 DTYPES = {"fp16": "fp16", "bf16": "bf16", "bfp16": "bf16", "fp32": "fp32"}
 OPTIMIZERS = {
@@ -86,13 +87,11 @@ def read_batch(reader: ConfigReader, replicas: int) -> None:
     if micro is None and total is None:
         micro = reader.count(MICRO, TRAINER_MICRO, auto=TRAINER)
         if not reader.has(MICRO) and reader.raw(TOTAL) == AUTO:
-            because = (
-                "the program that starts DeepSpeed replaces auto, and this file does not state the value"
-            )
+            because = "the training program replaces auto by a value that this file does not contain"
             fix = f"write the number of sequences of a step, or add {MICRO}"
             reader.fault(TOTAL, f"a whole number, or auto together with {MICRO}", because, fix, 'is "auto"')
         elif not reader.has(MICRO):
-            because = "DeepSpeed needs one of the two"
+            because = "DeepSpeed needs one of these two settings"
             reader.fault(MICRO, f"a whole number, or {TOTAL}", because, f"add {MICRO}", "is missing")
     if micro is None:
         whole = reader.count(TOTAL)
@@ -133,7 +132,7 @@ def read_sharding(reader: ConfigReader, precision: str, sequence: int = 1) -> in
     section, key = "zero_optimization", STAGE
     stage = reader.count(key, 0, least=0)
     if stage > 3:
-        reader.fault(key, "0, 1, 2, 3", "ZeRO has three stages", "write 3")
+        reader.fault(key, "0, 1, 2, 3", "these are the stages of ZeRO", "write 3")
         stage = 3
     reader.put(("plan", "zero"), put_stage(reader, stage, precision, key), key)
     group = reader.count(f"{section}.mics_shard_size", -1, least=-1)
@@ -178,7 +177,7 @@ def read_precision(reader: ConfigReader) -> str:
         reader.fault(
             "fp16.enabled",
             "one of fp16 and bf16",
-            "all weights have the same data type",
+            "all weights must have the same data type",
             "set one to false",
         )
     if not half and not brain and not reader.faulty("fp16.enabled", bf16):

@@ -35,15 +35,17 @@ def read_placements(reader: ConfigReader, stage: int) -> None:
     tier = _tier(reader, OPTIMIZER, stage)
     ratio = reader.fraction(f"{OPTIMIZER}.ratio", 1.0)
     if ratio < 1 and tier and stage < 3:
-        because = "DeepSpeed updates a part on the device only in stage 3"
+        because = "DeepSpeed can run a part of the optimizer on the device only under ZeRO stage 3"
         reader.fault(f"{OPTIMIZER}.ratio", f"1.0 with {STAGE} {stage}", because, "write 1.0")
     if tier and ratio > 0:
         word = Placement.model_validate({"kind": "optimizer", "tier": tier, "fraction": ratio}).word()
         place(reader, (word,), f"{OPTIMIZER}.device", OLD_NAMES[OPTIMIZER])
     if tier == "nvme" and not all(reader.flag(f"{OPTIMIZER}.pipeline_{way}") for way in ("read", "write")):
         reader.assume(
-            "flopcast assumes that optimizer states on NVMe are read and written while the host updates"
-            " others, as with pipeline_read and pipeline_write",
+            (
+                "flopcast assumes that reading and writing optimizer states on NVMe overlaps with the "
+                "update on the host, as with pipeline_read and pipeline_write"
+            ),
             f"{OPTIMIZER}.device",
         )
     if tier := _tier(reader, PARAMETERS, stage):
@@ -56,13 +58,13 @@ def _tier(reader: ConfigReader, part: str, stage: int) -> str:
     tier = reader.choice(key, DEVICES, "")
     if reader.flag(old):
         if reader.has(key):
-            because = "DeepSpeed accepts either the old key or the one that replaced it"
+            because = "one of these keys is the old name of the other, so DeepSpeed accepts only one"
             reader.fault(old, f"no {old} together with {key}", because, f"remove {old}")
         key, tier = old, tier or "host"
     least = 3 if part == PARAMETERS or tier == "nvme" else 1
     if tier and stage < least and not reader.faulty(STAGE):
         allowed = "3" if least == 3 else "1, 2 or 3"
-        because = "DeepSpeed has this offload in no other stage"
+        because = "DeepSpeed does not support this offload in other ZeRO stages"
         allowed = f"no value, unless {STAGE} is {allowed}"
         reader.fault(key, allowed, because, f"write {STAGE} {least}, or remove it")
     return tier
@@ -89,7 +91,10 @@ def offload_changes(reader: ConfigReader) -> dict[str, object]:
         kept = reader.count(f"{PARAMETERS}.max_in_cpu", KEPT_ELEMENTS, least=0)
         if kept:
             reader.assume(
-                f"all parameters are counted on NVMe; DeepSpeed keeps up to {kept} of a rank on the host",
+                (
+                    "flopcast assumes that all parameters are on NVMe, although DeepSpeed keeps up to "
+                    f"{kept} of each rank on the host"
+                ),
                 f"{PARAMETERS}.max_in_cpu",
             )
     return changes
@@ -100,5 +105,7 @@ def read_checkpoints(reader: ConfigReader) -> None:
     if reader.flag(CPU_CHECKPOINTING):
         reader.put(("plan", "recompute"), "full", CPU_CHECKPOINTING)
         place(reader, ACTIVATIONS, CPU_CHECKPOINTING)
-        because = "cpu_checkpointing moves what the program checkpoints"
+        because = (
+            "cpu_checkpointing offloads activation checkpoints, which the training program must enable"
+        )
         reader.assume(f"recompute full: {because}", CPU_CHECKPOINTING)

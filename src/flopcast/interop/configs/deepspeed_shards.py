@@ -31,7 +31,7 @@ def read_groups(reader: ConfigReader, stage: int, sequence: int = 1) -> None:
     copy = max(reader.count(COPY, 1) // sequence, 1)
     asked = {WEIGHTS: narrow, GRADIENTS: sums, COPY: copy > 1}
     for key in (key for key, given in asked.items() if given and stage != 3):
-        because = "ZeRO++ changes the messages of sharded parameters"
+        because = "ZeRO++ applies only to parameters that ZeRO-3 shards"
         if not reader.faulty(key):
             fix = f"remove it, or write {SECTION}.stage 3"
             reader.fault(key, f"no value, unless {SECTION}.stage is 3", because, fix)

@@ -139,7 +139,7 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
         first, *others = documents
         names = ", ".join(document.name for document in others)
         allowed = f"one file, or several of {' or '.join(several)}"
-        because, fix = "no other format consists of several files", "give one file, or KEY=VALUE"
+        because, fix = "only these formats consist of several files", "give one file, or KEY=VALUE"
         raise spec_error("further files", names, allowed, because, fix, where=first.name)
     merged = KINDS[fit].merged
     return (merged(documents) if merged else documents[0]), fit
@@ -173,7 +173,11 @@ def known_kind(kind: str | None, document: Document) -> str:
     from flopcast.interop.serving.sources import DESCRIPTIONS  # only a fault needs its names
 
     allowed = ", ".join(["megatron", *KINDS, *DESCRIPTIONS])
-    because = "flopcast reads no other format" if name else "its keys match no format that flopcast knows"
+    because = (
+        "flopcast does not support other formats"
+        if name
+        else "the keys of this file do not match any format that flopcast supports"
+    )
     where = "argument --kind" if name else document.where(())
     near = difflib.get_close_matches(str(name), [*KINDS, *DESCRIPTIONS], n=1)
     fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {_most_signs(document)}"
@@ -190,7 +194,7 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
         The file is not a mapping, or every fault of its keys, each with its line.
     """
     if not isinstance(document.data, dict) or not document.data:
-        because = f"it is read as {KINDS[kind].description}"
+        because = f"flopcast recognises the file as {KINDS[kind].description}"
         raise SpecError([_fault(document, "document", document.data, "keys with values", because)])
     return KINDS[kind].read(document, options)
 
@@ -211,7 +215,11 @@ def _has(data: object, sign: str) -> bool:
 
 def _ambiguous(document: Document, names: str) -> Problem:
     return _fault(
-        document, "format", names, "a file whose keys match only one format", "its keys match both"
+        document,
+        "format",
+        names,
+        "a file whose keys match only one format",
+        "the keys of this file match both formats",
     )
 
 

@@ -66,7 +66,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     precision = _precision(reader)
     stage = deepspeed.read_sharding(reader, precision)
     if stage > 1 and stages > 1:
-        because = "DeepSpeed's pipeline engine shards only optimizer states"
+        because = "with pipeline stages, DeepSpeed can shard only optimizer states"
         reader.fault(STAGE, "0 or 1 with pipeline stages", because, "write 1")
     reader.put(("plan", "precision"), precision, "precision", "fp16.enabled", "bf16.enabled")
     _recompute(reader, tensor)
@@ -130,7 +130,10 @@ def merged(documents: Sequence[Document]) -> Document:
 
 def _twice(document: Document, key: str, name: str) -> Problem:
     allowed = f"one value of {name}, in one file"
-    because, fix = "GPT-NeoX merges its files and takes hyphens for underscores", f"keep one {name}"
+    because, fix = (
+        "GPT-NeoX merges its files and treats hyphens in names as underscores",
+        f"keep one {name}",
+    )
     return Problem(key, None, allowed, because, fix, where=document.where((key,)), fault="is given twice")
 
 
@@ -157,7 +160,9 @@ def _precision(reader: ConfigReader) -> str:
     wanted |= {named} if named else set()
     if len(wanted) > 1:
         key = "precision" if named else "fp16.enabled"
-        reader.fault(key, "one of fp16 and bf16", "all weights have the same data type", "keep one of them")
+        reader.fault(
+            key, "one of fp16 and bf16", "all weights must have the same data type", "keep one of them"
+        )
         return "bf16"
     precision = next(iter(wanted), "")
     if precision in ("", "fp32"):
@@ -193,7 +198,7 @@ def _optimizer(reader: ConfigReader) -> None:
     if name.startswith("onebit"):
         reader.refuse(key, "an optimizer that compresses its messages", "write Adam")
     elif name in OTHERS:
-        reader.assume(f"the optimizer step is counted as AdamW's, not as that of {name}", key)
+        reader.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
     elif name not in OPTIMIZERS:
         reader.choice(key, OPTIMIZERS | dict.fromkeys(OTHERS, ""), "adamw")
     if name.startswith("cpu"):

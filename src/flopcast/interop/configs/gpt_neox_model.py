@@ -28,8 +28,8 @@ KINDS = ("global", "flash")
 LLAMA_MULTIPLE = 256  # the width of mlp_type llama is rounded up to a multiple of this
 CONFIG, TOKENIZER = "attention_config", "tokenizer_type"
 VOCABULARIES = {  # tokenizer type → number of tokens, and its source
-    "gpt2bpetokenizer": (50257, "vocab_size of GPT-2's configuration"),
-    "hfgpt2tokenizer": (50258, "GPT-2's tokens and one for padding"),
+    "gpt2bpetokenizer": (50257, "vocab_size of the configuration of GPT-2"),
+    "hfgpt2tokenizer": (50258, "the tokens of GPT-2 and one padding token"),
     "charleveltokenizer": (512, "GPT-NeoX's tokenizer of bytes"),
     "hftokenizer": (50277, "the tokenizer of GPT-NeoX-20B"),
 }
@@ -47,7 +47,7 @@ def attention_kind(reader: ConfigReader) -> str:
     kinds = set(_expanded(value, layers) or ()) if value is not None else {"global"}
     allowed = f"one kind for {layers} layers, such as [[[flash], {layers}]]"
     if not kinds:
-        because = "it names the attention of each layer"
+        because = "this setting states the kind of attention of each layer"
         reader.fault(CONFIG, allowed, because, f"write [[[flash], {layers}]]")
     elif not kinds <= set(KINDS):
         other = ", ".join(sorted(kinds - set(KINDS)))
@@ -99,14 +99,16 @@ def _vocabulary(reader: ConfigReader) -> None:
     else:
         text = f"the tokenizer {kind} {file}".rstrip()
         advice = "give model.vocabulary=N or padded_vocab_size"
-        reader.assume(f"VOCABULARY {ASSUMED_VOCABULARY} IS ASSUMED, GPT-2's: {text} is not read; {advice}")
+        reader.assume(
+            f"VOCABULARY {ASSUMED_VOCABULARY} (GPT-2's) IS ASSUMED, because {text} is not read; {advice}"
+        )
     reader.put(("model", "vocabulary"), known[0] if known else ASSUMED_VOCABULARY, "vocab_file", TOKENIZER)
 
 
 def _norms(reader: ConfigReader) -> None:
     """Put the kind of norms, their biases, and the order of attention and MLP into the model."""
     if reader.text("norm") == "scalenorm":
-        reader.refuse("norm", "a norm with one scale", "write layernorm or rmsnorm")
+        reader.refuse("norm", "a norm with a single scale", "write layernorm or rmsnorm")
     else:
         norm = reader.choice("norm", NORMS, "layernorm")
         reader.put((*BLOCK, "norm"), norm, "norm")
@@ -149,10 +151,10 @@ def _positions(reader: ConfigReader, mixer: Path, length: int) -> None:
     key = "max_position_embeddings"
     longest = reader.required(key)
     if longest < length and not reader.faulty(key, "seq_length"):
-        because = f"a sequence has {length} tokens, each with a position"
+        because = f"each of the {length} tokens of a sequence needs a position"
         reader.fault(key, f"{length} or more", because, f"write {length}")
     if reader.text("pos_emb") == "rpe":
-        reader.refuse("pos_emb", "relative positions that are added to scores", "write rotary")
+        reader.refuse("pos_emb", "relative position biases", "write rotary")
         return
     kind = reader.choice("pos_emb", POSITIONS, "learned")
     if kind == "learned":
@@ -161,7 +163,7 @@ def _positions(reader: ConfigReader, mixer: Path, length: int) -> None:
     elif kind == "alibi":
         reader.put((*mixer, "alibi"), True, "pos_emb")
     elif kind == "sinusoidal":
-        reader.assume("the addition of fixed positions to the embedding is not counted", "pos_emb")
+        reader.assume("the time of adding fixed positions to the embedding is ignored", "pos_emb")
     rotary = reader.fraction("rotary_pct", 1.0) if kind == "rotary" else 0.0
     reader.put((*mixer, "rotary_fraction"), rotary, "rotary_pct", "pos_emb")
 
@@ -179,7 +181,7 @@ def _feed_forward(reader: ConfigReader, hidden: int) -> None:
     named = reader.text("activation")
     gated = named in GATED
     if named in NEAREST:
-        reader.assume(f"the activation {named} is counted as {activation}", "activation")
+        reader.assume(f"the activation {named} is predicted as {activation}", "activation")
     keys = ("intermediate_size", "expansion_factor", "hidden_size")
     if llama:
         activation = "swiglu" if activation == "silu" else "geglu" if not gated else activation
@@ -198,7 +200,7 @@ def _width(reader: ConfigReader, hidden: int, gated: bool) -> int:
     if factor is not None and (
         isinstance(factor, bool) or not isinstance(factor, (int, float)) or factor <= 0
     ):
-        reader.fault("expansion_factor", "a number above 0", "a width is larger than 0", "write 4")
+        reader.fault("expansion_factor", "a number above 0", "a width must be larger than 0", "write 4")
         factor = None
     usual = int(hidden * factor) if isinstance(factor, (int, float)) else 4 * hidden
     whole = reader.count("intermediate_size", max(usual, 1))
@@ -206,7 +208,7 @@ def _width(reader: ConfigReader, hidden: int, gated: bool) -> int:
         return _up(whole, multiple)
     key = "intermediate_size" if reader.has("intermediate_size") else "activation"
     reader.assume(
-        "each half of the gated layer is a third of intermediate_size wide, as GPT-NeoX cuts it", key
+        "the width of each half of the gated MLP is a third of intermediate_size, as in GPT-NeoX", key
     )
     return _up(whole * 2 // 3 // 2, multiple)
 

@@ -117,7 +117,7 @@ def _vision(reader: ConfigReader) -> None:
     tower = reader.flag("freeze_vision_tower", True)
     projector = reader.flag("freeze_multi_modal_projector", True)
     if reader.flag("freeze_language_model"):
-        reader.refuse("freeze_language_model", "training without the language model", "write false")
+        reader.refuse("freeze_language_model", "training that freezes the language model", "write false")
     most = reader.count("image_max_pixels", 768 * 768)
     least = reader.count("image_min_pixels", 32 * 32)
     entry = catalog.known("models", str(reader.part("model").get("base", "")))

@@ -112,7 +112,7 @@ def _batch(reader: ConfigReader) -> None:
     """Put the global batch and the micro-batch into the plan; a micro-batch of "auto" is an error."""
     total = reader.required(TOTAL)
     if reader.raw(MICRO) in (None, AUTO):
-        because = "Composer runs the model to find the size that fits, and flopcast runs nothing"
+        because = "Composer finds this size by running the model, and flopcast does not run anything"
         fault = "" if reader.has(MICRO) else "is missing"
         reader.fault(MICRO, "a whole number", because, "write the number that the run chose", fault)
         return
@@ -135,7 +135,7 @@ def _optimizer(reader: ConfigReader) -> None:
     key = "optimizer.name"
     name = reader.text(key)
     if name and name not in OPTIMIZERS:
-        reader.assume(f"the optimizer step is counted as AdamW's, not as that of {name}", key)
+        reader.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
     reader.put_optimizer(OPTIMIZERS.get(name, "adamw"), key)
 
 
@@ -171,7 +171,9 @@ def _stack(reader: ConfigReader, replicas: int, precision: str, kind: str) -> di
         elif reader.text("model.attn_config.attn_impl") != "triton":
             changes["attention_generation"] = "flash-2"
     if reader.has("compile_config"):
-        reader.assume("kernels are counted as eager, not as compiled", "compile_config")
+        reader.assume(
+            "kernels are predicted as eager PyTorch, although the model is compiled", "compile_config"
+        )
     return changes
 
 
@@ -180,14 +182,18 @@ def _groups(reader: ConfigReader, replicas: int, strategy: str) -> None:
     sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
     if strategy.endswith(("hybrid_shard", "zero2")) and not reader.has(REPLICATE, SHARD):
         group = 8
-        reader.assume(f"{strategy}: shard groups of {group} devices, the size of a node", STRATEGY)
+        reader.assume(
+            f"{strategy}: each shard group has {group} devices, the number of devices of a node", STRATEGY
+        )
         sets = max(replicas // group, 1)
         group = min(group, replicas)
     group = replicas // sets if group < 1 else group
     sets = replicas // group if not reader.has(REPLICATE) and group else sets
     if sets * group != replicas:
-        because = "every data-parallel rank belongs to one shard group"
-        allowed = f"shard groups · ranks of a group = {replicas} data-parallel ranks"
+        because = "every data-parallel rank belongs to exactly one shard group"
+        allowed = (
+            f"sizes for which number of shard groups × ranks of a group = {replicas} data-parallel ranks"
+        )
         reader.fault(SHARD if reader.has(SHARD) else REPLICATE, allowed, because, "write -1")
     elif sets > 1:
         reader.put(("plan", "data_shard"), group, SHARD, REPLICATE, STRATEGY)

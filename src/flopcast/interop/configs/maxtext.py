@@ -88,7 +88,9 @@ def read(document: Document, options: ImportOptions) -> Document:
     """
     reader = ConfigReader(document, keys_of("maxtext"), options)
     if reader.text("hardware").startswith(("tpu", "cpu")):
-        reader.assume("the devices are those of the cluster; the file is for another kind", "hardware")
+        reader.assume(
+            "the devices of the cluster are used; the file is for another kind of device", "hardware"
+        )
     _model(reader)
     length = reader.count("max_target_length", 2048)
     reader.put(("batch", "sequence_length"), length, "max_target_length")
@@ -112,7 +114,10 @@ def _sizes(reader: ConfigReader, known: int | None) -> dict[str, int]:
             degree = reader.count(key, usual, least=-1)
             if degree == 0:
                 reader.fault(
-                    key, "-1 (the remaining devices), or at least 1", "a degree is at least 1", "write 1"
+                    key,
+                    "-1 (the remaining devices), or at least 1",
+                    "a parallelism degree is at least 1",
+                    "write 1",
                 )
             sizes[axis] *= max(degree, 1)
             left += [axis] if degree == -1 and reader.has(key) else []
@@ -162,7 +167,9 @@ def _batch(reader: ConfigReader, ranks: int) -> None:
     replicas, stages = reader.degree("data_parallel"), reader.degree("pipeline_parallel")
     each = 12.0 if value is None else value  # base.yml
     if isinstance(each, bool) or not isinstance(each, (int, float)) or each <= 0:
-        reader.fault(key, "a number above 0", "it counts sequences per device", "write 1")
+        reader.fault(
+            key, "a number above 0", "this setting is the number of sequences per device", "write 1"
+        )
         return
     total = each * ranks
     pieces_key = "num_pipeline_microbatches"
@@ -189,7 +196,9 @@ def _modes(reader: ConfigReader) -> None:
         reader.put(("plan", "recompute_modules"), list(modules), "remat_policy")
     if policy == OFFLOADED_POLICY:
         place(reader, ACTIVATIONS, "remat_policy")
-        text = "flopcast assumes that inputs of layers, which stay on the device, are copied too"
+        text = (
+            "flopcast assumes that the inputs of layers are offloaded too, although they stay on the device"
+        )
         reader.assume(text, "remat_policy")
     narrow = reader.choice("quantization", QUANTISED, "")
     dtype = reader.choice("dtype", TYPES, "bf16")
@@ -220,7 +229,7 @@ def _override(reader: ConfigReader) -> None:
         return
     if not reader.flag(OVERRIDE):
         for key in given:
-            because = "MaxText uses the sizes of model_name and ignores this one"
+            because = "MaxText uses the sizes of model_name and ignores this size"
             reader.fault(
                 key, f"no sizes together with model_name, or {OVERRIDE}: true", because, f"remove {key}"
             )
@@ -233,7 +242,7 @@ def _override(reader: ConfigReader) -> None:
         if key == LAYERS and not model.pattern:
             number -= sum(block.count for block in model.blocks[:-1])
         elif not dense:
-            what = f"changed sizes of {base}, whose layers are of several kinds,"
+            what = f"changed sizes of {base}, which has several kinds of layers,"
             reader.refuse(key, what, f"remove {key}")
             continue
         if number < 1:
@@ -241,7 +250,7 @@ def _override(reader: ConfigReader) -> None:
             reader.fault(
                 key,
                 f"{least} or more",
-                f"{base} has several kinds of layers, and needs one of each",
+                f"{base} has several kinds of layers, and needs at least one layer of each kind",
                 f"write {least}",
             )
             continue
@@ -263,7 +272,7 @@ def _model(reader: ConfigReader) -> None:
     scale = reader.count("global_parameter_scale", 1)
     if scale > 1:
         reader.refuse(
-            "global_parameter_scale", "a factor that scales all sizes", "write the sizes themselves"
+            "global_parameter_scale", "a global scale factor of all sizes", "write the sizes themselves"
         )
     heads, head = reader.count("base_num_query_heads", 16), reader.count("head_dim", 128)
     hidden = reader.count("base_emb_dim", 2048)
@@ -274,7 +283,7 @@ def _model(reader: ConfigReader) -> None:
         reader.fault(
             "mlp_activations",
             "[silu, linear], [gelu, linear], [gelu] or [relu]",
-            "no other is supported yet",
+            "flopcast does not support other values yet",
             "choose one",
         )
     block = ("model", "blocks", 0)

@@ -99,7 +99,7 @@ def _optimizer_on_host(reader: ConfigReader, flags: TranslatedFlags) -> None:
     )
     if reader.flag(on) and not reader.has(fraction):
         flags.add(FRACTION, on, 0.0)
-        reader.assume(f"{fraction} 0.0, Megatron-Core's default: no state is on the host", on)
+        reader.assume(f"{fraction} 0.0, the default of Megatron-Core: no optimizer state is offloaded", on)
     if not reader.flag(pinned, True):
         flags.add(UNPINNED, pinned)
 
@@ -141,7 +141,7 @@ def activate(reader: ConfigReader, flags: TranslatedFlags, key: str, gate: str) 
         reader.fault(
             key,
             allowed,
-            f"no other {'gated ' if gated else ''}activation is supported yet",
+            f"flopcast does not support other {'gated ' if gated else ''}activations yet",
             "choose the most similar one",
         )
 
@@ -176,7 +176,7 @@ def _peft(reader: ConfigReader) -> None:
         return
     method = reader.text("peft._target_").rpartition(".")[2]
     if method not in ("", "LoRA"):
-        reader.refuse("peft._target_", f"{method or 'tuning of a part'}", "use LoRA")
+        reader.refuse("peft._target_", f"{method or 'fine-tuning of only some layers'}", "use LoRA")
         return
     names = reader.texts("peft.target_modules") or tuple(TARGETS)
     known = [TARGETS[name] for name in names if name in TARGETS]
@@ -184,7 +184,7 @@ def _peft(reader: ConfigReader) -> None:
         reader.fault(
             "peft.target_modules",
             ", ".join(TARGETS),
-            "adapters of other linears are not supported yet",
+            "adapters of other linear layers are not supported yet",
             "name these",
         )
     reader.put(("model", "adapters", "rank"), reader.count("peft.dim", 32), "peft.dim")

@@ -47,6 +47,10 @@ def read_model(reader: ConfigReader, key: str, written: str | None = None) -> No
         return
     if not reader.faulty(key):
         allowed = "a name that `flopcast catalog models` lists, with or without its owner"
-        because = "flopcast reads neither weights nor other files" if name else "a prediction needs a model"
+        because = (
+            "flopcast does not read weights or other files"
+            if name
+            else "flopcast needs a model for a prediction"
+        )
         fix = "add --model config.json (the model's own file), or --model NAME"
         reader.fault(key, allowed, because, fix, "" if name else "is missing")

@@ -91,7 +91,7 @@ def _modes(reader: ConfigReader, sizes: Mapping[str, int]) -> None:
     stage = reader.count("optimizer.zero_stage", 0, least=0)
     reader.put(("plan", "zero"), stage, "optimizer.zero_stage")
     if stage > 1:
-        because = "nanotron shards only optimizer states"
+        because = "nanotron supports only sharding of optimizer states"
         reader.fault("optimizer.zero_stage", "0 or 1", because, "write 1")
     older = "parallelism.recompute_granularity"
     granularity = reader.choice(older, {"full": "full", "selective": "selective"}, "")
@@ -110,7 +110,7 @@ def _model(reader: ConfigReader) -> None:
     config = part.get("model_config") if isinstance(part, dict) else None
     key = ".".join(CONFIG)
     if not isinstance(config, dict):
-        because = "a prediction needs a model"
+        because = "flopcast needs a model for a prediction"
         reader.fault(key, "the sizes of a model", because, "add model_config:", "is missing")
         return
     family = next((name for flag, name in FAMILIES.items() if config.get(flag)), None)
@@ -121,7 +121,7 @@ def _model(reader: ConfigReader) -> None:
         return
     known = {name: value for name, value in config.items() if name not in OWN}
     if config.get(DOCUMENTS):
-        reader.assume("a sequence is counted as one document", f"{key}.{DOCUMENTS}")
+        reader.assume("each sequence is predicted as one document", f"{key}.{DOCUMENTS}")
     biased = bool(known.pop("attention_bias", False))
     window = config.get("sliding_window_size") if family == "qwen2" else None
     lines = {path[2:]: line for path, line in reader.document.lines.items() if path[:2] == CONFIG}
@@ -150,7 +150,7 @@ def _stack(reader: ConfigReader) -> object:
     gradients = {"dtype": "fp32" if wide else "bf16", "bucket_elements": elements}
     stage = reader.raw("optimizer.zero_stage")
     collective = {"collective": "reduce_scatter"} if stage == 1 else {}
-    reader.assume("stack pytorch-ddp, the nearest: blocks are eager, attention and norms fused")
+    reader.assume("stack pytorch-ddp, the most similar one: eager blocks, with fused attention and norms")
     changes: dict[str, object] = {
         "rewrites": ["fused_layernorm", "unfused_rope", "unfused_gate"],
         "gradients": gradients | collective,

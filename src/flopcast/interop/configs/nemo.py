@@ -62,7 +62,7 @@ OTHER_KEYS = {  # a key of `model` → the kind of model that has it
     "mm_cfg": "a language model with a vision encoder", "hyena": STATE, "ngroups_mamba": STATE,
     "mamba_ssm_ngroups": STATE, "mamba_state_dim": STATE, "hybrid_override_pattern": STATE,
     "hybrid_attention_ratio": STATE, "encoder": BOTH, "decoder": BOTH, "bert_binary_head": ENCODER,
-    "retro": "a decoder that reads retrieved text",
+    "retro": "a retrieval-augmented decoder",
 }  # fmt: skip
 UNSET = {"bias": "--disable-bias-linear", "bias_dropout_add_fusion": "--no-bias-dropout-fusion"}
 
@@ -138,7 +138,7 @@ def _refuse_other_models(document: Document) -> None:
         signs.append((("model", "target"), trained))
     if signs:
         path, what = signs[0]
-        because = f"it belongs to {what}, which is not supported yet"
+        because = f"this key belongs to {what}, which is not supported yet"
         value = data.get("name") if path == ("name",) else model.get(path[-1])
         allowed, fix = "a configuration of a GPT-like model", "describe the job in YAML"
         where, key = document.where(path), ".".join(path)
@@ -232,13 +232,13 @@ def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
     flags.add(reader.choice(key, PRECISIONS, "--bf16"), key)
     if not reader.flag("model.megatron_amp_O2"):
         reader.assume(
-            "weights are counted in 16 bits in addition to fp32, as with megatron_amp_O2",
+            "flopcast assumes weights in 16 bits in addition to fp32, as with megatron_amp_O2",
             "model.megatron_amp_O2",
         )
     engine = reader.flag("model.transformer_engine") or reader.flag("model.mcore_gpt")
     if not engine:
         reader.assume(
-            "kernels are counted as Transformer Engine's, although the file does not enable it",
+            "kernels are predicted as those of Transformer Engine, although the file does not enable it",
             "model.transformer_engine",
         )
     if not reader.flag("model.fp8"):
@@ -248,7 +248,7 @@ def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
         return
     formats = [name for name in ("e4m3", "hybrid") if reader.flag(f"model.fp8_{name}")]
     if not formats:
-        because = "products in 8 bits need a number format"
+        because = "fp8 training needs a number format"
         reader.fault("model.fp8", "true with fp8_hybrid or fp8_e4m3", because, "add fp8_hybrid: true")
         return
     flags.add("--fp8-format", "model.fp8", formats[0])

@@ -98,7 +98,7 @@ def _of_whole(reader: ConfigReader, half: bool) -> dict[str, object]:
     """Return changes of whole fp32 gradients, which O2 accumulates; fp16 has no main gradients."""
     wide = reader.flag(O2)
     if wide and half:
-        because = "NeMo accumulates gradients in fp32 only for bf16 weights"
+        because = "NeMo accumulates gradients in fp32 only if weights are bf16"
         reader.fault(O2, f"false with fp16, or {APEX}", because, f"write {O2}: false")
     hidden = ("model.sequence_parallel", "model.gradient_accumulation_fusion")
     alone = reader.count("model.pipeline_model_parallel_size") == 1

@@ -90,8 +90,12 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
     match, published = STAGE.search(name), PUBLISHED.get(reader.keys.program, {}).get(name)
     more = None if published else OTHERWISE.search(name)
     if not match or more:
-        because = "no other file is opened, and its name does not state a ZeRO stage"
-        because = f"its name says that it sets more than a ZeRO stage: {more[0]}" if more else because
+        because = "flopcast does not open the file, and its name does not contain a ZeRO stage"
+        because = (
+            f"its name shows that the file contains more settings than a ZeRO stage: {more[0]}"
+            if more
+            else because
+        )
         fix = "replace the path by the file's content"
         if not reader.faulty("deepspeed"):
             reader.fault("deepspeed", "settings, or the name of a file such as zero3.json", because, fix)
@@ -150,7 +154,7 @@ def _inline(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object
     read_groups(inner, stage)
     changes = deepspeed.stack_changes(inner, stage, wire)
     if inner.flag(CPU_CHECKPOINTING):
-        because = "the Trainer checkpoints activations without DeepSpeed"
+        because = "the Trainer checkpoints activations itself, without DeepSpeed"
         inner.assume(f"{CPU_CHECKPOINTING} has no effect: {because}", CPU_CHECKPOINTING)
     _agree(inner, batch, precision)
     kind = inner.choice("optimizer.type", deepspeed.OPTIMIZERS, "")
@@ -182,7 +186,7 @@ def _agree(inner: ConfigReader, batch: TrainerBatch, precision: str) -> None:
     for key, value in stated.items():
         if inner.raw(key) not in (None, AUTO, value):
             text = str(value).lower()
-            inner.fault(key, f'"auto", or {text}', "the trainer's file states it too", 'write "auto"')
+            inner.fault(key, f'"auto", or {text}', "the file of the trainer also states it", 'write "auto"')
 
 
 def _leaves(data: dict[str, object]) -> list[tuple[tuple[str, str], object]]:

@@ -87,7 +87,7 @@ def _check_sizes(reader: ConfigReader) -> None:
         ("model_spec.model.dim", model.hidden),
     ):
         if reader.has(key) and reader.count(key, size) != size and not reader.faulty(key):
-            because = f"{name}, the model of this flavour, has {size}"
+            because = f"{name}, which is the model of this flavor, has {size}"
             reader.fault(key, str(size), because, "add --model config.json, the model's own")
 
 
@@ -110,7 +110,10 @@ def _degrees(reader: ConfigReader) -> int:
     replicas, shards = reader.count(key_of(reader, REPLICATE)), reader.count(shard_key, -1, least=-1)
     if shards == 0:
         reader.fault(
-            shard_key, "-1 (the remaining devices), or at least 1", "a degree is at least 1", "write -1"
+            shard_key,
+            "-1 (the remaining devices), or at least 1",
+            "a parallelism degree is at least 1",
+            "write -1",
         )
         shards = 1
     share = sizes["tensor_parallel"] * sizes["context_parallel"] * sizes["pipeline_parallel"]
@@ -141,13 +144,13 @@ def _batch(reader: ConfigReader, stages: int) -> None:
     if total < 1:
         total = local * replicas
     elif total % (local * replicas):
-        because = f"{replicas} data-parallel ranks take {local} sequences at a time"
+        because = f"each of the {replicas} data-parallel ranks processes {local} sequences at a time"
         reader.fault(total_key, f"a multiple of {local * replicas}", because, f"write {local * replicas}")
     size_key, micro = key_of(reader, "pipeline_parallel_microbatch_size"), local
     if stages > 1:
         micro = reader.count(size_key)
         if local % micro:
-            because = "a pipeline cuts the local batch into equal micro-batches"
+            because = "pipeline stages divide the local batch into equal micro-batches"
             reader.fault(size_key, f"a divisor of {local}", because, "write 1")
         if total > local * replicas:
             text = "all micro-batches of a step run in one pipeline pass; torchtitan drains the pipeline"
@@ -187,7 +190,10 @@ def _recompute(reader: ConfigReader) -> None:
     option = str(reader.raw(option_key) or EVERY_SECOND)
     if option == "op":
         reader.assume(
-            "recompute by operator repeats every second GEMM: counted as recompute of every second block",
+            (
+                "selective recompute by operator, which repeats every second GEMM, is predicted as "
+                "recompute of every second block"
+            ),
             option_key,
         )
         option = EVERY_SECOND
@@ -195,7 +201,7 @@ def _recompute(reader: ConfigReader) -> None:
         reader.fault(
             option_key,
             '"op", or a number n for every n-th layer',
-            "flopcast knows no other value",
+            "flopcast does not know any other value of this setting",
             'write "op"',
         )
         return
@@ -219,7 +225,7 @@ def _precision(reader: ConfigReader) -> str:
     if "float8" in converters.lower() or any(reader.flag(key) for key in old):
         key = reader.first("float8.recipe_name", "quantize.linear.float8.recipe_name")
         if str(reader.raw(key)).startswith("rowwise"):
-            reader.assume("one scale per row is counted as one scale per tensor", key)
+            reader.assume("rowwise scaling is predicted as one scale per tensor", key)
         return reader.choice(key, RECIPES, "fp8_current")
     return "bf16"
 
@@ -239,7 +245,9 @@ def _stack(reader: ConfigReader) -> object:
         if compiled:
             changes["tensor_overlap"] = "chunks"
         else:
-            reader.assume("enable_async_tensor_parallel has no effect, because nothing is compiled", key)
+            reader.assume(
+                "enable_async_tensor_parallel has no effect, because the model is not compiled", key
+            )
     policy = key_of(reader, "fsdp_reshard_after_forward")
     word = reader.choice(policy, {name: name for name in ("default", "always", "never")}, "default")
     if word == "never":

@@ -72,9 +72,13 @@ def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
     if chunks > 1:
         reader.put(("plan", "virtual_stages"), chunks, each_key, key)
     if layers is None:
-        reader.assume("blocks are divided evenly, as the model comes from another file", degree_key)
+        reader.assume(
+            "blocks are divided evenly over stages, because the model comes from another file", degree_key
+        )
     elif stages * chunks > whole:
-        reader.fault(degree_key, f"at most {whole} chunks", "each chunk has at least one layer", "write 1")
+        reader.fault(
+            degree_key, f"at most {whole} chunks", "each chunk needs at least one layer", "write 1"
+        )
     else:
         reader.put(("plan", "stage_layers"), dealt(layers, stages * chunks, ends), degree_key)
 
@@ -105,7 +109,7 @@ def _split(reader: ConfigReader, key: str, stages: int, layers: int | None) -> N
     held = [after - before for before, after in pairwise(starts)]
     if not all(points) or layers is None or min(held) < 1 or len(held) % stages:
         allowed = f"names of layers in order, layers.N, that make a multiple of {stages} chunks"
-        reader.fault(key, allowed, "a chunk begins at each of them", "remove it")
+        reader.fault(key, allowed, "each name is the first layer of a chunk", "remove it")
         return
     if len(held) > stages:
         reader.put(("plan", "virtual_stages"), len(held) // stages, key)

@@ -112,7 +112,10 @@ def _lengths(reader: ConfigReader) -> None:
     if reader.has(key):
         reader.put(("batch", "sequence_length"), reader.count(key), key)
     else:
-        reader.assume("tokenizer.max_seq_len is not given: sequences have the model's own length, or --seq")
+        reader.assume(
+            "tokenizer.max_seq_len is not given, so sequences have the context length of the model, or "
+            "that of --seq"
+        )
     packed = "dataset.packed"
     note_lengths(reader, packed if reader.has(packed) else key, reader.flag(packed))
 
@@ -132,8 +135,10 @@ def _degrees(reader: ConfigReader) -> int:
     sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
     group = replicas // sets if group < 1 else group
     if sets * group != replicas:
-        because = "every data-parallel rank belongs to one shard group"
-        allowed = f"shard groups · ranks of a group = {replicas} data-parallel ranks"
+        because = "every data-parallel rank belongs to exactly one shard group"
+        allowed = (
+            f"sizes for which number of shard groups × ranks of a group = {replicas} data-parallel ranks"
+        )
         reader.fault(
             REPLICATE if sets > 1 else SHARD, allowed, because, "write data_parallel_shard_dim: -1"
         )
@@ -149,9 +154,9 @@ def _optimizer(reader: ConfigReader) -> None:
     key = "optimizer._component_"
     name = reader.text(key).rpartition(".")[2].lower() or "adamw"
     if name not in OPTIMIZERS:
-        reader.assume(f"the optimizer step is counted as AdamW's, not as that of {name}", key)
+        reader.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
     if name.startswith("paged"):
-        reader.assume("paged optimizer states are counted in device memory", key)
+        reader.assume("paged optimizer states are assumed to be in device memory", key)
     reader.put_optimizer(OPTIMIZERS.get(name, "adamw"), key)
 
 
@@ -165,7 +170,9 @@ def _recompute(reader: ConfigReader) -> None:
     if reader.flag(OFFLOADING):
         place(reader, ACTIVATIONS, OFFLOADING)
         if not reader.flag(CHECKPOINTING):
-            because = "torchtune moves what it checkpoints, and does not start otherwise"
+            because = (
+                "torchtune offloads only checkpointed activations, and does not start without checkpointing"
+            )
             reader.fault(
                 OFFLOADING, f"false, unless {CHECKPOINTING} is true", because, f"add {CHECKPOINTING}: true"
             )

@@ -163,9 +163,11 @@ def _all_linears(reader: ConfigReader) -> tuple[str, ...]:
 def note_lengths(reader: ConfigReader, key: str, packed: bool) -> None:
     """Note how sequences are counted, since the file does not state their lengths."""
     if packed:
-        reader.assume("each packed sequence is counted as one document", key)
+        reader.assume("each packed sequence is predicted as one document", key)
     else:
-        reader.assume("every sequence is counted with the length of the longest, padding included", key)
+        reader.assume(
+            "all sequences are predicted with the length of the longest one, as if they were padded", key
+        )
 
 
 def write_scores(reader: ConfigReader, *keys: str) -> None:
@@ -182,20 +184,23 @@ def _precision(reader: ConfigReader) -> str:
     brain_key, half_key = reader.first("bf16", "bfloat16", "pure_bf16"), reader.first("fp16", "float16")
     brain, half = reader.choice(brain_key, words, ""), reader.choice(half_key, words, "")
     if reader.raw(brain_key) == AUTO:
-        reader.assume("bf16 auto: bf16, which the devices support", brain_key)
+        reader.assume("bf16, because bf16 is auto and the devices support it", brain_key)
     if brain and half:
         reader.fault(
-            half_key, "one of bf16 and fp16", "all weights have the same data type", f"remove {half_key}"
+            half_key,
+            "one of bf16 and fp16",
+            "all weights must have the same data type",
+            f"remove {half_key}",
         )
     if brain == "full" or reader.flag("pure_bf16"):
-        reader.assume(
-            "weights and states are counted in fp32 in addition to bf16, not only in bf16", brain_key
-        )
+        reader.assume("flopcast assumes fp32 weights and states in addition to bf16 weights", brain_key)
     if reader.flag("fp8"):
-        reader.assume("8 bits with one scale per tensor, as in torchao", "fp8")
+        reader.assume("fp8 with one scale per tensor, as in torchao", "fp8")
         return "fp8_current"
     if not brain and not half:
-        reader.assume("bf16: neither bf16 nor fp16 is given, and training in fp32 is not supported")
+        reader.assume(
+            "bf16, because neither bf16 nor fp16 is set, and flopcast does not support training in fp32"
+        )
     return "fp16" if half else "bf16"
 
 
@@ -204,9 +209,9 @@ def _optimizer(reader: ConfigReader, key: str) -> None:
     name = reader.text(key).lower()
     optimizer = next((kind for kind, names in OPTIMIZERS.items() if name in names), None)
     if name and optimizer is None:
-        reader.assume(f"the optimizer step is counted as AdamW's, not as that of {name}", key)
+        reader.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
     if name.startswith("paged"):
-        reader.assume("paged optimizer states are counted in device memory", key)
+        reader.assume("paged optimizer states are assumed to be in device memory", key)
     reader.put_optimizer(optimizer or "adamw", key)
 
 
@@ -219,7 +224,7 @@ def _sharding(reader: ConfigReader, replicas: int, batch: TrainerBatch, precisio
         reader.fault(
             "deepspeed",
             "DeepSpeed or FSDP",
-            "each of them shards in its own way",
+            "only one of these settings can determine how states are sharded",
             "remove one",
             "conflicts with fsdp",
         )
@@ -241,7 +246,9 @@ def _sharding(reader: ConfigReader, replicas: int, batch: TrainerBatch, precisio
 def _note_compiled(reader: ConfigReader) -> None:
     """Note compiled kernels if the stack only has eager ones."""
     if reader.raw("torch_compile") is True:
-        reader.assume("kernels are counted as eager, not as compiled", "torch_compile")
+        reader.assume(
+            "kernels are predicted as eager PyTorch, although the model is compiled", "torch_compile"
+        )
 
 
 def _fsdp(reader: ConfigReader, words: Sequence[str], replicas: int) -> bool:
@@ -263,7 +270,9 @@ def _fsdp(reader: ConfigReader, words: Sequence[str], replicas: int) -> bool:
     group = _shard_group(reader, replicas)
     if kind.startswith("hybrid"):
         group = group or 8
-        reader.assume(f"{kind}: shard groups of {group} devices, the size of a node", strategy)
+        reader.assume(
+            f"{kind}: each shard group has {group} devices, the number of devices of a node", strategy
+        )
     again = reader.first("fsdp_config.fsdp_reshard_after_forward", "fsdp_config.reshard_after_forward")
     reader.put(("plan", "zero"), 0 if kind == "no_shard" else 3, strategy, "fsdp")
     if group and group < replicas:
@@ -278,7 +287,9 @@ def _shard_group(reader: ConfigReader, replicas: int) -> int:
     sets, stated = reader.count("dp_replicate_size", 1), reader.has("dp_shard_size")
     group = reader.count("dp_shard_size", 1) if stated else replicas // sets if sets > 1 else 0
     if sets > 1 and sets * group != replicas:
-        because = "every data-parallel rank belongs to one shard group"
-        allowed = f"shard groups · ranks of a group = {replicas} data-parallel ranks"
+        because = "every data-parallel rank belongs to exactly one shard group"
+        allowed = (
+            f"sizes for which number of shard groups × ranks of a group = {replicas} data-parallel ranks"
+        )
         reader.fault("dp_replicate_size", allowed, because, f"write {max(replicas // (group or 1), 1)}")
     return group

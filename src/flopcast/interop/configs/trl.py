@@ -135,7 +135,7 @@ def _tuning(reader: ConfigReader) -> None:
         if reader.flag("precompute_ref_log_probs") or reader.flag("reference_free") or loss == "alone":
             return
         reader.assume(
-            "the run has a reference model; ORPO, CPO and SimPO have none",
+            "the run is assumed to have a reference model, which ORPO, CPO and SimPO do not need",
             next((key for key in keys if reader.has(key)), ""),
         )
         put_reference(reader, *keys, passes=KTO_PASSES if reader.has(*KTO) else 1)
@@ -163,7 +163,7 @@ def merged(documents: Sequence[Document]) -> Document:
     if len(trainers) != 1 or len(others) > 1 + any(_has(one, "zero_optimization") for one in others):
         names = ", ".join(one.name for one in documents)
         allowed = "the Trainer's file, and one of accelerate or one of DeepSpeed"
-        because = "each of the two files has a part of the settings"
+        because = "each of the two files contains some of the settings"
         raise spec_error("files", names, allowed, because, "give one of each")
     whole = trainers[0]
     for other in others:
@@ -249,8 +249,8 @@ def _launch(reader: ConfigReader) -> None:
     own = reader.has("fsdp", "deepspeed") or reader.below("fsdp_config") or reader.below("deepspeed")
     if not kind and not own:
         reader.assume(
-            "data-parallel ranks are counted as DDP, because accelerate's file is not given; add it as a "
-            "second file if it shards"
+            "flopcast assumes DDP, because no accelerate configuration is given; add it as a second "
+            "file if it shards parameters"
         )
 
 
@@ -258,7 +258,7 @@ def _adapters(reader: ConfigReader) -> None:
     """Put adapters into the model if there are any; frozen weights have 16 or 4 bits."""
     four = reader.flag("load_in_4bit")
     if reader.flag("load_in_8bit"):
-        reader.refuse("load_in_8bit", "frozen weights in 8 bits", "write load_in_8bit: false")
+        reader.refuse("load_in_8bit", "training with frozen weights in 8 bits", "write load_in_8bit: false")
     if not reader.flag("use_peft"):
         if four:
             because = "4-bit weights are frozen, so a run without an adapter would train nothing"
@@ -280,7 +280,7 @@ def _recompute(reader: ConfigReader) -> None:
         "fsdp_config.fsdp_activation_checkpointing", "fsdp_config.activation_checkpointing"
     )
     if not reader.has(CHECKPOINTING):
-        reader.assume("recompute full, as TRL checkpoints activations by default")
+        reader.assume("full recompute, because TRL checkpoints activations by default")
     if reader.flag(CHECKPOINTING, True) or reader.flag(inner):
         reader.put(("plan", "recompute"), "full", CHECKPOINTING, inner)
     if reader.flag(OFFLOADING):

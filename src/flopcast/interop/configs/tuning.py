@@ -26,7 +26,7 @@ def put_reference(reader: ConfigReader, *keys: str, passes: int = 1, own: bool =
 def note_pairs(reader: ConfigReader, *keys: str) -> None:
     """Note that a sample is a pair of sequences."""
     given = next((key for key in keys if reader.has(key)), "")
-    reader.assume("a sample is a pair of sequences, a chosen and a rejected one", given)
+    reader.assume("a sample consists of two sequences, the chosen and the rejected one", given)
 
 
 def put_score(reader: ConfigReader, key: str) -> None:
@@ -40,7 +40,7 @@ def put_teacher(reader: ConfigReader, key: str, name: str) -> None:
     entry = catalog.known("models", name) if name else None
     if entry is None:
         allowed = "a name that `flopcast catalog models` lists, with or without its owner"
-        because = "the cost of a teacher follows from its shape"
+        because = "flopcast needs the shape of the teacher to predict its time and memory"
         reader.fault(key, allowed, because, "write such a name, or describe the job by hand")
         return
     reader.put(("model", "teacher"), entry, key)

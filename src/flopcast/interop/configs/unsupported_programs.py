@@ -23,7 +23,7 @@ class UnsupportedProgram:
 
     signs: str
     commands: Sequence[str] = ()
-    because: str = "flopcast cannot read this format, and would misread it as any other"
+    because: str = "flopcast does not support this format"
     way: str = BY_HAND
 
 

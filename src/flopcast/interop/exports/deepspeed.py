@@ -65,10 +65,15 @@ def export_deepspeed(job: Job) -> Exported:
         raise SpecError([not_expressible("plan.zero", 0, "1, 2 or 3 in bf16", TARGET, "add plan.zero=1")])
     text = json.dumps(_settings(job), indent=2)
     lost = checked(job, text.encode("utf-8"), _read, TARGET, LEFT_OPEN)
-    foreign = f"the stack {job.stack.label} is not DeepSpeed: the engine behaves as deepspeed-zero"
+    foreign = (
+        f"the stack {job.stack.label} is not DeepSpeed; a run of this file behaves like the stack "
+        "deepspeed-zero"
+    )
     notes = [
-        "the file contains neither model, sequence length nor cluster: to read it back, add"
-        f" --model {job.model.name} --seq {job.batch.sequence_length} --cluster {job.cluster.name}",
+        (
+            "the file does not contain model, sequence length and cluster; to import it again, add "
+            f"--model {job.model.name} --seq {job.batch.sequence_length} --cluster {job.cluster.name}"
+        ),
         *_beside(job.plan),
         *([] if job.stack.name in FAMILY else [foreign]),
         *lost,
@@ -86,9 +91,7 @@ def _beside(plan: Plan) -> list[str]:
             text = plan.recompute_word if name == "recompute" else json.dumps(value).strip('"')
             stated.append(f"plan.{name}={text}")
     words = " ".join(stated)
-    return (
-        [f"{TARGET} does not contain these settings: to read the file back, add {words}"] if stated else []
-    )
+    return [f"the file does not contain these settings; to import it again, add {words}"] if stated else []
 
 
 def _read(text: bytes, devices: int) -> Document:

@@ -34,7 +34,7 @@ KINDS: dict[str, ExportFormat] = {
     "megatron-bridge": ExportFormat(
         "overrides of a recipe of Megatron-Bridge, YAML", export_megatron_bridge
     ),
-    "chakra": ExportFormat("a Chakra execution trace for each rank (ASTRA-sim)", export_chakra),
+    "chakra": ExportFormat("Chakra execution traces, one for each rank (for ASTRA-sim)", export_chakra),
     "perfetto": ExportFormat("a trace of the step for ui.perfetto.dev", export_perfetto),
     "chrome": ExportFormat("the same trace as Chrome's trace events, in JSON", export_chrome),
 }
@@ -59,7 +59,7 @@ def exported(job: Job | ServingJob, name: str) -> Exported:
     if isinstance(job, Job) and isinstance(kind, ExportFormat):
         return kind.export(job)
     does, names = ("serves", SERVING) if isinstance(job, ServingJob) else ("trains", KINDS)
-    because, fix = f"the job {does}, and {name} is {kind.description}", "choose one of them"
+    because, fix = f"the job {does}, but {name} is {kind.description}", "choose one of them"
     raise spec_error("KIND", name, ", ".join(names), because, fix)
 
 
@@ -76,6 +76,6 @@ def kind_named(name: str) -> ExportFormat | LaunchExport:
         return every[name]
     because, fix = (
         "flopcast cannot write this format",
-        "choose one of them; flopcast export --help says what each is",
+        "choose one of these formats, which flopcast export --help describes",
     )
     raise spec_error("KIND", name, ", ".join(every), because, fix)

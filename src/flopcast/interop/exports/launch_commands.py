@@ -73,8 +73,14 @@ class LaunchExport:
         program = keys_of_engine(self.kind).program
         found = launched(LaunchText(raw=text.encode(), name=NAME), _no_file, kind=self.kind)
         notes = [
-            f"no flag names cluster and traffic: read back with --cluster {job.cluster.name} --traffic …",
-            f"MODEL is {job.model.name}, the name in flopcast's catalogue: set it to your checkpoint",
+            (
+                "the commands do not contain cluster and traffic; to import them again, add --cluster "
+                f"{job.cluster.name} --traffic …"
+            ),
+            (
+                f"MODEL is {job.model.name}, which is a name of flopcast's catalogue; set it to your "
+                "checkpoint"
+            ),
             *notes_of(job),
         ]
         if job.engine.name != self.engine:

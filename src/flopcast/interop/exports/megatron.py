@@ -16,7 +16,7 @@ from flopcast.spec.job import Job
 
 NAME = "run.sh"
 TARGET = "Megatron-LM's flags"
-LAST_TOUCHES = ("the script sets no learning rate, checkpoints or logs",)
+LAST_TOUCHES = ("the script does not set learning rate, checkpoints and logs",)
 
 
 def export_megatron(job: Job) -> Exported:
@@ -43,13 +43,13 @@ def export_megatron(job: Job) -> Exported:
     text = _script(job).encode("utf-8")
     lost = checked(job, text, _read, TARGET)
     data = (
-        "it trains on random data (--mock-data): replace them with your own"
+        "the script trains on random data (--mock-data); replace it with your data"
         if _is_current(job)
         else "data are not in it"
     )
     foreign = f"the job uses {job.stack.label}, but these flags start Megatron-LM"
     notes = [
-        f"no flag names the cluster: read it back with --cluster {job.cluster.name}",
+        f"the script does not contain the cluster; to import it again, add --cluster {job.cluster.name}",
         *([] if job.stack.name in FAMILY else [foreign]),
         *lost,
         data,

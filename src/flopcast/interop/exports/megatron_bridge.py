@@ -100,12 +100,15 @@ def export_megatron_bridge(job: Job) -> Exported:
         else:
             lines.append(f"{section}: {value or 'null'}")
     lost = checked(job, "\n".join(lines).encode("utf-8"), _read, TARGET)
-    foreign = f"the stack {job.stack.label} is not Megatron-Bridge: the overrides run {BASE}"
+    foreign = (
+        f"the stack {job.stack.label} is not Megatron-Bridge; a run with these overrides behaves like the "
+        f"stack {BASE}"
+    )
     notes = [
-        f"the file contains no cluster: to read it back, add --cluster {job.cluster.name}",
+        f"the file does not contain the cluster; to import it again, add --cluster {job.cluster.name}",
         *([] if job.stack.name == BASE else [foreign]),
         *lost,
-        "it overrides a recipe of the same model family, which still sets data, learning rate and logs",
+        "the file overrides a recipe of the same model family, which sets data, learning rate and logs",
     ]
     return text_file(NAME, lines, notes)
 

@@ -108,7 +108,7 @@ def check_same(job: Job, reread: Job, target: str) -> tuple[str, ...]:
     if problems:
         raise SpecError(problems)
     lost = tuple(_differing("stack", canonical_stack(job), canonical_stack(reread)))
-    return (_what_is_lost(job.stack, reread.stack, lost, target),) if lost else ()
+    return (_what_is_lost(job.stack, reread.stack, lost),) if lost else ()
 
 
 def _problem(difference: Difference, target: str) -> Problem:
@@ -124,14 +124,14 @@ def _problem(difference: Difference, target: str) -> Problem:
     return not_expressible(field, value, word, target, fix)
 
 
-def _what_is_lost(stack: Stack, reread: Stack, lost: tuple[Difference, ...], target: str) -> str:
+def _what_is_lost(stack: Stack, reread: Stack, lost: tuple[Difference, ...]) -> str:
     fields = [f"{field.removeprefix('stack.')} {value!r} → {instead!r}" for field, value, instead in lost]
     more = f", and {len(fields) - MANY} more" if len(fields) > MANY else ""
     known = stack.name in catalog.names("stacks") and stack == catalog.stack(stack.name)
     named = f"--stack {stack.name}" if known else f"the job's own stack ({stack.name}, changed)"
     return (
-        f"{target} cannot name the stack {stack.label}: to read the file back, add {named}. Otherwise,"
-        f" flopcast assumes {reread.label}, with {'; '.join(fields[:MANY])}{more}"
+        f"the file cannot contain the stack {stack.label}; to import it again, add {named}. "
+        f"Otherwise, flopcast assumes {reread.label}, with {'; '.join(fields[:MANY])}{more}"
     )
 
 

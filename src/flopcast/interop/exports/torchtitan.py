@@ -54,12 +54,15 @@ def export_torchtitan(job: Job) -> Exported:
     for section, keys in settings.items():
         lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
     lost = checked(job, "\n".join(lines).encode("utf-8"), _read, TARGET)
-    foreign = f"the stack {job.stack.label} is not torchtitan: the settings run torch-fsdp2"
+    foreign = (
+        f"the stack {job.stack.label} is not torchtitan; a run with these settings behaves like the stack "
+        "torch-fsdp2"
+    )
     notes = [
-        f"the file contains no cluster: to read it back, add --cluster {job.cluster.name}",
+        f"the file does not contain the cluster; to import it again, add --cluster {job.cluster.name}",
         *([] if job.stack.name in FAMILY else [foreign]),
         *lost,
-        "the file sets no data, learning rate, checkpoints or logs",
+        "the file does not set data, learning rate, checkpoints and logs",
     ]
     return text_file(NAME, lines, notes)
 

@@ -46,7 +46,7 @@ def export_chakra(job: Job) -> Exported:
         Data-parallel ranks differ, blocks have strategies of their own, or there are too many nodes.
     """
     if job.batch.ranks:
-        because = "the trace has one graph for all ranks of a stage"
+        because = "the trace contains one graph for all ranks of a stage"
         raise SpecError([_fault("batch.ranks", len(job.batch.ranks), "no list of ranks", because)])
     if job.plan.layers:
         because = "traces with different groups of ranks for different blocks are not supported yet"
@@ -66,8 +66,14 @@ def export_chakra(job: Job) -> Exported:
     files.append(("groups.json", json.dumps(listed).encode("utf-8")))
     notes = (
         "in ASTRA-sim: --workload-configuration=FOLDER/step --comm-group-configuration=FOLDER/groups.json",
-        "durations are whole microseconds; experts get their tokens by an all-to-all over their ranks",
-        "the simulator must model contention, jitter and launch times of the host: the trace has none",
+        (
+            "durations are rounded to microseconds; tokens are sent to experts by an all-to-all over the "
+            "expert-parallel ranks"
+        ),
+        (
+            "the trace does not contain contention, jitter and kernel launch times, so the simulator must "
+            "model them"
+        ),
     )
     return Exported(files=tuple(files), notes=notes, binary=True)
 
@@ -78,5 +84,5 @@ def _stage_of(job: Job) -> list[int]:
 
 def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
     """Return the fault of a job that is too large for one file per rank."""
-    fix = "export a smaller step: the pipeline repeats itself"
+    fix = "export a step with fewer micro-batches"
     return Problem(field, value, allowed, because, fix)

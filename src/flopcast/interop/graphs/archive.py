@@ -57,7 +57,7 @@ def read_archive(source: Path | bytes, name: str, sizes: Mapping[str, int]) -> O
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         if isinstance(error, SpecError):
             raise
-        because = f"its graph lacks a part that flopcast needs ({type(error).__name__}: {error})"
+        because = f"the graph lacks a part that flopcast needs ({type(error).__name__}: {error})"
         raise _damaged(name, because) from None
 
 
@@ -75,7 +75,7 @@ def _program(source: Path | bytes, name: str) -> Data:
             with archive.open(entries[0]) as stream:
                 text = stream.read(MOST_BYTES + 1)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, RuntimeError, NotImplementedError) as error:
-        raise _damaged(name, f"it is not a complete zip archive: {error}") from None
+        raise _damaged(name, f"the file is not a complete zip archive: {error}") from None
     if len(text) > MOST_BYTES:
         raise _too_large(name, len(text))
     try:

@@ -60,7 +60,10 @@ def exported_graph(factory: str, sizes: Mapping[str, int]) -> OperatorGraph:
         raise
     except Exception as error:  # whatever the user's code raises
         because = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-        allowed, fix = "a model that torch.export can export", "see torch.export's advice on such an error"
+        allowed, fix = (
+            "a model that torch.export can export",
+            "follow the advice of torch.export on this error",
+        )
         raise spec_error(field, factory, allowed, because, fix) from error
     left = {name: size for name, size in sizes.items() if make or name not in SIZES_OF_NAMED}
     return read_archive(file.getvalue(), factory.partition(":")[2].rpartition("/")[2], left)
@@ -75,7 +78,7 @@ def _torch(factory: str) -> Torch:
     try:
         return import_module("torch")
     except ImportError:
-        allowed, because = "a Python with torch", "the model is exported by its own PyTorch"
+        allowed, because = "a Python with torch", "the PyTorch of this environment exports the model"
         needed = f"'flopcast[{factory.partition(':')[0]}]'" if is_name(factory) else "torch"
         fault, fix = "needs torch, which is not installed", f"pip install {needed}"
         raise spec_error(

@@ -136,7 +136,7 @@ def _model(model: Message, name: str) -> tuple[_Parts, dict[str, int], str]:
         elif number == PRODUCER and isinstance(value, Message):
             producer = value.text()
     if parts is None or not opsets:
-        raise ValueError("it lacks the graph or the operator set that every ONNX model has")
+        raise ValueError("the file contains no graph or no operator set, which every ONNX model has")
     return parts, opsets, producer
 
 
@@ -144,7 +144,7 @@ def _unknown_opsets(opsets: Mapping[str, int], name: str) -> Iterator[Problem]:
     for domain, version in opsets.items():
         if domain in ("", "ai.onnx") and not 0 < version <= NEWEST_OPSET:
             allowed = f"an opset of 1 to {NEWEST_OPSET}"
-            because = "operators of another version may mean something else"
+            because = "operators may have a different meaning in other versions"
             fix = f"export the model with opset_version={NEWEST_OPSET - 6}"
             yield Problem("model.opset_import", version, allowed, because, fix, name)
 
@@ -340,7 +340,7 @@ def _nodes(parts: _Parts, tensors: dict[str, GraphTensor], file: str) -> Iterato
             attributes=attributes,
         )
     if missing:
-        allowed = "a file with the shape of every tensor"
+        allowed = "an ONNX file that contains the shape of every tensor"
         because = f"{len(missing)} tensors have none, {missing[0]!r} first"
         fix = "run onnx.shape_inference.infer_shapes_path(FILE, NEW), which is part of the onnx package"
         raise spec_error("model.value_info", missing[0], allowed, because, fix, file, "has no shape")

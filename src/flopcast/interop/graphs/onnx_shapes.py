@@ -30,7 +30,7 @@ def with_onnx(file: str, missing: str) -> Infer:
         onnx = import_module("onnx")
         inference = import_module("onnx.shape_inference")
     except ImportError:
-        allowed = "a file with the shape of every tensor, or the onnx package"
+        allowed = "an ONNX file that contains the shape of every tensor, or the onnx package"
         because = f"the exporter did not write the shape of {missing!r}"
         fix = "pip install 'flopcast[onnx]', or export with torch.onnx.export(..., dynamo=True)"
         raise spec_error("model.value_info", missing, allowed, because, fix, file, "has no shape") from None

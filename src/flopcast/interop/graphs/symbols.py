@@ -130,7 +130,7 @@ class Symbols:
                 field=f"--size {name}",
                 value="",
                 allowed="a whole number above 0",
-                because=f"the size of {where} is not fixed in the file",
+                because=f"{where} is a symbolic size in the file",
                 fix=f"add --size {name}=NUMBER",
                 where=file,
                 fault="is missing",
@@ -139,8 +139,10 @@ class Symbols:
         ]
         for name in self.given:
             if name not in self.used and name != BATCH:
-                allowed = ", ".join(sorted(self.used)) or f"{BATCH} alone: all sizes are fixed in the file"
-                because = "the file has no size of this name"
+                allowed = (
+                    ", ".join(sorted(self.used)) or f"only {BATCH}, because the file has no symbolic sizes"
+                )
+                because = "the file has no symbolic size with this name"
                 problems.append(Problem("--size", name, allowed, because, f"remove --size {name}", file))
         if problems:
             raise SpecError(problems)
@@ -161,7 +163,10 @@ def sizes_of(words: Iterable[str]) -> dict[str, int]:
     for word in words:
         name, _, number = word.partition("=")
         if not name or not number.isdecimal() or not 0 < int(number) < 10**9:
-            allowed, because = "NAME=NUMBER, such as batch=8", "it states the size of one axis"
+            allowed, because = (
+                "NAME=NUMBER, such as batch=8",
+                "the option sets the value of one symbolic size",
+            )
             raise spec_error("--size", word, allowed, because, "write the name of the size and a number")
         found[name] = int(number)
     return found

@@ -84,7 +84,18 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     'not given, so the default of gpt2: vocab_size 50257, hidden_'
     """
     if not isinstance(document.data, dict):
-        raise SpecError([_fault(document, (), "document", document.data, "a mapping", "a config has keys")])
+        raise SpecError(
+            [
+                _fault(
+                    document,
+                    (),
+                    "document",
+                    document.data,
+                    "a mapping",
+                    "a configuration is a mapping of keys to values",
+                )
+            ]
+        )
     refuse_other_heads(document, document.data)
     part, values = _text_part(document.data)
     reader = Reader(document, values)
@@ -94,9 +105,9 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     decoder = _architecture(reader, family)
     tower, notes = tower_of_config(document, document.data, decoder.hidden)
     if part and tower is None:
-        notes = [f"{part}: the text model is imported, the rest of the config is not"]
+        notes = [f"only the text model ({part}) is imported, not the rest of the configuration"]
     if name_of_class := headless(document.data):
-        notes.append(f"{name_of_class} has no head: it is counted with the head of a language model")
+        notes.append(f"{name_of_class} has no head; the prediction includes the head of a language model")
     notes += _notes(reader, family, name)
     _refuse_mappings(reader)
     if reader.problems:
@@ -142,7 +153,12 @@ def _family(reader: Reader) -> str:
     key = "model_type" if model_type is not None else "architectures"
     path, value = reader.values.get(key, ((key,), None))
     near = difflib.get_close_matches(written, FAMILIES, n=1, cutoff=0.5) if written else []
-    because = ELSEWHERE.get(name, "no such family is known" if value else "a config names its family")
+    because = ELSEWHERE.get(
+        name,
+        "flopcast does not know this family"
+        if value
+        else "flopcast determines the family of a model from this key",
+    )
     suggestion = f"did you mean {near[0]}? Otherwise " if near and name not in ELSEWHERE else ""
     fix = suggestion + by_tracing(reader.document, name)
     allowed = ", ".join(sorted(FAMILIES))
@@ -163,7 +179,7 @@ def _architecture(reader: Reader, family: Family) -> DecoderFacts:
     _check_heads(reader, decoder)
     known = [name for name, (_, gated) in ACTIVATIONS.items() if gated or not decoder.gated]
     if decoder.activation not in known:
-        because = "flopcast supports no other activation of this MLP"
+        because = "flopcast does not support other activations of this MLP"
         reader.fault(reader.key_of("activation"), ", ".join(known), because, "choose the most similar one")
     _check_musts(reader, family, decoder)
     return decoder
@@ -202,7 +218,10 @@ def _check_musts(reader: Reader, family: Family, decoder: DecoderFacts) -> None:
         if reader.raw(key) not in (None, *DTYPES):
             allowed = ", ".join(DTYPES)
             reader.fault(
-                key, allowed, "weights are stored in one of these formats", f"correct or remove {key}"
+                key,
+                allowed,
+                "these are the formats in which weights are stored",
+                f"correct or remove {key}",
             )
 
 
@@ -210,7 +229,7 @@ def _refuse_mappings(reader: Reader) -> None:
     """Report mappings under keys without a cost that hold one value: the file may be of another kind."""
     for key in sorted(SILENT - MAPPINGS):
         if isinstance(reader.values.get(key, ((), None))[1], dict):
-            because = "the configuration class declares one value, not a mapping"
+            because = "the configuration class declares a single value, not a mapping"
             reader.fault(key, "a number, a text or a list", because, f"correct or remove {key}")
 
 
@@ -222,13 +241,13 @@ def _notes(reader: Reader, family: Family, name: str) -> list[str]:
     values = ((key, reader.raw(key)) for key in family.scales)
     scaled = [key for key, value in values if value is True or value not in (None, False, 1, 1.0)]
     if scaled:
-        notes.append(f"{', '.join(scaled)}: passes that scale or clip a tensor are not counted")
+        notes.append(f"{', '.join(scaled)}: the time of scaling or clipping tensors is ignored")
     for key, counted in LEFT_OUT.items():
         if reader.raw(key) not in (None, 0):
             notes.append(f"{key} = {reader.raw(key)}: {counted}")
     for key in ("quantization_config", "compression_config"):
         if reader.raw(key) is not None:
-            notes.append(f"{key}: imported as the model that was quantised, in full precision")
+            notes.append(f"{key} is ignored: the model is imported in full precision")
     known = [*(key for fact in FACTS.values() for key in fact.keys), *reader.used, *SILENT, *TEXT_PARTS]
     for key in reader.unused(SILENT):
         others = [other for other in known if other != key]

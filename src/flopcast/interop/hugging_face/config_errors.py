@@ -39,7 +39,7 @@ def refuse_other_heads(document: Document, data: dict[str, object]) -> None:
     if NOT_CAUSAL in name:
         because = BOTH_DIRECTIONS
     elif head and not head[1].startswith(CAUSAL):
-        because = f"the model has no language-model head: {head[1]} has no logits of the vocabulary"
+        because = f"the model has no language-model head: {head[1]} computes no logits over the vocabulary"
     elif data.get("is_causal") is False:
         key, allowed, because, fix = "is_causal", "true", BOTH_DIRECTIONS, "remove is_causal"
     if because:

@@ -26,12 +26,12 @@ ACTIVATIONS: dict[str, tuple[str, str]] = {  # HF name → ours; gated MLPs take
 class DecoderFacts:
     """The facts of one decoder, as a family's table and a config give them.
 
-    Neach follows from the others: `kv_heads` are as many as heads, a head has hidden / heads elements, the
-    MLP is 4 · hidden wide. Soft caps and windows are none. A window is that of `local` layers, of all where
-    they are None; `unturned` layers have no rotary positions and no norms of heads. `experts` are those of
-    all layers but the `dense_layers`; `latent` sizes make latent attention of all, and `linear` sizes gated
-    delta nets of the `linear_layers`. Before the `layers` of the decoder come `encoder_layers` of equal
-    sizes.
+    Neach of the two flags determines the others: `kv_heads` are as many as heads, a head has hidden / heads
+    elements, the MLP is 4 · hidden wide. Soft caps and windows are none. A window is that of `local`
+    layers, of all where they are None; `unturned` layers have no rotary positions and no norms of heads.
+    `experts` are those of all layers but the `dense_layers`; `latent` sizes make latent attention of all,
+    and `linear` sizes gated delta nets of the `linear_layers`. Before the `layers` of the decoder come
+    `encoder_layers` of equal sizes.
     """
 
     hidden: int

@@ -40,7 +40,12 @@ def rotary_dim(read: Reader) -> float:
     if "rotary_dim" in read.values and read.raw("rotary_dim") is None:
         return 1.0
     if turned > head:
-        read.fault("rotary_dim", f"at most {head}", "it is a part of one head", "lower rotary_dim")
+        read.fault(
+            "rotary_dim",
+            f"at most {head}",
+            "this is the number of rotary elements of one head",
+            "lower rotary_dim",
+        )
     return min(1.0, turned / head)
 
 
@@ -121,7 +126,7 @@ def gated_delta_net(read: Reader) -> dict[str, object]:
     read.used.add("mamba_ssm_dtype")  # of states, which engines keep in fp32
     heads, key_heads = read.count("linear_num_value_heads", 32), read.count("linear_num_key_heads", 16)
     if heads % key_heads:
-        because = "every key head has the same number of value heads"
+        because = "every key head is shared by the same number of value heads"
         fix = f"set linear_num_key_heads to {nearest_divisor(heads, key_heads)}"
         allowed = f"a divisor of linear_num_value_heads = {heads}"
         read.fault("linear_num_key_heads", allowed, because, fix)

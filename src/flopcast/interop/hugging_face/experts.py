@@ -156,7 +156,10 @@ def hunyuan_experts(read: Reader) -> dict[str, object]:
             value = value[0]
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             read.fault(
-                key, "one whole number for all layers", "layers that differ are not supported", "correct it"
+                key,
+                "one whole number for all layers",
+                "flopcast supports only equal layers here",
+                "correct it",
             )
             value = default
         numbers[key] = value or default

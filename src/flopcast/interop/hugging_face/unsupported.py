@@ -14,9 +14,9 @@ EXPERTS = (  # keys of a mixture of experts; 0, 1 and null make a dense model
 LATENT = ("kv_lora_rank", "q_lora_rank")
 LEFT_OUT = {  # a share above 0 → what is counted in spite of it
     **dict.fromkeys(
-        ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"), "flopcast counts all layers in each step"
+        ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"), "flopcast computes all layers in each step"
     ),
-    "activation_dropout": "dropout between the linears of an MLP is not counted",
+    "activation_dropout": "dropout between the linear layers of an MLP is ignored",
 }
 ELSEWHERE: dict[str, str] = {  # family → why it is refused
     name: because for because, names in _TABLE["families"].items() for name in names.split()

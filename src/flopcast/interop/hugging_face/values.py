@@ -193,7 +193,7 @@ class Reader:
         number = self.raw(key)
         if number is None or (type(number) is int and number >= 0):
             return default if number is None else number
-        self.fault(key, "a whole number of at least 0", "it is a number of layers", f"correct {key}")
+        self.fault(key, "a whole number of at least 0", "this is a number of layers", f"correct {key}")
         return default
 
     def entries(

@@ -50,7 +50,7 @@ def tower_of_config(
         taken = ", ".join(f"{key} {value}" for key, value in reader.defaults.items())
         notes.append(f"not given in {KEY}, so the default of {family}: {taken}")
     if tower.get("tiles", 1) > 1:
-        notes.append(f"images are cut into up to {tower['tiles']} tiles, as by default")
+        notes.append(f"images are divided into at most {tower['tiles']} tiles, which is the default")
     if reader.problems:
         raise SpecError(reader.problems.values())
     return tower, notes
@@ -70,7 +70,12 @@ def _block(read: Reader, heads: int, ffn_hidden: int, activation: str, **other: 
     turned = other.pop("rotary", True)
     known = ACTIVATIONS.get(activation)
     if known is None or not known[gated]:
-        read.fault("hidden_act", ", ".join(ACTIVATIONS), "no other activation is supported", "choose gelu")
+        read.fault(
+            "hidden_act",
+            ", ".join(ACTIVATIONS),
+            "flopcast does not support other activations",
+            "choose gelu",
+        )
         known = ACTIVATIONS["gelu"]
     return {
         "mixer": {

@@ -99,7 +99,7 @@ class Arguments:
         number = int(text) if _WHOLE.fullmatch(text) else None
         if number is None or not least <= number <= MOST:
             because = (
-                "the setting is a whole number" if number is None else "smaller values are not possible"
+                "this setting is a whole number" if number is None else "this setting cannot be smaller"
             )
             self.fault(
                 flag, text, f"a whole number, {least} or more", because, f"write {flag} {max(least, 1)}"
@@ -115,9 +115,7 @@ class Arguments:
         flag = self.first(*flags)
         if not self.has(flag) and not self._misspelt & set(flags):
             fix = f"add {flag} N"
-            self.fault(
-                flag, None, "a whole number", "every model and every step needs it", fix, "is missing"
-            )
+            self.fault(flag, None, "a whole number", "Megatron-LM requires this flag", fix, "is missing")
         return self.count(flag)
 
     def fraction(self, flag: str, default_fraction: float) -> float:
@@ -137,7 +135,7 @@ class Arguments:
                 flag,
                 self.text(flag),
                 allowed,
-                "the setting is a probability or a fraction",
+                "this setting is a probability or a fraction",
                 f"write {flag} 0.1",
             )
             return default_fraction
@@ -155,7 +153,13 @@ class Arguments:
         text = self.text(flag).lower()
         if text not in values:
             fix = choice_fix(text, values, default, option=flag)
-            self.fault(flag, self.text(flag), ", ".join(values), "flopcast knows no other value", fix)
+            self.fault(
+                flag,
+                self.text(flag),
+                ", ".join(values),
+                "flopcast does not know any other value of this setting",
+                fix,
+            )
             return default
         return values[text]
 
@@ -195,7 +199,8 @@ class Arguments:
         for word in after:
             if word.unknown:
                 self.assume(
-                    f"{word.unknown} ({self._name}:{word.line}) is not set: flags in it are not read"
+                    f"the variable {word.unknown} ({self._name}:{word.line}) is not set, so flags in "
+                    "its value are ignored"
                 )
         stray = [word for word in after if word.text.strip() and not word.unknown]
         self._given[name] = (flag, [] if name in SWITCHES else [word for word in values if word.text])
@@ -255,7 +260,7 @@ class Arguments:
             self.fault(flag, None, "a flag of Megatron-LM", because, fix, "is not known")
             return
         hint = f"; did you mean {known.near}?" if known.near else ""
-        self.assume(f"{flag} is not known and is ignored{hint}", flag)
+        self.assume(f"{flag} is an unknown flag and is ignored{hint}", flag)
 
     def _one_value(self, flag: str, allowed: str) -> bool:
         """Return whether a flag has a value that the script alone gives; otherwise, report it."""

@@ -91,7 +91,7 @@ def _factor(args: Arguments) -> float:
     try:
         return max(float(args.text(CAPACITY)), 0.0)
     except ValueError:
-        because = "the setting is the capacity of an expert, relative to its mean load"
+        because = "this setting is the capacity of an expert divided by its mean load"
         args.fault(CAPACITY, args.text(CAPACITY), "a number", because, f"write {CAPACITY} 1.0")
         return 0.0
 
@@ -112,7 +112,9 @@ def expert_software(args: Arguments, usual: ExpertSoftware) -> dict[str, object]
         return {} if usual.dispatcher == "all_to_all" else {"dispatcher": "all_to_all"}
     kind = args.choice(DISPATCHER, DISPATCHERS, "allgather")
     if kind == "allgather":
-        args.assume("tokens are counted as sent by an all-to-all, not as gathered by all ranks", DISPATCHER)
+        args.assume(
+            "flopcast assumes that tokens are sent by an all-to-all and not all-gathered", DISPATCHER
+        )
     library: str = args.choice(BACKEND, LIBRARIES, "deepep") if kind == "flex" else usual.dispatcher
     library = "all_to_all" if kind == "alltoall" else library
     changes: dict[str, object] = {} if library == usual.dispatcher else {"dispatcher": library}
@@ -131,6 +133,6 @@ def _note_assumptions(args: Arguments) -> None:
     chance (RandomSTE of megatron/core/transformer/moe/moe_utils.py).
     """
     if not args.has("--moe-grouped-gemm"):
-        args.assume("products of experts are counted in one kernel, as with --moe-grouped-gemm", NUMBER)
+        args.assume("flopcast assumes grouped GEMMs for experts, as with --moe-grouped-gemm", NUMBER)
     if not args.has("--moe-router-force-load-balancing", PADDED):
-        args.assume("tokens choose experts at random, so that loads differ only by chance", NUMBER)
+        args.assume("flopcast assumes that tokens choose experts at random", NUMBER)

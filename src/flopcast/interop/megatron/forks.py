@@ -88,7 +88,7 @@ def noop_layers(args: Arguments, layers: int) -> tuple[int, ...]:
     numbers = tuple(dict.fromkeys(_numbers(args, NOOP, least=0))) if args.has(NOOP) else ()
     if any(number >= layers for number in numbers) or len(numbers) >= layers:
         allowed = f"numbers of layers from 0 to {layers - 1}, not all of them"
-        args.fault(NOOP, args.text(NOOP), allowed, "it lists the layers that do nothing", f"remove {NOOP}")
+        args.fault(NOOP, args.text(NOOP), allowed, "this setting lists no-op layers", f"remove {NOOP}")
         return ()
     return numbers
 
@@ -103,7 +103,7 @@ def _numbers(args: Arguments, flag: str, least: int = 1) -> list[int]:
         flag,
         text,
         f"whole numbers, {least} or more",
-        "the settings are whole numbers",
+        "these settings are whole numbers",
         f"write {flag} {least}",
     )
     return [max(least, 1)]
@@ -114,6 +114,6 @@ def _factor(args: Arguments) -> float:
     try:
         return max(float(args.text(ROOM) or 1.0), 0.0)
     except ValueError:
-        because = "the setting is the capacity of an expert, relative to its mean load"
+        because = "this setting is the capacity of an expert divided by its mean load"
         args.fault(ROOM, args.text(ROOM), "a number", because, f"write {ROOM} 1.0")
         return 1.0

@@ -32,11 +32,11 @@ def read_latents(builder: JobBuilder, mixer: Path, heads: int) -> None:
         builder.put((*mixer, field), args.count(flag, usual), flag)
     for flag in ASIDE:
         if args.has(flag):
-            args.assume(f"{flag} has no effect: latent attention has separate sizes", flag)
+            args.assume(f"{flag} has no effect, because latent attention has its own sizes", flag)
     if not args.has("--qk-layernorm"):
-        args.assume("latents are counted with their norms, as with --qk-layernorm", MLA)
+        args.assume("flopcast assumes norms of latents, as with --qk-layernorm", MLA)
     if not args.has("--disable-bias-linear"):
-        args.assume("the bias of attention's last projection is left out", MLA)
+        args.assume("the bias of the output projection of attention is ignored", MLA)
 
 
 def read_further_predictions(builder: JobBuilder) -> None:

@@ -78,7 +78,9 @@ def launch_document(
     flags = _flags(training, name)
     stated_ranks = world_size(script, training)
     if devices is not None and stated_ranks not in (None, devices):
-        flags.assume(f"{devices} devices as requested; the script starts {stated_ranks} ranks")
+        flags.assume(
+            f"{devices} devices, as requested, instead of the {stated_ranks} ranks that the script starts"
+        )
     ranks = stated_ranks if devices is None else devices
     if ranks is None:
         flags.problems.append(_unknown_ranks(f"{name}:{line}"))
@@ -114,7 +116,7 @@ def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
     for word in program:
         if (trained := other_model(word.text)) and not word.text.endswith(PROGRAM):
             allowed = "a program that trains a GPT-like model: pretrain_gpt.py"
-            because = f"it trains {trained}, which is not supported yet"
+            because = f"this program trains {trained}, which is not supported yet"
             fix = "write pretrain_gpt.py to predict a decoder of the same blocks"
             raise spec_error("training program", word.text, allowed, because, fix, where=where)
 
@@ -132,7 +134,7 @@ def _line(problem: Problem) -> int:
 def _unknown_ranks(where: str) -> Problem:
     """Return the fault of a script that does not state its number of ranks."""
     allowed = "numbers of nodes and of processes per node, or #SBATCH --nodes and --gpus-per-node"
-    because = "the data-parallel degree follows from the number of ranks and the other degrees"
+    because = "flopcast needs the number of ranks to compute the data-parallel degree"
     fix = "give the number of devices, --gpus N"
     return Problem(
         "world size", None, allowed, because, fix, where=where, fault="is not stated in the script"

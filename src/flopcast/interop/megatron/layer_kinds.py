@@ -64,7 +64,7 @@ def _expert_numbers(args: Arguments, layers: int) -> list[int]:
         return expert_numbers(args, layers)
     if len(args.words(NUMBER)) > 1:
         text = " ".join(word.text for word in args.words(NUMBER))
-        because = "only DeepSpeed-MoE gives every layer its own number"
+        because = "only DeepSpeed-MoE supports different numbers of experts in different layers"
         args.fault(NUMBER, text, "one number", because, "add --deepspeed, or write one number")
     sparse = _layers(args, FREQUENCY, layers, lambda layer, step: layer % step == 0, 1)
     first = args.count(DENSE, 0, least=0)
@@ -105,7 +105,7 @@ def _layers(
     order = layers_of(text, layers)
     if order is None or not any(order):
         allowed = f"a number, or a pattern of {layers} layers such as ([0]*1+[1]*{layers - 1})"
-        args.fault(flag, text, allowed, "it gives the kind of each layer", f"write {flag} 1")
+        args.fault(flag, text, allowed, "this setting states the kind of each layer", f"write {flag} 1")
         return [True] * layers
     return order
 

@@ -47,7 +47,7 @@ def read_model(builder: JobBuilder) -> None:
     hidden = args.required(HIDDEN)
     builder.layers = args.required(*LAYERS)
     if builder.layers > MOST_LAYERS:
-        because, flag = "no known model has nearly this number of layers", args.first(*LAYERS)
+        because, flag = "no known model has so many layers", args.first(*LAYERS)
         args.fault(flag, builder.layers, f"at most {MOST_LAYERS}", because, f"set {flag} to {MOST_LAYERS}")
         builder.layers = 1
     builder.put(("model", "hidden"), hidden, HIDDEN)
@@ -90,7 +90,7 @@ def _attention(builder: JobBuilder, block: Path) -> None:
     heads = args.required("--num-attention-heads")
     softmax = args.choice(SOFTMAX, SOFTMAXES, "vanilla")
     if softmax == "off-by-one" or (softmax != "vanilla" and args.has(MLA)):
-        args.assume("an ordinary softmax is counted", SOFTMAX)
+        args.assume("flopcast predicts an ordinary softmax instead", SOFTMAX)
     if args.has(MLA):
         read_latents(builder, mixer, heads)
         builder.put((*mixer, "dropout"), _dropout(builder, "--attention-dropout"), "--attention-dropout")
@@ -98,7 +98,7 @@ def _attention(builder: JobBuilder, block: Path) -> None:
     builder.put((*mixer, "heads"), heads, "--num-attention-heads")
     groups = args.first("--num-key-value-heads", "--num-query-groups")
     if args.has("--group-query-attention") and not args.has(groups):
-        args.assume("--num-query-groups 1, Megatron-LM's default: multi-query attention")
+        args.assume("--num-query-groups 1 (multi-query attention), which is Megatron-LM's default")
     if args.has("--group-query-attention", "--num-key-value-heads"):
         groups = groups if args.has(groups) else "--num-query-groups"
         builder.put((*mixer, "kv_heads"), args.count(groups), groups)
@@ -182,9 +182,7 @@ def _tokens(builder: JobBuilder) -> tuple[int, str]:
         args.assume(f"vocabulary {known[0]}: {known[1]}", flag)
         return known[0], flag
     tokenizer = f"{kind} {args.text(path)}".strip()
-    because = (
-        f"the vocabulary determines the size of both tables, and the tokenizer {tokenizer} is not read"
-    )
+    because = f"the vocabulary size is needed, and flopcast does not read the tokenizer {tokenizer}"
     args.fault("--vocab-size", None, "a whole number", because, "add --vocab-size N", "is missing")
     return 1, "--vocab-size"
 
@@ -193,7 +191,9 @@ def _of_a_model(tokenizer: str) -> tuple[int, str] | None:
     """Return the vocabulary of the catalogue's model that a part of the tokenizer's path names."""
     for part in tokenizer.replace("\\", "/").split("/")[::-1]:
         if entry := catalog.known("models", part):
-            return catalog.model(entry).vocabulary, f"that of the model {entry}, which the tokenizer names"
+            return catalog.model(
+                entry
+            ).vocabulary, f"the vocabulary of the model {entry}, which the name of the tokenizer contains"
     return None
 
 
@@ -208,7 +208,10 @@ def _sequence(builder: JobBuilder, block: Path) -> None:
     builder.put(("batch", "sequence_length"), length, *SEQUENCE)
     longest = args.count("--max-position-embeddings", length)
     if longest < length:
-        flag, because = "--max-position-embeddings", f"a sequence has {length} tokens, each with a position"
+        flag, because = (
+            "--max-position-embeddings",
+            f"each of the {length} tokens of a sequence needs a position",
+        )
         args.fault(flag, longest, f"{length} or more", because, f"write {flag} {length}")
     kind = _positions(builder)
     builder.put(

@@ -92,6 +92,6 @@ def offload_changes(arguments: Arguments) -> dict[str, object]:
 def check_script(arguments: Arguments) -> None:
     """Report offload with which Megatron-LM's training programs do not start."""
     if arguments.has(OPTIMIZER) and not arguments.has(PRECISION_AWARE):
-        because = "Megatron-LM's hybrid device optimizer needs it"
+        because = "Megatron-LM's hybrid device optimizer needs this flag"
         allowed = f"no such flag, unless {PRECISION_AWARE} is given"
         arguments.fault(OPTIMIZER, True, allowed, because, f"add {PRECISION_AWARE}")

@@ -27,7 +27,7 @@ def plan_optimizer(arguments: Arguments) -> str:
     written = arguments.text("--optimizer").lower()
     if written not in ("", *KNOWN):
         arguments.assume(
-            f"the optimizer step is counted as Adam's, not as that of {written}", "--optimizer"
+            f"the optimizer step is predicted as that of Adam instead of {written}", "--optimizer"
         )
     plain = written == "sgd" and arguments.text("--sgd-momentum") in ("0", "0.0")
     return "sgd" if plain else KNOWN.get(written, "adamw")

@@ -90,14 +90,18 @@ def _exchange(builder: JobBuilder, context: str) -> None:
     kinds = list(dict.fromkeys(word.text.lower() for word in args.words(EXCHANGE)))
     if len(kinds) > 1:
         args.assume(
-            f"context is exchanged by {kinds[0]} in every layer, not by {', '.join(kinds[1:])}", EXCHANGE
+            (
+                f"context parallelism uses {kinds[0]} in every layer, also in those with "
+                f"{', '.join(kinds[1:])}"
+            ),
+            EXCHANGE,
         )
 
 
 def _undivided(builder: JobBuilder, ranks: int, share: int) -> None:
     flag = builder.arguments.first("--tensor-model-parallel-size", PIPELINE)
-    allowed = f"tensor × pipeline × context parallelism that divides the {ranks} ranks"
-    because = f"a replica needs {share} ranks, and every rank belongs to a replica"
+    allowed = f"degrees for which tensor × pipeline × context parallelism divides the {ranks} ranks"
+    because = f"each data-parallel replica needs {share} ranks"
     builder.arguments.fault(flag, share, allowed, because, f"use a multiple of {share} devices, --gpus N")
 
 
@@ -117,7 +121,7 @@ def _batch(builder: JobBuilder) -> None:
     total = args.count("--global-batch-size", micro * builder.replicas)
     builder.put(("plan", "global_batch"), total, "--global-batch-size")
     if args.has("--rampup-batch-size"):
-        args.assume(f"the global batch after its ramp-up: {total}", "--rampup-batch-size")
+        args.assume(f"the global batch size after the ramp-up, {total}", "--rampup-batch-size")
 
 
 def _modes(builder: JobBuilder, tensor: int) -> None:
@@ -144,10 +148,14 @@ def _zero(builder: JobBuilder) -> None:
     args = builder.arguments
     sharded = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
     distributed = "--use-distributed-optimizer"
-    args.clash(distributed, "--use-torch-fsdp2", "each of them shards optimizer states in its own way")
+    args.clash(
+        distributed,
+        "--use-torch-fsdp2",
+        "only one of these flags can determine how optimizer states are sharded",
+    )
     zero = 1 if args.has(distributed) else 0
     if args.has("--overlap-param-gather") and not args.has(distributed, *sharded):
-        because = "without sharding there is nothing to gather"
+        because = "without sharding, no parameters are gathered"
         fix = f"add {distributed}"
         allowed = f"no such flag, unless {distributed} is given"
         args.fault("--overlap-param-gather", True, allowed, because, fix)
@@ -157,10 +165,12 @@ def _zero(builder: JobBuilder) -> None:
     elif args.has(*sharded):
         zero = max(zero, strategy)
         if not args.has(STRATEGY):
-            args.assume(f"{STRATEGY} no_shard, Megatron-Core's default, which shards nothing")
+            args.assume(f"{STRATEGY} no_shard (no sharding), which is Megatron-Core's default")
     if args.has("--deepspeed"):
         if not args.has("--zero-stage"):
-            args.assume("ZeRO stage 1, as the file of DeepSpeed's settings is not read", "--deepspeed")
+            args.assume(
+                "ZeRO stage 1, because flopcast does not read the DeepSpeed configuration", "--deepspeed"
+            )
         zero = args.count("--zero-stage", 1, least=0)
         if zero == 0 and args.has("--bf16") and builder.replicas > 1:
             zero = 1

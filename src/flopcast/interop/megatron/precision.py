@@ -34,8 +34,8 @@ def read_precision(builder: JobBuilder) -> None:
     4-bit flags take precedence over 8-bit flags. Flags of older releases (`--fp8-hybrid`) are read as well.
     """
     args = builder.arguments
-    args.clash("--fp16", "--bf16", "all weights have the same data type")
-    args.clash("--fp4-format", "--fp8-format", "products run in one format")
+    args.clash("--fp16", "--bf16", "all weights must have the same data type")
+    args.clash("--fp4-format", "--fp8-format", "all GEMMs use the same number format")
     if not args.has("--fp16", "--bf16"):
         because = "training in fp32 is not supported yet"
         args.fault("--bf16", None, "--bf16 or --fp16", because, "add --bf16", "or --fp16 is missing")

@@ -19,7 +19,7 @@ OTHER_MODELS: Mapping[str, str] = {  # a part of a name → what is trained
     "bert": ENCODER, "vit": VISION, "vision": VISION, "dino": VISION, "clip": VISION, "imagen": VISION,
     "t5": BOTH, "bart": BOTH, "ul2": BOTH, "nmt": BOTH, "ict": "two encoders for retrieval",
     "biencoder": "two encoders for retrieval", "realm": "two encoders for retrieval",
-    "retro": "a decoder that reads retrieved text", "mamba": STATE, "hybrid": STATE, "hyena": STATE,
+    "retro": "a retrieval-augmented decoder", "mamba": STATE, "hybrid": STATE, "hyena": STATE,
     "griffin": STATE, "recurrentgemma": STATE, "neva": "a language model with a vision encoder",
     "vlm": "a language model with a vision encoder", "mimo": "a language model with other encoders",
     "llava": "a language model with a vision encoder", "vl": "a language model with a vision encoder",

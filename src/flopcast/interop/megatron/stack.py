@@ -132,19 +132,23 @@ def _named(arguments: Arguments) -> str:
     """
     if arguments.has("--deepspeed"):
         because = (
-            "the catalogue's most similar stack to Megatron-DeepSpeed, with Megatron-LM's fused kernels"
+            "the stack of the catalogue that is most similar to Megatron-DeepSpeed with Megatron-LM's "
+            "fused kernels"
         )
         arguments.assume(f"stack gpt-neox-deepspeed: {because}", "--deepspeed")
         return "gpt-neox-deepspeed"
     if arguments.has("--use-legacy-models"):
-        arguments.assume("stack megatron-2022: the models before Megatron-Core", "--use-legacy-models")
+        arguments.assume(
+            "stack megatron-2022, because the script uses the models that preceded Megatron-Core",
+            "--use-legacy-models",
+        )
         return "megatron-2022"
     for name, flags in SIGNS:
         sign = next((flag for flag in flags.split() if arguments.has(flag)), None)
         if sign:
-            arguments.assume(f"stack {name}: {sign} came with it", sign)
+            arguments.assume(f"stack {name}, because {sign} was introduced with it", sign)
             return name
-    arguments.assume(f"stack {NEWEST}: no flag shows which release of Megatron the script is for")
+    arguments.assume(f"stack {NEWEST}, because no flag shows which release of Megatron the script is for")
     return NEWEST
 
 

@@ -37,12 +37,12 @@ def read_stages(builder: JobBuilder, stages: int) -> None:
         return
     if args.has(LAYOUT):
         for flag in (SIZE, NUMBER, FIRST, LAST, EMBEDDING, LOSS):
-            args.clash(LAYOUT, flag, "the layout gives the chunk of every layer")
+            args.clash(LAYOUT, flag, "the layout already states the chunk of every layer")
         _layout(builder, stages)
         return
     for flag in (FIRST, LAST):
         for counted in (EMBEDDING, LOSS):
-            args.clash(flag, counted, "only one of the two can set the blocks of the first and last stage")
+            args.clash(flag, counted, "both flags set the number of blocks of the first and the last stage")
     chunks = _virtual(builder, stages)
     if args.has(FIRST, LAST):
         _ends(builder, stages, chunks)
@@ -57,7 +57,7 @@ def _virtual(builder: JobBuilder, stages: int) -> int:
     (arXiv:2104.04473, section 2.2.2). Where the ends count as layers, so does L.
     """
     args = builder.arguments
-    args.clash(SIZE, NUMBER, "each follows from the other")
+    args.clash(SIZE, NUMBER, "each of the two flags determines the other")
     chunks = args.count(NUMBER)
     if args.has(SIZE):
         size = args.count(SIZE)
@@ -76,10 +76,10 @@ def _without_noop(builder: JobBuilder, stages: int, chunks: int) -> None:
     """Put the blocks of each chunk into the plan, without no-op layers (MindSpeed-LLM)."""
     args = builder.arguments
     for flag in (LAYOUT, FIRST, LAST, EMBEDDING, LOSS):
-        args.clash(NOOP, flag, "no-op layers already make stages unequal")
+        args.clash(NOOP, flag, "no-op layers already determine how layers are divided")
     each, rest = divmod(builder.layers, stages * chunks)
     if rest and not args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
-        allowed = f"{builder.layers} layers, no-op layers included, over {stages * chunks} chunks"
+        allowed = f"{builder.layers} layers, including no-op layers, on {stages * chunks} chunks"
         args.fault(
             args.first(*LAYERS),
             builder.layers,
@@ -107,7 +107,8 @@ def _ends(builder: JobBuilder, stages: int, chunks: int) -> None:
         return
     if sum(held) != builder.layers or each < 0 or any(count % chunks for count in held):
         allowed = (
-            f"a number that lets the other {others} stages share the rest of {builder.layers} layers evenly"
+            f"a number with which the rest of the {builder.layers} layers can be divided evenly over "
+            f"the other {others} stages"
         )
         because = (
             f"a stage consists of {chunks} equal chunks"
@@ -150,7 +151,7 @@ def _layout(builder: JobBuilder, stages: int) -> None:
     held = layers_of(text)
     allowed = "E, t, m, L and bars, e.g. 'Et*3|(tt|)*6L'"
     if held is None:
-        because = "each letter is a layer, each bar ends a chunk"
+        because = "in a layout, each letter is a layer, and each bar is the end of a chunk"
         args.fault(LAYOUT, text, allowed, because, f"remove {LAYOUT}")
     elif len(held) % stages:
         because = f"{PIPELINE} {stages} stages have the same number of chunks each"
@@ -165,7 +166,9 @@ def _layout(builder: JobBuilder, stages: int) -> None:
         builder.put(("plan", "virtual_stages"), len(held) // stages, LAYOUT)
         builder.put(("plan", "stage_layers"), held, LAYOUT)
         if not text.rstrip("|").endswith("L") or not text.startswith("E"):
-            args.assume("embedding and loss are counted on the first and the last chunk", LAYOUT)
+            args.assume(
+                "flopcast assumes that embedding and loss are on the first and the last chunk", LAYOUT
+            )
 
 
 def layers_of(text: str) -> list[int] | None:

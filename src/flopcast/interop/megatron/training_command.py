@@ -69,7 +69,7 @@ def training_command(script: Script) -> TrainingCommand:
 def _no_training(script: Script) -> Problem:
     """Return the fault of a script that trains nothing, or starts another script for that."""
     number = f"{len(script.commands)} command{'s' * (len(script.commands) != 1)}"
-    elsewhere = [note for note in script.notes if note.endswith("no other file is read")]
+    elsewhere = [note for note in script.notes if note.endswith("flopcast does not read other files")]
     for command in script.commands:
         program = program_of_command(" ".join(word.text for word in command.words))
         if program:
@@ -78,10 +78,10 @@ def _no_training(script: Script) -> Problem:
         where=script.name,
         field="training command",
         value=number,
-        fault=f"is not in the file, which has {number}",
+        fault=f"is not in the file, which contains {number}",
         allowed="a command with Megatron-LM's flags: torchrun pretrain_gpt.py --num-layers …",
         because="; ".join(["flopcast reads the job from the flags of the training command", *elsewhere]),
-        fix="give the script that starts the training, not one that calls it",
+        fix="give the script that contains the training command",
     )
 
 

@@ -52,7 +52,7 @@ def columns_of(header: str, rules: Rules) -> Columns:
         place = next((names.index(name) for name in known if name in names), None)
         if place is None:
             allowed = f"a column {' or '.join(known)}, in small or capital letters"
-            because = "a request has a time, a prompt and an output"
+            because = "a trace needs an arrival time and the lengths of prompt and output"
             fix = f"name the column {known[0]} in the header"
             value = header if len(header) < 200 else f"{header[:200]}…"
             problems.append(
@@ -147,7 +147,7 @@ def _column(cells: list[list[str]], place: int, lines: Integers, name: str, rule
     wrong = np.flatnonzero(~np.isfinite(values)).tolist()
     if wrong:
         allowed = "a number, or a date and a time" if name == "arrival" else "a whole number"
-        because, fix = "it cannot be read as one", "correct the line"
+        because, fix = "the text is not a time", "correct the line"
         raise SpecError(
             Problem(
                 f"{rules.field} {name}", texts[row], allowed, because, fix, f"{rules.path}:{lines[row]}"
@@ -176,6 +176,9 @@ def _no_hash(words: list[list[str]], lines: Integers, rules: Rules) -> SpecError
     row = next(
         row for row, each in enumerate(words) if not all(w.isdecimal() and len(w) < 19 for w in each)
     )
-    allowed, because = "whole numbers with blanks between them", "each identifies a block of the prompt"
+    allowed, because = (
+        "whole numbers that are separated by spaces",
+        "each number identifies a block of the prompt",
+    )
     value, where = " ".join(words[row]), f"{rules.path}:{lines[row]}"
     return spec_error(f"{rules.field} hashes", value, allowed, because, "correct the line", where=where)

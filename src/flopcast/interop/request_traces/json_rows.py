@@ -121,7 +121,7 @@ class _Gathered:
             value = data.get(key)
             if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= _WIDEST:
                 allowed = f"a whole number under one of the keys {', '.join(keys)}"
-                because = "a request has lengths of its prompt and its output"
+                because = "a request needs the lengths of its prompt and its output"
                 where, fault = f"{rules.path}:{line}", "is missing" if key not in data else ""
                 field, fix = f"{rules.field} {key}", f"write {key} as a whole number"
                 problems.append(Problem(field, value, allowed, because, fix, where=where, fault=fault))
@@ -131,14 +131,14 @@ class _Gathered:
         at = data.get(time, NO_TIME)
         if isinstance(at, bool) or not isinstance(at, (int, float)) or (time and not abs(at) < 1e300):
             because, fix, where = (
-                "it is the arrival time of the request",
+                "this key is the arrival time of the request",
                 "correct the line",
                 f"{rules.path}:{line}",
             )
             problems.append(Problem(f"{rules.field} {time}", at, "a number", because, fix, where=where))
         hashes = data.get("hash_ids", [])
         if not isinstance(hashes, list) or not all(isinstance(h, int) and 0 <= h < 2**62 for h in hashes):
-            allowed, because = "a list of whole numbers", "each identifies a block of the prompt"
+            allowed, because = "a list of whole numbers", "each number identifies a block of the prompt"
             field, where = f"{rules.field} hash_ids", f"{rules.path}:{line}"
             problems.append(Problem(field, hashes, allowed, because, "correct the line", where=where))
         if not problems and isinstance(at, (int, float)) and isinstance(hashes, list):

@@ -90,7 +90,7 @@ def read_request_trace(
     if not parts:
         because, fix = "the file contains no requests", "give a file with a line for each request"
         raise spec_error(FIELD, str(path), "a trace with requests", because, fix, where=str(path))
-    note = f"{path}: lengths are estimated at {CHARACTERS_PER_TOKEN} characters a token"
+    note = f"{path}: lengths are estimated with {CHARACTERS_PER_TOKEN} characters per token"
     return RequestTrace(requests=_joined(parts).first(most_requests), notes=(note,) if estimated else ())
 
 

@@ -62,10 +62,16 @@ def row_problems(rows: Rows, rules: Rules, before_s: float) -> list[Problem]:
 def _problems(rows: Rows, rules: Rules, before_s: float) -> Iterator[Problem]:
     untimed = np.isnan(rows.arrival_s)
     if np.isnan(before_s):
-        fix, because = "give every request of the trace a time, or none", "earlier requests have no time"
+        fix, because = (
+            "give every request of the trace a time, or none",
+            "earlier requests of the trace have no time",
+        )
         yield from _named(~untimed, rows, rules, "arrival", "no time", because, fix, rows.arrival_s)
     elif np.isfinite(before_s) or not untimed.all():
-        fix, because = "give every request of the trace a time, or none", "other requests have a time"
+        fix, because = (
+            "give every request of the trace a time, or none",
+            "other requests of the trace have a time",
+        )
         yield from _named(untimed, rows, rules, "arrival", "a time", because, fix)
     for name, values in (("prompt_tokens", rows.prompt_tokens), ("output_tokens", rows.output_tokens)):
         because = "a request has at least one token of prompt and of output"
@@ -76,12 +82,19 @@ def _problems(rows: Rows, rules: Rules, before_s: float) -> Iterator[Problem]:
     because = "the requests of a trace must be in the order of their arrival"
     late = rows.arrival_s < previous_s
     yield from _named(
-        late, rows, rules, "arrival", "not before the line above", because, fix, rows.arrival_s
+        late,
+        rows,
+        rules,
+        "arrival",
+        "a time that is not before that of the previous line",
+        because,
+        fix,
+        rows.arrival_s,
     )
     if rules.longest_tokens is not None:
         context = rows.prompt_tokens + rows.output_tokens
         allowed = f"at most {rules.longest_tokens} tokens of prompt and output"
-        because = "the context of the model ends there"
+        because = "this is the context length of the model"
         fix = "remove the request, or serve a model with a longer context"
         over = context > rules.longest_tokens
         yield from _named(over, rows, rules, "length", allowed, because, fix, context)

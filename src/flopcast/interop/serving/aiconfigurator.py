@@ -145,9 +145,16 @@ class _Experiment:
         """Return the model: a name of the hub, or one of AIConfigurator, such as DEEPSEEK_V3."""
         name = self._data.get("model_path") or self._data.get("model_name")
         if not name:
-            because = "an experiment serves one model"
+            because = "an experiment needs exactly one model"
             fix = "add model_path: NAME"
-            self._fault(("model_path",), None, "a name of the Hugging Face hub", because, fix, "is missing")
+            self._fault(
+                ("model_path",),
+                None,
+                "the name of a model of the Hugging Face hub",
+                because,
+                fix,
+                "is missing",
+            )
             return ""
         tried = (str(name), str(name).lower().replace("_", "-"), str(name).removesuffix("-FP8"))
         found = next((entry for each in tried if (entry := catalog.known("models", each))), None)
@@ -238,14 +245,17 @@ class _Experiment:
                 limits[f"{metric}_s"] = f"{self._number((metric,), 0):g} ms"
                 limits[f"{metric}_percentile"] = 50
         if limits:
-            self._notes.append("limits of the mean latencies are read as limits of their medians")
+            self._notes.append("limits of mean latencies are treated as limits of median latencies")
         return limits
 
     def _number(self, path: Path, usual: Number) -> Number:
         value = self._data.get(str(path[0]), usual)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
             return value
-        because, fix = "it counts tokens, devices or milliseconds", f"set {path[0]} to {usual or 1000}"
+        because, fix = (
+            "this key is a number of tokens, devices or milliseconds",
+            f"set {path[0]} to {usual or 1000}",
+        )
         self._fault(path, value, "a number above 0", because, fix)
         return usual or 1.0
 

@@ -43,7 +43,10 @@ def read_model(reader: LaunchReader, key: str) -> str | None:
     name = reader.named_model or reader.text(key)
     if not name:
         if not reader.faulty(key):
-            because, allowed = "an engine serves one model", "a name of the Hugging Face hub, or a folder"
+            because, allowed = (
+                "an engine needs the model that it serves",
+                "the name of a model of the Hugging Face hub, or a folder",
+            )
             reader.fault(key, allowed, because, "add --model NAME", "is missing")
         return None
     entry, stored = catalog.known("models", name), ""
@@ -56,10 +59,10 @@ def read_model(reader: LaunchReader, key: str) -> str | None:
     if reader.named_model is None:
         reader.put(("model",), entry or name, key)
         if entry and entry not in name.lower():
-            reader.assume(f"the model is {entry} of the catalogue ({name})", key)
+            reader.assume(f"the model {name} is {entry} in the catalogue", key)
     if stored:
         _put_weights(reader, stored, entry, key)
-        reader.assume(f"weights {stored}, as the name {name} says", key)
+        reader.assume(f"weights in {stored}, according to the name {name}", key)
     return entry
 
 
@@ -125,7 +128,7 @@ def put_memory(reader: LaunchReader, key: str) -> None:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1:
         reader.put(("engine", "memory_fraction"), float(value), key)
     elif reader.has(key):
-        because = "it is the part of a device's memory that the engine uses"
+        because = "this setting is the fraction of device memory that the engine uses"
         reader.fault(key, "a number above 0, at most 1", because, "write 0.9")
 
 
@@ -144,7 +147,7 @@ def put_adapters(reader: LaunchReader, key: str, rank: int, slots: str) -> None:
     """Set the low-rank adapters that are loaded beside the model: their rank, and how many fit."""
     reader.put(("plan", "adapter_rank"), rank, key, "enable-lora")
     put_count(reader, "adapter_slots", slots)
-    reader.assume("requests use adapters only if the traffic says so (adapters=8)", "enable-lora")
+    reader.assume("requests use adapters only if the traffic contains them (adapters=8)", "enable-lora")
 
 
 def put_draft(reader: LaunchReader, drafter: str, drafted: int, *keys: str) -> None:
@@ -158,5 +161,7 @@ def draft_model(reader: LaunchReader, key: str) -> str:
     name = reader.text(key)
     if not name and not reader.faulty(key):
         because = "a smaller model drafts the tokens"
-        reader.fault(key, "a name of the Hugging Face hub", because, f"add {key}", "is missing")
+        reader.fault(
+            key, "the name of a model of the Hugging Face hub", because, f"add {key}", "is missing"
+        )
     return _entry(name) or name

@@ -45,7 +45,7 @@ def job_of_manifest(document: Document, read: ReadText, model: str | None = None
     instances = list(_instances(document, read, model))
     if not instances:
         allowed = "a service whose command starts vLLM, SGLang or TensorRT-LLM"
-        because = "the commands of the workers contain the engine and its settings"
+        because = "flopcast reads the engine and its settings from the commands of the workers"
         fix = "give the manifest with the commands of its workers"
         where = document.where(("spec", "services"))
         raise spec_error("spec.services", None, allowed, because, fix, where, fault="has no engine")

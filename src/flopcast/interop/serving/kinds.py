@@ -90,7 +90,7 @@ def kind_of_settings(document: Document) -> str:
     if best[1] < FEWEST_SIGNS:
         return ""
     if len(names) > 1:
-        because, fix = "each of these engines has these settings", f"name the engine by --kind {names[0]}"
+        because, fix = "several engines have these settings", f"name the engine by --kind {names[0]}"
         allowed = "a file whose settings only one engine has"
         raise spec_error("format", " or ".join(names), allowed, because, fix, document.where(()))
     return names[0]

@@ -215,7 +215,7 @@ def job_of_settings(document: Document, kind: str, model: str | None = None) -> 
         The file is not a mapping, or every fault of its settings.
     """
     if not isinstance(document.data, dict) or not document.data:
-        because = f"it is read as {KINDS[kind].description}"
+        because = f"flopcast recognises the file as {KINDS[kind].description}"
         fix = "give the file of the engine"
         raise spec_error("document", document.data, "keys with values", because, fix, document.where(()))
     keys = keys_of_engine(kind)
@@ -269,15 +269,15 @@ def _together(instances: Sequence[Instance], name: str) -> list[Problem]:
                 problems.append(Problem(field_name, theirs, str(mine), because, fix, where=where))
         same = other.role != first.role or _plan(other) == _plan(first)
         if not problems and not same:
-            because = "instances that share the traffic are equal"
+            because = "flopcast supports only equal instances"
             allowed = f"the settings of the command in line {first.line}"
             fix = "keep one of the commands, or make their settings equal"
             problems.append(Problem("command", where, allowed, because, fix, where=where, fault="differs"))
     roles = {each.role for each in instances}
     if not problems and len(roles) != (2 if roles & {"prefill", "decode"} else 1):
         where = f"{name}:{first.line}"
-        because = "prompts are computed on some instances and decoded on the others"
-        allowed = "commands for prompts and commands for decoding, and no others"
+        because = "separate instances compute prompts and generate tokens, so both kinds are needed"
+        allowed = "commands of prefill and of decode instances, and no others"
         fix = "give the commands of both kinds in one script"
         problems.append(Problem("command", "", allowed, because, fix, where=where, fault="stands alone"))
     return problems
@@ -313,13 +313,15 @@ def _of_pools(
         key: value for key, value in prompts[0].reader.part("plan").items() if key not in Pool.model_fields
     }
     lost = [
-        f"{key} {theirs.get(key, 'by default')} of the instances for prompts is not counted: formats and"
-        f" settings of the engine are those of the instances that decode"
+        (
+            f"{key} {theirs.get(key, 'by default')} of the prefill instances is ignored: all instances "
+            "are predicted with the settings of the decode instances"
+        )
         for key in sorted({*theirs, *shared})
         if theirs.get(key) != shared.get(key)
     ]
     if prompts[0].reader.part("engine") != decoding[0].reader.part("engine"):
-        lost.append("settings of the engine are those of the instances that decode")
+        lost.append("all instances are predicted with the settings of the decode instances")
     return _document(decoding[0].reader, plan | shared, places, name, (*notes, *lost))
 
 

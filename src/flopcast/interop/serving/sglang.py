@@ -74,7 +74,7 @@ def read(reader: LaunchReader) -> None:
     if copies > 1 and not shared:
         reader.replicas = copies
         reader.assume(
-            f"data-parallel-size {copies}: the deployment has {copies} instances, which share nothing",
+            f"data-parallel-size {copies}: the deployment has {copies} independent instances",
             "data-parallel-size",
         )
     if reader.has("pipeline-parallel-size"):
@@ -120,16 +120,22 @@ def _read_limits(reader: LaunchReader, groups: int) -> None:
     if reader.raw(size) == -1:
         put_count(reader, "max_tokens", "max-prefill-tokens")
         reader.assume(
-            "chunked prefill is off, but prompts that are longer than a pass are still divided", size
+            (
+                "chunked prefill is off, but prompts that are longer than the token limit of an iteration "
+                "are still divided"
+            ),
+            size,
         )
     elif reader.has(size):
         put_count(reader, "max_tokens", size, groups)
     elif groups > 1:
         usual = catalog.engine(reader.launch_keys.engine).max_tokens
         reader.put(("plan", "max_tokens"), max(usual // groups, 1), "enable-dp-attention")
-        reader.assume(f"{size} {usual}, SGLang's default, is the total of all {groups} groups")
+        reader.assume(f"{size} {usual}, which is SGLang's default, is the total of all {groups} groups")
     if reader.has("max-prefill-tokens") and reader.raw(size) != -1:
-        reader.assume("max-prefill-tokens is not counted: chunked-prefill-size limits a pass")
+        reader.assume(
+            "max-prefill-tokens is ignored, because chunked-prefill-size limits the tokens of an iteration"
+        )
     if reader.has("scheduler-recv-interval"):
         interval = "scheduler-recv-interval"
         reader.put(("engine", "receive_interval"), reader.count(interval), interval)
@@ -151,7 +157,7 @@ def _read_drafting(reader: LaunchReader, entry: str | None) -> None:
     draft, path = drafter, "speculative-draft-model-path"
     if drafter == "eagle" and not reader.has(path) and entry and catalog.model(entry).mtp:
         draft = "mtp"
-        reader.assume("no draft model is named, so the MTP modules of the model draft tokens")
+        reader.assume("tokens are drafted by the MTP modules of the model, because no draft model is given")
     elif drafter == "model":
         draft = draft_model(reader, path)
     tree = reader.count("speculative-eagle-topk") > 1

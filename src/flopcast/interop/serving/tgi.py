@@ -40,12 +40,14 @@ def read(reader: LaunchReader) -> None:
     if reader.has("sharded") and not reader.flag("sharded"):
         reader.put(("plan", "tensor_parallel"), 1, "sharded")
         if reader.count("num-shard") > 1:
-            because = "an unsharded model runs on one device"
+            because = "without sharding, the model runs on one device"
             reader.contradiction("num-shard", "sharded", because)
     elif reader.has("num-shard"):
         reader.put(("plan", "tensor_parallel"), reader.count("num-shard"), "num-shard")
     else:
-        reader.assume("num-shard is not stated: TGI takes all devices that it sees, flopcast the fewest")
+        reader.assume(
+            "num-shard is not given; TGI would use all visible devices, flopcast uses as few as possible"
+        )
     read_weights(reader, "quantize", FORMATS, entry, "the format that the model was published in")
     read_cache(reader, "kv-cache-dtype")
     read_dtype(reader)
@@ -54,7 +56,7 @@ def read(reader: LaunchReader) -> None:
         put_count(reader, "max_sequences", limit)
     else:
         reader.put(("plan", "max_sequences"), REQUESTS)
-        reader.assume(f"max_sequences {REQUESTS}, TGI's default of --max-concurrent-requests")
+        reader.assume(f"max_sequences {REQUESTS}, which is TGI's default of --max-concurrent-requests")
     put_count(reader, "max_tokens", "max-batch-prefill-tokens")
     put_memory(reader, "cuda-memory-fraction")
     note_longest(reader, "max-total-tokens")

@@ -85,7 +85,7 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
     if reader.has(cut) and not reader.has(key):
         degree = max(ranks // reader.count(cut), 1)
     if ranks % degree or (reader.has(cut) and reader.count(cut) * degree != ranks):
-        because = f"expert parallelism × the tensor parallelism of experts must equal the {ranks} ranks"
+        because = f"expert parallelism × tensor parallelism of experts must be equal to the {ranks} ranks"
         reader.contradiction(key, "tensor-parallel-size", because, ranks)
     elif degree > 1 and has_experts(entry) is False:
         reader.remove(key, "1 for a model without experts", f"{entry} has no experts")
@@ -100,7 +100,10 @@ def _read_limits(reader: LaunchReader) -> None:
     part = "kv-cache-config.free-gpu-memory-fraction"
     put_memory(reader, part)
     if reader.has(part):
-        reader.assume("the fraction applies to the whole memory, not to what the weights leave free", part)
+        reader.assume(
+            "the fraction is applied to the whole device memory, instead of to what weights leave free",
+            part,
+        )
     note_longest(reader, "max-seq-len")
     blocks, reuse = "kv-cache-config.tokens-per-block", "kv-cache-config.enable-block-reuse"
     if reader.has(blocks):

@@ -79,7 +79,7 @@ def read(reader: LaunchReader) -> None:
     elif groups > 1:
         reader.replicas = groups
         reader.assume(
-            f"data-parallel-size {groups}: the deployment has {groups} replicas, which share nothing",
+            f"data-parallel-size {groups}: the deployment has {groups} independent replicas",
             "data-parallel-size",
         )
     read_weights(reader, "quantization", FORMATS, entry, "the format that the model was published in")
@@ -101,7 +101,10 @@ def _read_limits(reader: LaunchReader) -> None:
     plan = reader.part("plan")
     sequences, tokens = plan.get("max_sequences"), plan.get("max_tokens")
     if isinstance(sequences, int) and isinstance(tokens, int) and tokens < sequences:
-        because = f"a pass has a token of each of {sequences} sequences, so vLLM would not start"
+        because = (
+            f"an iteration needs at least one token for each of {sequences} sequences, so vLLM would not "
+            "start"
+        )
         reader.contradiction("max-num-batched-tokens", "max-num-seqs", because, sequences)
     if reader.has("block-size"):
         reader.put(("engine", "block_tokens"), reader.count("block-size"), "block-size")

@@ -57,10 +57,11 @@ def notes_of(job: ServingJob) -> tuple[str, ...]:
         notes.append(f"MODEL must be a checkpoint whose weights are stored in {job.plan.weights}")
     drafting = job.plan.drafting
     if drafting is not None and drafting.drafter == "eagle":
-        notes.append(f"replace {HEAD} by the head that was trained for the model")
+        notes.append(f"replace {HEAD} by the draft head that was trained for this model")
     if drafting is not None:
         notes.append(
-            f"no flag states how many tokens are accepted: add plan.accepted={drafting.accepted:.4g}"
+            "the commands do not contain the number of accepted tokens; to import them again, add "
+            f"plan.accepted={drafting.accepted:.4g}"
         )
     return tuple(notes)
 

@@ -28,13 +28,13 @@ def read_parameters(path: Path) -> dict[str, Shape]:
     except (OSError, ValueError, RecursionError) as error:
         raise _wrong(path, getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
     if not isinstance(found, dict):
-        raise _wrong(path, f"it holds {type(found).__name__}, not a mapping")
+        raise _wrong(path, f"the file contains {type(found).__name__}, not a mapping")
     found.pop("__metadata__", None)
     shapes = {
         str(name): each.get("shape") if isinstance(each, dict) else each for name, each in found.items()
     }
     if not shapes:
-        raise _wrong(path, "it lists no parameter")
+        raise _wrong(path, "the file contains no parameters")
     result: dict[str, Shape] = {}
     for name, shape in shapes.items():
         if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):

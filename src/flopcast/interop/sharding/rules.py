@@ -92,7 +92,7 @@ def sharding_rules(shapes: Mapping[str, Shape], ranks: int) -> tuple[ShardingRul
         size for (_, shape), count in counts.items() if len(shape) > 1 for size in shape[-2:] * count
     )
     if not widths:
-        because = "rules follow from the shapes of matrices"
+        because = "flopcast derives sharding rules from the shapes of matrices"
         raise spec_error("parameters", len(shapes), "at least one matrix", because, "list all parameters")
     hidden = widths.most_common(1)[0][0]
     last = _last_squares(counts, hidden)
@@ -154,7 +154,7 @@ def _matrix(pattern: str, shape: Shape, count: int, hidden: int, is_last: bool) 
         dimension = 2 * first + 1 - wide[0]
         because = "the other dimension is the hidden width"
     elif "*" not in pattern:
-        dimension, because = first, "a table is divided along its rows"
+        dimension, because = first, "an embedding table is divided along its rows"
     else:
         dimension = 2 * first + 1 - output if is_last else output
         because = "the last square matrix of its module" if is_last else "a square matrix"

@@ -318,7 +318,7 @@ class _Reader:
         """
         program = text_of(values[0])
         if program in ("source", "."):
-            self._note(f"{' '.join(map(text_of, values))}: no other file is read", line)
+            self._note(f"{' '.join(map(text_of, values))}: flopcast does not read other files", line)
         elif program == "eval":
             self._again(values[1:], ())
         elif not sets_variables(values, self.variables, bool(self._doubtful)):
