@@ -56,7 +56,7 @@ MEANS = 'means "power over its maximum"'
         (
             "load_fraction: -1",
             "a number of at least 0 and below 1",
-            f"this setting cannot be smaller; load_fraction {MEANS}",
+            f"smaller values are not possible; load_fraction {MEANS}",
         ),
         (
             "load_fraction: 1",
@@ -71,11 +71,11 @@ MEANS = 'means "power over its maximum"'
         (
             "blades: 1",
             "a whole number from 2 to 9",
-            'this setting cannot be smaller; blades means "of its wheel"',
+            'smaller values are not possible; blades means "of its wheel"',
         ),
-        ("delay_s: 0 ms", "a quantity above 0 s", "this setting cannot be smaller"),
-        ("draw_w: {full: 0 W}", "a quantity above 0 W", "this setting cannot be smaller"),
-        ("blades: many", "a whole number", "this setting is a whole number"),
+        ("delay_s: 0 ms", "a quantity above 0 s", "smaller values are not possible"),
+        ("draw_w: {full: 0 W}", "a quantity above 0 W", "smaller values are not possible"),
+        ("blades: many", "a whole number", "the setting is a whole number"),
         ("mode: 7", "'fast' or 'slow'", "no other value is supported"),
         (
             "{mode: slow, delay_s: 1 ms}",
@@ -105,6 +105,6 @@ def test_the_spread_of_clocks_has_a_range_and_a_meaning():
     assert told("clock_spread_fraction: 0.5", Site) == (
         "a number from 0 to 0.2",
         'larger values are not possible; clock_spread_fraction means "standard deviation of the clocks of'
-        ' equal devices over their mean"',
+        ' equal devices, divided by their mean"',
         "set clock_spread_fraction to 0.2",
     )

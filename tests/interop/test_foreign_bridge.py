@@ -285,7 +285,7 @@ def test_fields_that_nobody_reads_are_told_in_one_line():
     ]
 
     assert [note for note in notes if "not read" in note] == [
-        "2 further fields are not read: model.moonshine, model.scale_factor"
+        "2 other fields are ignored: model.moonshine, model.scale_factor"
     ]
 
 

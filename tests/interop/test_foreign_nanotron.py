@@ -68,7 +68,7 @@ def test_a_window_of_qwen2_is_that_of_every_layer():
 def test_the_file_states_its_devices_and_the_command_line_wins():
     assert read()["plan"]["data_parallel"] == 4
     assert read(32)["plan"]["data_parallel"] == 16
-    assert any("the file is for 8" in note for note in read(32)["assumptions"])
+    assert any("instead of 8 in the file" in note for note in read(32)["assumptions"])
 
 
 @pytest.mark.parametrize("devices", [8, 16])

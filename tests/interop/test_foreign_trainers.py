@@ -321,7 +321,7 @@ def test_an_optimizer_that_is_not_built_is_counted_as_adamw_aloud(small):
     data = read(small, **{"optimizer" if small is AXOLOTL else "optim": "lion_8bit"})
 
     assert "optimizer" not in data["plan"]
-    assert any("not as that of lion_8bit" in note for note in data["assumptions"])
+    assert any("instead of lion_8bit" in note for note in data["assumptions"])
 
 
 @pytest.mark.parametrize(

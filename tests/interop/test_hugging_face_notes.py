@@ -22,7 +22,7 @@ def test_a_config_that_says_everything_needs_no_notes():
 
 
 @pytest.mark.parametrize(
-    ("name", "note"), [("command-r-v01", "logit_scale: passes that scale or clip a tensor are not counted")]
+    ("name", "note"), [("command-r-v01", "logit_scale: the time of scaling or clipping tensors is ignored")]
 )
 def test_what_is_imported_as_something_simpler_is_noted(name, note):
     assert note in notes_of(name)
@@ -55,7 +55,7 @@ def test_a_key_without_a_cost_is_passed_over_in_silence(key):
 
 
 @pytest.mark.parametrize(
-    ("key", "counted"), [("layerdrop", "all layers"), ("activation_dropout", "is not counted")]
+    ("key", "counted"), [("layerdrop", "all layers"), ("activation_dropout", "is ignored")]
 )
 def test_work_that_chance_leaves_out_is_noted_where_there_is_any(key, counted):
     some, none = (

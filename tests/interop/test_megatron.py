@@ -222,7 +222,7 @@ OTHER_PROGRAMS = {
     "pretrain_bert.py": "encoder", "/workspace/megatron-lm/pretrain_bart.py": "decoder",
     "pretrain_vision_classify.py": "vision", "pretrain_vision_dino.py": "vision",
     "pretrain_vision_inpaint.py": "vision", "pretrain_vit.py": "vision", "pretrain_ict.py": "retrieval",
-    "pretrain_retro.py": "retrieved", "pretrain_mamba.py": "state-space", "pretrain_vlm.py": "vision",
+    "pretrain_retro.py": "retrieval", "pretrain_mamba.py": "state-space", "pretrain_vlm.py": "vision",
 }  # fmt: skip
 
 
@@ -314,7 +314,7 @@ def test_an_optimizer_that_is_not_built_is_counted_as_adam_aloud():
     document = document_of("--optimizer lion")
 
     assert Plan(**document.data["plan"]).optimizer == "adamw"
-    assert any("not as that of lion" in text for text in document.data["assumptions"])
+    assert any("instead of lion" in text for text in document.data["assumptions"])
 
 
 @pytest.mark.parametrize(
@@ -528,10 +528,10 @@ def test_the_batch_after_its_ramp_up_is_forecast():
     ("flags", "name", "because"),
     [
         ("", "megatron-core", "no flag shows which release of Megatron the script is for"),
-        ("--use-flash-attn", "megatron-core", "--use-flash-attn came with it"),
-        ("--checkpoint-activations --swiglu", "megatron-core", "--swiglu came with it"),
-        ("--sequence-parallel --data-impl mmap", "megatron-2022", "--sequence-parallel came with it"),
-        ("--checkpoint-activations", "megatron-2021", "--checkpoint-activations came with it"),
+        ("--use-flash-attn", "megatron-core", "--use-flash-attn was introduced"),
+        ("--checkpoint-activations --swiglu", "megatron-core", "--swiglu was introduced"),
+        ("--sequence-parallel --data-impl mmap", "megatron-2022", "--sequence-parallel was introduced"),
+        ("--checkpoint-activations", "megatron-2021", "--checkpoint-activations was introduced"),
         ("--deepspeed --zero-stage 1", "gpt-neox-deepspeed", "most similar to Megatron-DeepSpeed"),
         ("--use-legacy-models --use-flash-attn", "megatron-2022", "preceded Megatron-Core"),
     ],

@@ -45,7 +45,7 @@ def test_a_tower_is_imported_without_the_note_that_only_the_text_is():
     notes = {row["config"]["model_type"]: " ".join(read(row["config"])[1]) for row in COUNTED}
 
     assert not any("only the text model" in each for each in notes.values())
-    assert "up to 16 tiles" in notes["llama4"]
+    assert "at most 16 tiles" in notes["llama4"]
 
 
 def test_a_family_whose_tower_is_not_known_is_imported_as_its_text():

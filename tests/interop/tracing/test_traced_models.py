@@ -178,7 +178,7 @@ def test_norms_over_all_heads_keep_their_products_whole_and_the_file_says_why():
         ({}, "from an older version and does not record which GEMM uses which weight"),
         (
             {"units": 1, "whole_products": [{"weight": "w", "because": "a sum over columns"}]},
-            r"no product of a block can be divided \(w: a sum over columns\)",
+            r"no GEMM of the block can be divided \(w: a sum over columns\)",
         ),
     ],
 )

@@ -324,7 +324,7 @@ class ConfigReader:
             self._unread += [] if keys.asks_for_nothing(key, value) else [key]
         else:
             hint = f"; did you mean {unknown.near}?" if unknown.near else ""
-            self.assume(f"{key} is an unknown key and is ignored{hint}", key)
+            self.assume(f"{key} is not known and is ignored{hint}", key)
 
     def _refuse_unknown(self, key: str, unknown: UnknownKey) -> None:
         """Report an unknown key that may change time or memory."""

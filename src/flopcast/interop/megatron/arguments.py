@@ -260,7 +260,7 @@ class Arguments:
             self.fault(flag, None, "a flag of Megatron-LM", because, fix, "is not known")
             return
         hint = f"; did you mean {known.near}?" if known.near else ""
-        self.assume(f"{flag} is an unknown flag and is ignored{hint}", flag)
+        self.assume(f"{flag} is not known and is ignored{hint}", flag)
 
     def _one_value(self, flag: str, allowed: str) -> bool:
         """Return whether a flag has a value that the script alone gives; otherwise, report it."""
