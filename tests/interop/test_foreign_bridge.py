@@ -284,7 +284,7 @@ def test_fields_that_nobody_reads_are_told_in_one_line():
         "assumptions"
     ]
 
-    assert [note for note in notes if "not read" in note] == [
+    assert [note for note in notes if "are ignored" in note] == [
         "2 other fields are ignored: model.moonshine, model.scale_factor"
     ]
 
