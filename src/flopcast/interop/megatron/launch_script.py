@@ -78,9 +78,7 @@ def launch_document(
     flags = _flags(training, name)
     stated_ranks = world_size(script, training)
     if devices is not None and stated_ranks not in (None, devices):
-        flags.assume(
-            f"{devices} devices, as requested, instead of the {stated_ranks} ranks that the script starts"
-        )
+        flags.assume(f"{devices} devices as requested, instead of {stated_ranks} ranks in the script")
     ranks = stated_ranks if devices is None else devices
     if ranks is None:
         flags.problems.append(_unknown_ranks(f"{name}:{line}"))
