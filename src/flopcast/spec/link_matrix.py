@@ -45,7 +45,7 @@ def matrix_faults(rows: Sequence[Sequence[float]]) -> Iterator[MatrixFault]:
     """Yield what makes rows of numbers no matrix of measured links.
 
     >>> [fault.allowed for fault in matrix_faults([[0.0, 1.0], [1.0]])]
-    ['2 numbers in each row, as there are 2 rows']
+    ['2 numbers in each row, as many as there are rows']
     """
     size = len(rows)
     if size < 2:
@@ -54,7 +54,7 @@ def matrix_faults(rows: Sequence[Sequence[float]]) -> Iterator[MatrixFault]:
         return
     uneven = [number for number, row in enumerate(rows) if len(row) != size]
     for number in uneven:
-        allowed = f"{size} numbers in each row, because there are {size} rows"
+        allowed = f"{size} numbers in each row, as many as there are rows"
         because = "the matrix has one row and one column for each node"
         fix = f"change row {number + 1} to {size} numbers"
         yield MatrixFault(number, -1, f"{len(rows[number])} numbers", allowed, because, fix)
