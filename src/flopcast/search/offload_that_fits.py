@@ -7,6 +7,8 @@ plans (space.py), other changes that fit (requests/changes_that_fit.py).
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
@@ -15,7 +17,7 @@ from flopcast.search.default_plan import MOST_RESULTS, asked_for
 from flopcast.search.memory_limit import memory_ratio, with_outside
 from flopcast.search.offload_choices import offload_choices
 from flopcast.search.question import Question
-from flopcast.search.screen import screen
+from flopcast.search.screen import Screened, screen
 from flopcast.search.usual_plans import usual_candidates
 from flopcast.spec.job import Job
 from flopcast.spec.offload import offload_word
@@ -122,24 +124,23 @@ def _each_that_fits(job: Job, book: CurveBook, kept: KeptResults) -> Iterator[Of
     without_s: float | None = None
     for choice in choices:
         placed = job.model_copy(update={"plan": job.plan.model_copy(update={"offload": choice})})
-        if not _fits(placed, kept):
+        step_s = _step_s(placed, book, kept, fitting=True)
+        if step_s is None:
             continue
-        step_s = _step_s(placed, book, kept)
         if without_s is None:
             plan = job.plan.model_copy(update={"offload": plain})
             without_s = _step_s(job.model_copy(update={"plan": plan}), book, kept)
-        yield OffloadThatFits(plan=placed.plan, step_time_s=step_s or 0.0, without_s=without_s or 0.0)
+        yield OffloadThatFits(plan=placed.plan, step_time_s=step_s, without_s=without_s or 0.0)
 
 
-def _fits(job: Job, kept: KeptResults) -> bool:
-    """Return whether the job's plan keeps every rule and fits."""
-    part = screen(job, one_plan(job.plan), None, kept)
+def _step_s(job: Job, book: CurveBook, kept: KeptResults, *, fitting: bool = False) -> float | None:
+    """Return the estimated step of the job's plan; None if it breaks a rule, or must fit and does not."""
     capacity_bytes = job.cluster.node.device.memory_bytes
-    ratio = memory_ratio(part.device_used_bytes, part.high_bytes, part.fits, capacity_bytes, None)
-    return bool(part.possible[0] and with_outside(ratio, part.outside_ratio, None)[0] <= 1.0)
 
+    def fits(part: Screened) -> bool:
+        ratio = memory_ratio(part.device_used_bytes, part.high_bytes, part.fits, capacity_bytes, None)
+        return bool(with_outside(ratio, part.outside_ratio, None)[0] <= 1.0)
 
-def _step_s(job: Job, book: CurveBook, kept: KeptResults) -> float | None:
-    """Return the estimated step of the job's plan; None if it breaks a rule."""
-    part = screen(job, one_plan(job.plan), book, kept)
-    return float(part.step_time_s[0] * job.cluster.jitter.ratio) if part.possible[0] else None
+    part = screen(job, one_plan(job.plan), book, kept, worth=fits if fitting else None)
+    seconds = part.step_time_s[0]
+    return float(seconds * job.cluster.jitter.ratio) if np.isfinite(seconds) else None
