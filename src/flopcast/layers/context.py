@@ -55,7 +55,10 @@ def enter_core(part: str, handed: Handed, split: Split, group: str) -> list[Item
     if split.context_exchange == "ring":
         return [_ring(part, handed, split, group)]
     if split.context_exchange == "all_gather":
-        return [_gather(part, "k", handed.keys, split), _gather(part, "v", handed.values, split)]
+        return [
+            gather_over_ranks(part, "k", handed.keys, split),
+            gather_over_ranks(part, "v", handed.values, split),
+        ]
     if split.context_exchange == "all_to_all":
         sent = (("q", handed.queries), ("k", handed.keys), ("v", handed.values))
         return [i for tensor, width in sent for i in _exchange(part, tensor, width, BEFORE, split)]
@@ -85,7 +88,7 @@ def _ring(part: str, handed: Handed, split: Split, group: str) -> Item:
     )
 
 
-def _gather(part: str, tensor: str, width: Counts, split: Split) -> Item:
+def gather_over_ranks(part: str, tensor: str, width: Counts, split: Split) -> Item:
     """Return the all-gather of keys or values; only the rank's own are kept."""
     own_bytes = split.tokens * width * split.element_bytes
     message = AllGather(axis="cp", message_bytes=own_bytes * split.context)

@@ -9,7 +9,8 @@ Every decoder block reads the encoder's result, the tensor SOURCE, and the gradi
 block of the encoder keeps one copy for all. Other tensors have the prefix "cross.": `in.full` (tokens,
 hidden) is projected to `q` (heads, tokens, head size), and the source to `kv` → `k`, `v` (heads, source
 tokens, head size). Then follow `scores` → `weights` → `dropped` (heads, tokens, source tokens) → `context`
-→ `joined` → `partial` (tokens, hidden).
+→ `joined` → `partial` (tokens, hidden). Context-parallel ranks project their own part of the source and
+gather keys and values.
 """
 
 from typing import ClassVar, Literal
@@ -19,6 +20,7 @@ from pydantic import Field
 from flopcast.dtypes import Counts, Probability, constant
 from flopcast.layers.attention import CORE
 from flopcast.layers.base import SOURCE, AbstractLayer, Split, Weight, enter_tensor_parallel, linear_weights
+from flopcast.layers.context import gather_over_ranks
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, kernel
@@ -92,7 +94,7 @@ class CrossAttention(AbstractLayer):
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return items from "cross.in.full" and SOURCE to "cross.partial", a rank's share of the sum."""
-        source = split.of_source
+        source, gathers = split.of_source, split.context_exchange != "none"
         inner = self.heads * self.size(hidden) / split.tensor
         fork = MemoryBound(kind="fork", elements=source.own_tokens * hidden, dtype=split.dtype)
         return (
@@ -100,6 +102,7 @@ class CrossAttention(AbstractLayer):
             enter_tensor_parallel(SOURCE, "cross.enter_source", hidden, source),
             *self._project("q", ("cross.in.full",), split.tokens, inner, hidden, split),
             *self._project("kv", (f"{SOURCE}.full",), source.tokens, 2 * inner, hidden, split),
+            *(gather_over_ranks("cross", each, inner, source) for each in ("k", "v") if gathers),
             *self._attend(hidden, split),
             *self._join(inner, hidden, split),
         )
@@ -117,20 +120,20 @@ class CrossAttention(AbstractLayer):
 
     def _attend(self, hidden: int, split: Split) -> list[Item]:
         """Return scores, softmax, dropout and context; every token attends to the whole source."""
-        heads, source = self.heads / split.tensor, split.of_source
+        heads, keys = self.heads / split.tensor, split.source_length * split.context
         scores = BatchedMatmul(
             role="scores",
             batch=split.sequences * heads,
             kv_batch=split.sequences * heads,
             queries=split.length,
-            keys=source.length,
+            keys=keys,
             head_size=constant(self.size(hidden)),
             dtype=split.dtype,
         )
         pairs = scores.batch * scores.queries * scores.keys
 
         def over_pairs(kind: str) -> MemoryBound:
-            return MemoryBound(kind=kind, elements=pairs, width=source.length, dtype=split.dtype)
+            return MemoryBound(kind=kind, elements=pairs, width=keys, dtype=split.dtype)
 
         items = [
             _item("scores", scores, ("q", "k"), "scores", CORE),

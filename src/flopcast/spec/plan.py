@@ -307,7 +307,7 @@ class Plans:
             context_exchange=self.structure.context_exchange if (context > 1).any() else "none",
             context_order=self.structure.context_order,
             documents=batch.documents_by_kind,
-            source_length=batch.source_by_kind,
+            source_length=batch.source_by_kind / context,
             images=batch.images_by_kind,
             tables=self.structure.tables,
         )

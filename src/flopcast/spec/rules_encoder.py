@@ -3,9 +3,8 @@
 Elsewhere: the order of blocks (layers/block_order.py), heads (rules_heads.py), what a rule is (checks.py).
 """
 
-import numpy as np
-
 from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.rules_context import parts
 
 
 def _unsupported(case: Case) -> tuple[str, str]:
@@ -55,11 +54,27 @@ RULES: tuple[Rule, ...] = (
         fix="remove model.teacher",
     ),
     Rule(
+        field="plan.context_exchange",
+        holds=lambda c: (
+            (c.plans.context_parallel == 1)
+            | (not c.model.has_encoder or c.structure.context_exchange == "all_gather")
+        ),
+        allowed="all_gather with an encoder",
+        because="context parallelism of cross-attention by other exchanges is not supported yet",
+        fix="set context_exchange to all_gather",
+    ),
+    Rule(
         field="plan.context_parallel",
-        holds=lambda c: c.plans.context_parallel <= (1 if c.model.has_encoder else np.inf),
+        holds=lambda c: (
+            (c.plans.context_parallel == 1)
+            | (not c.model.has_encoder)
+            | (c.batch.source_tokens % parts(c) == 0)
+        ),
         value=lambda c: first(c.plans.context_parallel),
-        allowed="1 with an encoder",
-        because="context parallelism is not supported yet for encoder-decoder models",
+        allowed=lambda c: (
+            f"a degree for which source_length = {c.batch.source_tokens} has {first(parts(c))} parts"
+        ),
+        because="all ranks also hold the same number of tokens of the encoder",
         fix="set context_parallel to 1",
     ),
     Rule(

@@ -1,0 +1,66 @@
+"""Context parallelism of encoder-decoder models: FLOP and tokens are divided, keys and values gathered."""
+
+import pytest
+from test_encoder_decoder import FP16_BYTES, HIDDEN, INNER, SEQUENCES, SOURCE, flop_of, job
+
+from flopcast.errors import SpecError
+from flopcast.library.curves import load_book
+from flopcast.operators.messages import AllGather, ReduceScatter
+from flopcast.prediction import predict, programs_of
+
+STACK = "megatron-core"
+
+
+def plan(ranks, more=""):
+    shared = f"cp={ranks} context_exchange=all_gather" if ranks > 1 else ""
+    return f"dp={8 // ranks} mbs=4 gbs=32 precision=fp16 {shared} {more}"
+
+
+def gathered(layer, phase, kind):
+    return sorted(
+        item.work.message_bytes.item()
+        for item in getattr(layer, phase)
+        if isinstance(item.work, kind) and item.work.axis == "cp" and item.name.startswith("cross.")
+    )
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_all_ranks_that_share_sequences_have_the_flop_of_one_rank_alone(phase):
+    alone = flop_of(programs_of(job(plan(1), stack=STACK)).layers, phase)
+
+    for ranks in (2, 4):
+        shared = flop_of(programs_of(job(plan(ranks), stack=STACK)).layers, phase)
+        assert ranks * shared == pytest.approx(alone, rel=1e-9)
+
+
+def test_cross_attention_gathers_keys_and_values_of_the_whole_source_and_scatters_their_gradients():
+    for ranks in (2, 4):
+        decoder = programs_of(job(plan(ranks), stack=STACK)).layers[3]
+
+        whole = SEQUENCES * SOURCE * INNER * FP16_BYTES
+        assert gathered(decoder, "forward", AllGather) == [whole, whole]
+        assert gathered(decoder, "backward", ReduceScatter) == [whole, whole]
+
+
+def test_each_rank_keeps_its_part_of_the_encoders_result():
+    first, last = ({}, {})
+    for ranks in (1, 2, 4):
+        layers = programs_of(job(plan(ranks), stack=STACK)).layers
+        first[ranks], last[ranks] = (layer.kept_bytes.item() for layer in layers[1:3])
+
+    result = SEQUENCES * SOURCE * HIDDEN * FP16_BYTES
+    for ranks in (1, 2, 4):
+        assert last[ranks] - first[ranks] == pytest.approx(2 * result / ranks)
+
+
+def test_ranks_that_share_sequences_need_less_memory_for_activations():
+    found = [job(plan(ranks), stack=STACK) for ranks in (1, 2)]
+    alone, shared = (predict(each, load_book(each.cluster)) for each in found)
+
+    assert shared.memory.by_category["activations"] < 0.6 * alone.memory.by_category["activations"]
+    assert shared.metrics.model_flop == pytest.approx(alone.metrics.model_flop)
+
+
+def test_other_exchanges_are_refused():
+    with pytest.raises(SpecError, match="cross-attention by other exchanges"):
+        job("dp=4 cp=2 mbs=4 gbs=32 precision=fp16", stack=STACK)
