@@ -37,7 +37,7 @@ def _most_ranks(case: Case) -> int:
     return nearest_divisor(length // each, wanted) if length % each == 0 else 1
 
 
-def _exchanges(case: Case, *kinds: str) -> bool:
+def exchanges(case: Case, *kinds: str) -> bool:
     """Return whether the plan's ranks exchange keys in one of these ways."""
     return case.structure.context_exchange in kinds
 
@@ -83,7 +83,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.context_parallel",
         holds=lambda c: (
             _alone(c)
-            | (not _exchanges(c, "all_to_all"))
+            | (not exchanges(c, "all_to_all"))
             | (_common_heads(c) % (c.plans.tensor_parallel * _sharers(c)) == 0)
         ),
         allowed=lambda c: (
@@ -96,7 +96,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.context_order",
         holds=lambda c: (
-            _alone(c) | (not _exchanges(c, "all_gather")) | (c.structure.context_order == "zigzag")
+            _alone(c) | (not exchanges(c, "all_gather")) | (c.structure.context_order == "zigzag")
         ),
         allowed="zigzag with all_gather",
         because="all_gather with a contiguous order of tokens is not supported yet",
@@ -105,7 +105,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="stack.attention_kernel",
         holds=lambda c: (
-            _alone(c) | (c.stack.fuses_attention or (c.stack.ring_scores and _exchanges(c, "ring")))
+            _alone(c) | (c.stack.fuses_attention or (c.stack.ring_scores and exchanges(c, "ring")))
         ),
         allowed=lambda c: f"flash, for context_exchange {c.structure.context_exchange}",
         because="materialised attention needs context_exchange ring and a stack with ring_scores",
@@ -113,7 +113,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.context_exchange",
-        holds=lambda c: _alone(c) | (not _exchanges(c, "ring")) | (not _windowed(c)),
+        holds=lambda c: _alone(c) | (not exchanges(c, "ring")) | (not _windowed(c)),
         allowed="all_gather or all_to_all, for a model with attention windows",
         because="ring attention with windows is not supported yet",
         fix="set context_exchange to all_gather",

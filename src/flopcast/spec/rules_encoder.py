@@ -4,7 +4,7 @@ Elsewhere: the order of blocks (layers/block_order.py), heads (rules_heads.py), 
 """
 
 from flopcast.spec.checks import Case, Rule, first
-from flopcast.spec.rules_context import parts
+from flopcast.spec.rules_context import exchanges, parts
 
 
 def _unsupported(case: Case) -> tuple[str, str]:
@@ -56,8 +56,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.context_exchange",
         holds=lambda c: (
-            (c.plans.context_parallel == 1)
-            | (not c.model.has_encoder or c.structure.context_exchange == "all_gather")
+            (c.plans.context_parallel == 1) | (not c.model.has_encoder or exchanges(c, "all_gather"))
         ),
         allowed="all_gather with an encoder",
         because="context parallelism of cross-attention by other exchanges is not supported yet",
