@@ -34,7 +34,8 @@ transformers, detection and recommendation models. Each line of the first table 
 measurements in data/graphs. The columns are:
 
 - *score*: on which step times the efficiencies of kernels were fitted. *Fitted* means on this table too.
-  For *left out*, they were fitted again without a fifth of the model families, or without the device.
+  For *left out*, they were fitted again: for each fifth of the model families without that fifth, or
+  without the device.
   *Kernels measured alone* means that nothing was fitted to a step time.
 - *baseline* multiplies the multiply-adds of each model by one number, the median of its own table.
 - *median*, *mean*, *p90*: median, mean and 90th percentile of |predicted − measured| / measured.

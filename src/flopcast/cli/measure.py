@@ -181,7 +181,7 @@ def _places(out: Path | None, folder: Path | None) -> list[Problem]:
     problems = []
     if out is None:
         because = "measurements are saved in this folder, so that you can interrupt and continue them"
-        fix = "add --out pack, or --plan-only to list what would be measured"
+        fix = "add --out FOLDER, or add --plan-only to list what would be measured"
         allowed = "a folder to write the measurements to"
         problems.append(Problem("--out", None, allowed, because, fix, fault="is missing"))
     if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):

@@ -133,7 +133,8 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "loader": click.option(
         "--loader",
         metavar="STAGE=VALUE[,...]",
-        help="How samples reach the devices: decode=9ms:8 (for each sample, 8 workers),copy=602kB@link.",
+        help="How samples reach the devices: decode=9ms:8 (9 ms per sample, 8 workers),"
+        "copy=602kB@link (bytes over the link to the device).",
     ),
     "site": click.option(
         "--site",

@@ -184,8 +184,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "checkpoint_interference": FactorKind(
         label="training speed lost to writes in the background",
-        meaning="fraction of the training speed that is lost while a Python process writes a checkpoint,"
-        " divided by 0.2",
+        meaning="factor on 0.2, the fraction of the training speed that is lost while a Python process"
+        " writes a checkpoint",
         rests_on="prior: a writer in Python slows training",
     ),
     "loader": FactorKind(

@@ -68,7 +68,7 @@ class GraphConvolution(AbstractTracedOperator):
         Number of images times the number of output positions of one image. For a transposed convolution, of
         input positions.
     columns : int
-        Number of output channels. For a transposed convolution, of input channels.
+        Number of output channels; a transposed convolution counts its input channels here.
     terms : int
         Number of input channels of one group times the number of positions that the filter covers.
     read : Size

@@ -93,8 +93,8 @@ class Patching(StrictModel):
     merge : int
         Patches of a square of merge · merge become one token.
     side : int, optional
-        Pixels of the square to which each image, or each tile, is resized; by default, an image keeps its
-        size, rounded to whole tokens.
+        Side, in pixels, of the square to which each image or tile is resized; by default, an image keeps
+        its size, rounded to whole tokens.
     tiles : int
         Largest number of tiles of an image. With more than one, an image is resized to a grid of tiles, and
         a small copy of the whole image follows if it has several.

@@ -238,7 +238,7 @@ def _front(result: SearchResult) -> list[str]:
     """Return the table of the plans that no other plan beats in all objectives."""
     names = " and ".join(objective_name(objective) for objective in result.question.asked)
     lines = [
-        f"the front: no plan is better in {names} at once",
+        f"the front: no other plan is better in all of {names}",
         *_table(result, [(one,) for one in result.on_front], front=True),
     ]
     for place in range(len(result.preferences)):

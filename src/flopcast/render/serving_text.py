@@ -40,7 +40,7 @@ LIMITS = {
     "kv": "memory: the KV cache is full",
     "budget": "the largest number of new tokens in a pass (plan.max_tokens)",
     "adapters": "memory: no slot for further adapters (plan.adapter_slots)",
-    "batch": "static batches, which must end before the next one",
+    "batch": "static batches: each must end before the next one starts",
 }
 POOLS = "prefill", "decode"
 BAR, WIDTH = "█", 24

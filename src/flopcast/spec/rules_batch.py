@@ -156,7 +156,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.batch.micro_batches and c.batch.ranks),
         value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
         allowed="none, because micro_batches is given",
-        because="micro_batches sets the micro-batches of all ranks, and ranks those of each rank",
+        because="micro_batches describes all ranks alike, and the field ranks describes each of them",
         fix="remove one of the two",
     ),
     Rule(

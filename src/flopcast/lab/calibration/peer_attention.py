@@ -91,7 +91,7 @@ def _simumax_latent(which: str) -> PeerFile:
         operator=make,
         measured_s=lambda r: of_efficiency(r, make(r), counted_ratio),
         belongs=all_of(is_word(f"op={which}"), lambda r: r["qk_head_dim"] > r["v_head_dim"]),
-        remark="bf16, causal, heads of 192 and 128, of training",
+        remark="training attention: bf16, causal, heads of 192 (Q and K) and 128 (V)",
     )
 
 
