@@ -10,6 +10,8 @@ from flopcast.layers.tables import fullest_share
 from flopcast.library.curves import load_book
 from flopcast.operators.messages import AllToAll, IndexExchange, ReduceScatter
 from flopcast.prediction import memory_of, predict, programs_of
+from flopcast.spec.checkpoints import Checkpoint
+from flopcast.workload.saved_states import saved_states
 
 ROWS, WIDTH, LOOK_UPS, SAMPLES = (4000, 3000, 1000), 32, (4, 2, 1), 2
 BATCH, RANKS = 64, 8  # samples of a rank
@@ -119,3 +121,13 @@ def test_sharded_tables_have_no_gradients_and_take_less_memory_and_time():
         assert trained == sum(LOOK_UPS) * WIDTH * 16  # the matrix
         assert memory_of(found).allocated_bytes < memory_of(whole).allocated_bytes
         assert predict(found, book).breakdown["ep_communication"] > 0.0
+
+
+def test_a_checkpoint_holds_the_tables_of_every_rank_once():
+    for tables in ("row", "column"):
+        checkpoint, programs = Checkpoint(), programs_of(job(tables))
+
+        saved = saved_states(programs, checkpoint, node_ranks=8).written_bytes.sum()
+
+        matrix = sum(LOOK_UPS) * WIDTH * 16
+        assert saved == pytest.approx(FLOAT_BYTES * (ELEMENTS + sum(ROWS)) + 6 * matrix, rel=0.01)

@@ -13,6 +13,8 @@ from math import prod
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts, Floats
+from flopcast.layers.tables import STORED
+from flopcast.operators.dequantise import STORED_BYTES
 from flopcast.records import dataclass
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.spec.offload import fraction_in
@@ -97,14 +99,24 @@ def saved_states(programs: Programs, checkpoint: Checkpoint, node_ranks: int) ->
     on_device = 1.0 - fraction_in(plan.offload, "optimizer")
     parts = [each.written(weight_bytes, state_bytes, checkpoint, plan.zero) for each in held]
     copied = [each.written(weight_bytes, state_bytes * on_device, checkpoint, plan.zero) for each in held]
-    written = np.sum(parts, axis=0)
+    tables = _tables(programs)
+    written = np.sum(parts, axis=0) + tables
+    read = np.sum([each.read(weight_bytes, state_bytes, plan.zero) for each in held], axis=0)
     return SavedStates(
         written_bytes=written,
-        copied_bytes=np.sum(copied, axis=0),
-        read_bytes=np.sum([each.read(weight_bytes, state_bytes, plan.zero) for each in held], axis=0),
+        copied_bytes=np.sum(copied, axis=0) + tables,
+        read_bytes=read + tables,
         node_ranks=min(node_ranks, written.size),
         num_files=_files(programs, checkpoint, int((written > 0).sum())),
     )
+
+
+def _tables(programs: Programs) -> Floats:
+    """Return the bytes of sharded embedding tables that every rank writes and reads: those it holds."""
+    places = rank_places(programs.plans)["pp"].astype(int)
+    held = programs.narrow_parameters.get(STORED)
+    classes = programs.stages.of(0).stage_class[places]
+    return np.zeros(places.shape) if held is None else held[0, classes] * STORED_BYTES[STORED]
 
 
 def _files(programs: Programs, checkpoint: Checkpoint, writers: int) -> int:
