@@ -212,8 +212,8 @@ def counts() -> dict[str, int]:
 
 
 def recounted(text: str) -> str:
-    """The page with the numbers of entries of today, behind "`flopcast catalog` lists:"."""
-    before, told, rest = text.partition("`flopcast catalog` lists:")
+    """The page with the numbers of entries of today, behind "`flopcast catalog` lists"."""
+    before, told, rest = text.partition("`flopcast catalog` lists")
     for kind, number in counts().items():
         rest = re.sub(rf"\b\d+ {kind}\b", f"{number} {kind}", rest, count=1) if told else rest
     return before + told + rest
