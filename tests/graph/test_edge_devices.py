@@ -50,7 +50,7 @@ def chain(mbit_per_s=1000):
     return best_split_points(asked)
 
 
-def test_published_times_of_a_raspberry_pi_are_predicted_blind():
+def test_published_times_of_a_raspberry_pi_lie_inside_their_intervals():
     """The efficiencies were fitted to a desktop processor; no time of a Raspberry Pi was used.
 
     ncnn computes convolutions with kernels of 3 · 3 by Winograd's algorithm, with fewer multiplications: so
