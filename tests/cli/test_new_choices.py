@@ -321,4 +321,4 @@ def test_no_plan_is_chosen_for_micro_batches_that_are_listed():
 
     assert told.code == 1
     assert "batch.micro_batches = '2 kinds' is not allowed" in told.err
-    assert "a list of micro-batches is valid for one plan" in told.err
+    assert "a list of micro-batches fits only one plan" in told.err

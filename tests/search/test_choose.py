@@ -279,5 +279,5 @@ def test_a_plan_is_chosen_for_slow_parts_as_if_all_were_equal():
     slow = flopcast.job("llama-3-8b", gpus=16, slow="device=3:0.8")
 
     assert slow.plan == equal.plan
-    assert "the plan is chosen as if all parts of the machine had equal speeds" in slow.assumptions
+    assert "flopcast chooses the plan as if all devices and links had equal speeds" in slow.assumptions
     assert flopcast.predict(slow).step_time_s > flopcast.predict(equal).step_time_s

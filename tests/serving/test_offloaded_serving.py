@@ -178,8 +178,8 @@ def test_infinitely_fast_memories_equal_no_offload(engine, plan):
             "traffic",
             "host memory",
         ),
-        ("weights_on=device host_computes=layers", {}, "host_computes", "computes nothing else"),
-        ("weights_on=host host_computes=attention", {}, "host_computes", "data in its own memory"),
+        ("weights_on=device host_computes=layers", {}, "host_computes", "can compute only this"),
+        ("weights_on=host host_computes=attention", {}, "host_computes", "data that is in host memory"),
     ),
 )
 def test_what_does_not_fit_or_is_not_described_is_refused_with_a_fix(plan, given, field, because):

@@ -113,7 +113,7 @@ def test_conversations_become_turns_that_follow_each_other(tmp_path):
     assert requests.segment_tokens.tolist() == [149]
     assert requests.keep_ids[0] == requests.keep_ids[1] == requests.segment_ids[0]
     assert "4 characters per token" in trace.notes[0]
-    with pytest.raises(SpecError, match="does not say when"):
+    with pytest.raises(SpecError, match="does not contain arrival times"):
         requests_of(traffic_of("trace=chats.jsonl"), requests)
     timed = requests_of(traffic_of("trace=chats.jsonl rate=3/s arrivals=constant"), requests)
     assert timed.arrival_s == pytest.approx([0.5, 0.0, 1.0])  # 3 requests in 2 conversations

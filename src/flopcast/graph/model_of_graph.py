@@ -39,7 +39,10 @@ def model_of_graph(graph: OperatorGraph) -> tuple[dict[str, object], tuple[str, 
     known = lowering(graph)
     steps = steps_of(known)
     if not steps:
-        allowed, because = "a graph with operators", "all of its operators are views"
+        allowed, because = (
+            "a graph with operators",
+            "all operators of the graph are views, which run no kernels",
+        )
         raise spec_error("model", graph.name, allowed, because, "export the model with its forward pass")
     crossing = _crossing_elements(known, steps)
     borders = _borders(steps, crossing)
@@ -59,7 +62,7 @@ def model_of_graph(graph: OperatorGraph) -> tuple[dict[str, object], tuple[str, 
 
 def _too_many(graph: OperatorGraph, blocks: "Sequence[tuple[_Block, int]]") -> SpecError:
     count = sum(len(block.operators) for block, _ in blocks)
-    because = f"it has {count} after equal layers are counted once"
+    because = f"the graph has {count}, even if equal layers count only once"
     allowed, fix = f"at most {MOST_OPERATORS} distinct operators", "export a part of the model"
     return spec_error("model", graph.name, allowed, because, fix, fault="is too large")
 
@@ -227,4 +230,7 @@ def _notes(graph: OperatorGraph, blocks: Sequence[tuple[_Block, int]]) -> Iterat
     )
     unknown = sorted({node.operator for node in graph.nodes if canonical(node).family == "unknown"})
     if unknown:
-        yield f"graph: flopcast does not know {', '.join(unknown[:8])}; their time is that of their bytes"
+        yield (
+            f"graph: flopcast does not know {', '.join(unknown[:8])}, and estimates their time from the "
+            "bytes that they read and write"
+        )

@@ -215,13 +215,16 @@ def _in_order(graph: OperatorGraph, writer: Mapping[str, int]) -> list[int]:
                 ready.append(reader)
     if len(order) < len(needs):
         stuck = next(node.name for place, node in enumerate(graph.nodes) if waiting[place])
-        allowed, because = "a graph without cycles", "operators of a cycle wait for each other for ever"
+        allowed, because = (
+            "a graph without cycles",
+            "the operators of a cycle would wait for each other forever",
+        )
         raise SpecError([Problem("graph.node", stuck, allowed, because, "export the model again")])
     return order
 
 
 def _written_twice(node: GraphNode, name: str) -> Problem:
-    allowed, because = "a tensor with a single source", f"{name!r} has more than one"
+    allowed, because = "a tensor that only one operator writes", f"several operators write {name!r}"
     return Problem("graph.node", node.name, allowed, because, "export the model again")
 
 

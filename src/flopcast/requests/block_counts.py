@@ -35,12 +35,15 @@ def with_num_layers(
     own, count = changes.get("blocks", {}), changes["num_layers"]
     if not isinstance(blocks, list) or len(blocks) != 1 or not isinstance(own, dict):
         allowed, because = (
-            "no value, unless all blocks of the base model are equal",
-            "otherwise it is unclear which block to repeat",
+            "no value, because the blocks of the base model differ",
+            "flopcast does not know which block to repeat",
         )
         fix = "set the count of a block instead, such as model.blocks.0.count"
     elif isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        allowed, because = "a whole number of at least 1", "it is the number of equal blocks of the model"
+        allowed, because = (
+            "a whole number of at least 1",
+            "num_layers is the number of equal blocks of the model",
+        )
         fix = f"set num_layers to {blocks[0]['count']}"
     else:
         return rest | {"blocks": merged(own, {"0": {"count": count}})}, []

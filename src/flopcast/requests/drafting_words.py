@@ -33,14 +33,14 @@ def with_drafting(plan: dict[str, object], document: Document) -> dict[str, obje
     where = document.where(("plan",))
     if "draft" not in given:
         name = next(iter(given))
-        allowed, because = "no value without draft", "it states how tokens are drafted"
+        allowed, because = "no value without draft", "this setting describes how tokens are drafted"
         raise spec_error(f"plan.{name}", given[name], allowed, because, "write draft=mtp", where)
     drafter = str(given["draft"])
     own = drafter not in KINDS
     if own and catalog.known("models", drafter) is None:
         allowed = f"one of {', '.join(KINDS)}, or a model of the catalogue"
         because, fix = (
-            f"{drafter} is neither a way to draft tokens nor a known model",
+            f"{drafter} is not a drafting method and not a known model",
             "write draft=eagle, or see: flopcast catalog models",
         )
         raise spec_error("plan.draft", drafter, allowed, because, fix, where)
@@ -60,8 +60,8 @@ def _layers(value: object, own: bool, where: str) -> int:
     """Return the attention layers of a smaller model that run side by side."""
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     if not whole or (value != 1 and not own):
-        because = "attention layers of a smaller model can run side by side"
-        allowed = "a whole number above 0" if own else "1, or a smaller model that drafts"
+        because = "only the attention layers of a smaller draft model can run in parallel"
+        allowed = "a whole number above 0" if own else "1, unless a smaller model drafts tokens"
         raise spec_error("plan.draft_layers", value, allowed, because, "write draft_layers=1", where)
     return int(str(value))
 
@@ -69,7 +69,7 @@ def _layers(value: object, own: bool, where: str) -> int:
 def _whole(value: object, where: str) -> int:
     """Return the number of drafted tokens."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 64:
-        because, allowed = "it is a number of tokens", "a whole number from 0 to 64"
+        because, allowed = "this setting is a number of tokens", "a whole number from 0 to 64"
         raise spec_error("plan.drafted", value, allowed, because, "write drafted=3", where)
     return value
 
@@ -78,7 +78,7 @@ def _accepted(given: dict[str, object], drafter: str, drafted: int, where: str) 
     """Return the tokens that a pass yields: as stated, from a probability, or as measured."""
     problems: list[Problem] = []
     if "accepted" in given and "acceptance" in given:
-        because = "both settings state how many tokens a pass yields"
+        because = "both settings determine how many tokens an iteration generates"
         fix = "remove accepted or acceptance"
         allowed = "one of accepted and acceptance"
         problems.append(Problem("plan.accepted", given["accepted"], allowed, because, fix, where=where))
@@ -86,20 +86,25 @@ def _accepted(given: dict[str, object], drafter: str, drafted: int, where: str) 
         value, most = given["accepted"], drafted + 1
         if isinstance(value, (int, float)) and 1 <= value <= most:
             return float(value)
-        because = f"a pass yields at most the {drafted} drafted tokens and one token of the model"
+        because = (
+            f"an iteration generates at most {drafted} drafted tokens and one token of the model itself"
+        )
         allowed, fix = f"a number from 1 to {most}", f"write accepted={min(2, most)}"
         problems.append(Problem("plan.accepted", value, allowed, because, fix, where=where))
     elif "acceptance" in given:
         value = given["acceptance"]
         if isinstance(value, (int, float)) and 0 <= value <= 1:
             return expected_tokens(float(value), drafted)
-        because, fix = "it is the probability that a drafted token is right", "write acceptance=0.7"
+        because, fix = (
+            "acceptance is the probability that a drafted token is accepted",
+            "write acceptance=0.7",
+        )
         problems.append(Problem("plan.acceptance", value, "from 0 to 1", because, fix, where=where))
     else:
         measured = 1.0 if not drafted else measured_acceptance(drafter, drafted)
         if measured is not None:
             return measured
-        because = f"no acceptance of {drafted} tokens from {drafter} was measured"
+        because = f"flopcast has no measurement of how many of {drafted} tokens from {drafter} are accepted"
         fix = "write accepted=2, or acceptance=0.7 for the probability of each token"
         fault = "is missing"
         allowed = "the tokens that a pass yields"

@@ -82,10 +82,10 @@ def refuse_graph_options(sizes: Sequence[str], autocast: bool) -> None:
     SpecError
         Sizes or autocast are given, which would have no effect.
     """
-    allowed = "no such option, unless the model is an exported graph"
+    allowed = "no value, because the model is not an exported graph"
     if autocast:
-        because = "other models have a precision in their plan"
+        because = "for other models, set precision in the plan"
         raise spec_error("--autocast", True, allowed, because, "remove --autocast")
     if sizes:
-        because = "nothing else has open sizes"
+        because = "only exported graphs have symbolic sizes"
         raise spec_error("--size", sizes[0], allowed, because, f"remove --size {sizes[0]}")

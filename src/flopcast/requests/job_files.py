@@ -314,10 +314,10 @@ def _missing(key: str, document: Document) -> Problem:
     """Return the fault of omitting a part that a name of the catalogue could fill."""
     known, where = catalog.names(NOUNS[key][0]), document.where(())
     allowed = f"one of {len(known)} names (flopcast catalog {NOUNS[key][0]}), or a description"
-    because = f"a prediction needs a {key}"
+    because = f"flopcast needs a {key} for a prediction"
     fix = f"give --{key}, such as {USUAL[key]}" if where == COMMAND_LINE else f"add {key}: {USUAL[key]}"
     if key == "cluster":  # which only a measured run has to name (resolve.py)
-        because = "a measured run is compared with a prediction for the machine that it ran on"
+        because = "to compare a measured run, flopcast predicts it on the cluster on which it ran"
         fix = "add --cluster NAME, the machine of the run"
     return Problem(key, None, allowed, because, fix, where=where, fault="is missing")
 

@@ -87,7 +87,7 @@ def _without_stages(job: Job, fixed: Mapping[str, object]) -> "ChosenPlan | None
 def _of_runs(job: Job) -> Problem:
     """Return the fault of a choice among plans of a model with very many kinds of layers."""
     allowed = f"at most {MOST_RUNS} if flopcast chooses the plan"
-    because = "flopcast would have to estimate thousands of plans for each entry"
+    because = "to choose a plan, flopcast estimates thousands of plans for each entry of blocks"
     fix = "name blocks that alternate once and give their order as model.pattern, or give the whole plan"
     return Problem("model.blocks", f"{len(job.model.blocks)} entries", allowed, because, fix)
 

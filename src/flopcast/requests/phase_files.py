@@ -45,14 +45,14 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
         job = resolve(request)
         if job.run_tokens is None:
             allowed = "a number of tokens or of samples, or --phases FILE"
-            fix, because = "add --tokens 2T", "the length of the run is needed"
+            fix, because = "add --tokens 2T", "flopcast needs the length of the run"
             raise spec_error("--tokens", None, allowed, because, fix, fault="is missing")
         return [("phase 1", job.run_tokens, job)]
     stated = [name for name in LENGTHS if getattr(request, name) is not None]
     if stated:
         allowed, because = (
             "a length of the run, or --phases FILE, not both",
-            "phases state their own tokens",
+            "each phase in the file has its own number of tokens",
         )
         raise SpecError(
             Problem(

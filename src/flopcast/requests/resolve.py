@@ -165,7 +165,10 @@ def _faults_of_options(request: JobRequest) -> tuple[Problem, ...]:
 
 def _no_file(path: Path, _: int) -> bytes:
     """Refuse a file that a document names."""
-    allowed, because = "a schedule that is part of the request", "a request cannot read files of the server"
+    allowed, because = (
+        "a schedule that is part of the request",
+        "a request over HTTP cannot read files of the server",
+    )
     raise spec_error("plan.schedule", str(path), allowed, because, "use the command line", "request")
 
 

@@ -55,7 +55,10 @@ def rl_document(request: JobRequest) -> Document | None:
     if not is_step(document.data):
         return None
     given = [name for name in OPTIONS if getattr(request, name) not in (None, (), "", False)]
-    because, allowed = "the file describes two jobs", "no option beside the file of a step"
+    because, allowed = (
+        "the file describes two jobs, and the option does not say which one it applies to",
+        "no value together with a file of a reinforcement learning step",
+    )
     fix = "write it into the file, or as rollout.KEY=VALUE or training.KEY=VALUE"
     if given:
         raise SpecError(
@@ -100,7 +103,10 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
     """Yield what the two jobs contradict each other in: devices, model, lengths of answers."""
     devices = [job.cluster.num_devices for job in (rollout, training)]
     if not plan.apart and devices[0] != devices[1]:
-        allowed, because = f"{devices[0]} devices, those of rollout.cluster", "both run on the same devices"
+        allowed, because = (
+            f"{devices[0]} devices, those of rollout.cluster",
+            "both jobs run on the same devices",
+        )
         fix = "name clusters of the same size, or set apart to true"
         yield Problem("training.cluster", f"{devices[1]} devices", allowed, because, fix)
     yield from _of_handoff(plan)
@@ -108,7 +114,7 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
     if shapes[0] != shapes[1]:
         allowed, because = (
             f"a model of the size of {rollout.model.name}",
-            "the trained weights go to the engine",
+            "the engine generates with the weights that are trained",
         )
         yield Problem(
             "training.model", training.model.name, allowed, because, "name the same model in both jobs"

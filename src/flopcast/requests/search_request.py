@@ -234,7 +234,7 @@ def _dollars(text: object) -> float | None:
         allowed = 'dollars above 0, such as "2.5M USD" or 40000'
         right = rewritten_count(str(text))
         fix = f'write --budget "{right} USD"' if right else "convert the budget to US dollars"
-        because = "prices are in US dollars, and flopcast knows no exchange rates"
+        because = "prices are in US dollars, and flopcast does not convert currencies"
         raise spec_error("--budget", text, allowed, because, fix)
     return amount
 
@@ -251,7 +251,7 @@ def _seconds(text: object) -> float | None:
         right = right if right and parse_quantity(right, DEADLINE_UNITS) > 0 else "30 d"
         allowed, because = (
             'a time such as "30 d" or "12 h"',
-            "a deadline is a time from the start of the run",
+            "a deadline is the longest allowed time of the run",
         )
         raise spec_error("--deadline", text, allowed, because, f'write --deadline "{right}"')
     return seconds

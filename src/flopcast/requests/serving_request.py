@@ -200,7 +200,7 @@ def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
             }
         )
         job = job.model_copy(update={"plan": plan})
-        notes.append(f"weights {published.weights}, as the model was published")
+        notes.append(f"weights {published.weights}, the format in which the model was published")
     if "tensor_parallel" in stated or job.plan.pools:
         return job, notes
     tokens = ROOM * _longest(job.traffic)
@@ -220,7 +220,10 @@ def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
     plan = job.plan.model_copy(update={"tensor_parallel": chosen})
     return job.model_copy(update={"plan": plan}), [
         *notes,
-        f"plan tp={chosen}, the smallest degree at which the model fits; flopcast search compares others",
+        (
+            f"plan tp={chosen}, the smallest tensor-parallel degree with which the model fits; flopcast "
+            "search compares other plans"
+        ),
     ]
 
 

@@ -81,7 +81,7 @@ def space_of(text: str, where: str = "space") -> DeploymentSpace:
 
 def _of_training(request: SearchRequest) -> list[Problem]:
     """Return the settings that a search of serving does not have."""
-    because = "this option applies to training, and this search is for serving"
+    because = "this option applies only to training, but the search is for serving"
     return [
         Problem(option, value, "no value for serving", because, fix)
         for name, (option, fix) in OF_TRAINING.items()

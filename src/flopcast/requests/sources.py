@@ -53,12 +53,12 @@ def read_source(request: JobRequest) -> JobSource:
     if not request.files:
         refuse_values(request)
         if request.kind:
-            because, fix = "no file is read", f"remove --kind {request.kind}, or name a file"
+            because, fix = "no file is given", f"remove --kind {request.kind}, or name a file"
             raise spec_error("--kind", request.kind, "no --kind, unless a file is given", because, fix)
         return JobSource(document=Document(COMMAND_LINE, {}, {}))
     commands = [word for word in request.files if is_command(word)]
     if commands and len(request.files) > 1:
-        because, fix = "a command describes the whole job", "write the commands into one script"
+        because, fix = "a command already describes the whole job", "write the commands into one script"
         raise spec_error("job", request.files[-1], "one command, without files", because, fix)
     if is_graph(request.files[0]):
         return JobSource(
@@ -113,8 +113,8 @@ def refuse_values(request: JobRequest) -> None:
     """
     given = [("--arg", word) for word in request.arg] + [("--env", word) for word in request.env]
     allowed, because = (
-        "no such option, unless a launch script is given",
-        "nothing else takes arguments or an environment",
+        "no value, because no launch script is given",
+        "only launch scripts have arguments and environment variables",
     )
     if given:
         raise SpecError(

@@ -123,7 +123,10 @@ def with_adapters(document: Document, request: JobRequest, *, anew: bool) -> Doc
     if not ranks or not isinstance(described, dict) or (described.get("adapters") and not anew):
         return document
     if len(ranks) > 1:
-        allowed, because = "--lora or --qlora, not both", "frozen weights have either 16 or 4 bits"
+        allowed, because = (
+            "--lora or --qlora, not both",
+            "frozen weights are stored either in 16 bits (--lora) or in 4 bits (--qlora)",
+        )
         raise spec_error("--qlora", request.qlora, allowed, because, "leave out --lora or --qlora")
     ((name, rank),) = ranks.items()
     adapters = {"rank": rank, "base_dtype": BASE_DTYPES[name]}
@@ -163,4 +166,6 @@ def with_usual_targets(document: Document, request: JobRequest) -> Document:
         allowed = "models whose blocks all have plain attention or a plain MLP"
         raise spec_error(option, adapters.get("rank"), allowed, because, f"leave out {option}")
     changed = data | {"model": merged(model, {"adapters": {"targets": list(targets)}})}
-    return assuming(replace(document, data=changed), (f"adapters on all linears: {', '.join(targets)}",))
+    return assuming(
+        replace(document, data=changed), (f"adapters on all linear layers: {', '.join(targets)}",)
+    )

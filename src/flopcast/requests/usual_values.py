@@ -63,7 +63,7 @@ def _with_source_length(document: Document) -> Document:
     if not isinstance(of_decoder, int) or of_decoder < 1:
         return document
     length = Batch(sequence_length=of_decoder).source_tokens
-    note = f"source_length {length}, as long as the decoder's sequences"
+    note = f"source_length {length}, the length of the decoder's sequences"
     return _with_assumed(document, "batch", batch | {"source_length": length}, note)
 
 

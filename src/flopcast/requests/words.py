@@ -90,7 +90,7 @@ def with_named_model(request: JobRequest) -> JobRequest:
     problems = [_unknown(word) for word in request.files if word not in known and is_missing(word)]
     named = [*models, *([] if request.model is None else [request.model])]
     if models and len(named) > 1:
-        because, fix = "a job trains one model", f"leave out {named[0]} or {named[1]}"
+        because, fix = "a job has exactly one model", f"leave out {named[0]} or {named[1]}"
         problems.append(Problem("model", " and ".join(map(str, named)), "one model", because, fix))
     if problems:
         raise SpecError(problems)
@@ -102,7 +102,7 @@ def with_named_model(request: JobRequest) -> JobRequest:
 
 def _unknown(word: str) -> Problem:
     """Return the fault of a word that is neither a file nor a model, with the nearest names of either."""
-    because = "there is no such file, and the catalogue has no such model"
+    because = "there is no file and no model in the catalogue with this name"
     if is_path(word):
         near = nearest(Path(word).name, _files_beside(word), most=NEAR)
         fix = f"did you mean {' or '.join(near)}?" if near else "check the path"

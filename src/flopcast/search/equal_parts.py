@@ -8,8 +8,8 @@ from flopcast.errors import Problem
 from flopcast.spec.job import Job
 from flopcast.spec.layer_strategies import layers_word
 
-UNSUPPORTED = "a search over plans whose parts run at different speeds is not supported yet"
-CHOSEN = "the plan is chosen as if all parts of the machine had equal speeds"
+UNSUPPORTED = "a search over plans is not supported yet together with this setting"
+CHOSEN = "flopcast chooses the plan as if all devices and links had equal speeds"
 
 
 def of_parts(job: Job) -> Problem | None:
@@ -19,7 +19,10 @@ def of_parts(job: Job) -> Problem | None:
     plan to plan, so that its estimates would be wrong for such a job.
     """
     if job.plan.layers:
-        because = "a search varies plans whose blocks are alike; search --per-layer finds strategies"
+        because = (
+            "a search over plans uses the same strategy for all blocks; search --per-layer finds "
+            "strategies of single blocks"
+        )
         word = layers_word(job.plan.layers)
         return Problem("plan.layers", word, "none in a search over plans", because, "remove plan.layers")
     if len(job.cluster.groups) > 1:

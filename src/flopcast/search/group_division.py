@@ -56,7 +56,12 @@ def best_group_division(job: Job, book: CurveBook) -> GroupDivision:
         The cluster has one group, stages and replicas both run on several groups, or no division fits.
     """
     if len(job.cluster.groups) == 1:
-        raise _refused("one group", "several groups", "equal nodes need no division", "describe the groups")
+        raise _refused(
+            "one group",
+            "several groups",
+            "all nodes are equal, so flopcast divides the work evenly",
+            "describe the groups",
+        )
     stages, replicas = groups_of_stages(job.plan, job.cluster), replicas_of_groups(job.plan, job.cluster)
     if all(len(groups) == 1 for groups in stages) and job.plan.virtual_stages == 1:
         counts = [sum(groups == {each} for groups in stages) for each in range(len(job.cluster.groups))]

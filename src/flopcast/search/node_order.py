@@ -73,7 +73,7 @@ def best_node_order(job: Job, book: CurveBook) -> NodeOrder:
     tier = len(job.cluster.tiers) - 1
     links = job.cluster.tiers[tier].links
     if links is None:
-        because = "the order of nodes matters only if the links between them differ"
+        because = "the order of nodes has no effect if all links between them are equal"
         fix = f"set cluster.tiers[{tier}].links.file to a matrix of measured bandwidths"
         raise SpecError([Problem(f"cluster.tiers[{tier}].links", None, "a matrix", because, fix)])
     programs = programs_of(job)

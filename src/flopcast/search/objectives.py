@@ -121,7 +121,9 @@ def _of_token(played: Exact, each: Number) -> Loss:
 def _loss(amount: Amount | None) -> Loss:
     """Return the loss as an amount; questions in which it is unknown were refused before."""
     if amount is None:
-        raise InternalError("the cluster lacks a value that an objective needs")
+        raise InternalError(
+            "the objective needs a value that the description of the cluster does not contain"
+        )
     return Loss(value=amount.value, factors=amount.factors)
 
 

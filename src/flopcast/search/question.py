@@ -122,7 +122,7 @@ class Question:
 
 def _faults(question: Question) -> Iterator[Problem]:
     if not question.jobs:
-        yield _missing("jobs", "at least one job", "plans are made for a job", "give a job")
+        yield _missing("jobs", "at least one job", "a search needs a job", "give a job")
     for name in question.objectives:
         if name not in OBJECTIVES:
             yield _unknown(name)
@@ -143,7 +143,13 @@ def _faults(question: Question) -> Iterator[Problem]:
 def _of_needs(question: Question, known: Sequence[str]) -> Iterator[Problem]:
     """Yield faults of missing values that objectives and limits need: tokens, prices, powers."""
     if question.total_tokens < 0:
-        yield Problem("tokens", question.total_tokens, "above 0", "the run needs a length", "write 2e12")
+        yield Problem(
+            "tokens",
+            question.total_tokens,
+            "above 0",
+            "these objectives and limits need the length of the run",
+            "write 2e12",
+        )
     limits = question.limits
     for limit in limits:
         if limit.most <= 0:
@@ -157,12 +163,12 @@ def _of_needs(question: Question, known: Sequence[str]) -> Iterator[Problem]:
     }
     if who["tokens"] and not question.total_tokens:
         allowed, fix = "the number of tokens to train on", "add --tokens 2e12, or --samples"
-        yield _missing("tokens", allowed, f"{_need(who['tokens'])} the tokens of the run", fix)
+        yield _missing("tokens", allowed, f"{_need(who['tokens'])} the number of tokens of the run", fix)
     for job in question.jobs:
         cluster, device = job.cluster, job.cluster.node.device
         if who["price"] and cluster.price is None:
-            allowed = f"a price of the devices of {cluster.name}"
-            because = f"{_need(who['price'])} a price, and the catalogue has none of {device.name}"
+            allowed = f"a price for the devices of {cluster.name}"
+            because = f"{_need(who['price'])} a price, and the catalogue has no price for {device.name}"
             yield _missing("cluster.price", allowed, because, "add --price '2.10 USD/h'")
         if who["power"] and device.board_power_w is None:
             allowed, because = f"the board power of {device.name}", f"{_need(who['power'])} it"
@@ -189,7 +195,10 @@ def _of_batches(question: Question) -> Iterator[Problem]:
         except SpecError as error:
             yield from error.problems
     if len(batches) > 1:
-        because = f"a step of {max(batches)} sequences takes longer than one of {min(batches)} on any plan"
+        because = (
+            f"step times of different global batches ({min(batches)} to {max(batches)} sequences) cannot "
+            "be compared"
+        )
         fix = "use tokens_per_s, or set one global batch"
         yield Problem("objective", "step_time", "tokens_per_s if global batches differ", because, fix)
 
@@ -199,5 +208,5 @@ def _unknown(name: str) -> Problem:
     import difflib
 
     near = difflib.get_close_matches(name, OBJECTIVES, n=1)
-    allowed, because = ", ".join(OBJECTIVES), "flopcast ranks plans only by these objectives"
+    allowed, because = ", ".join(OBJECTIVES), "these are the objectives by which flopcast ranks plans"
     return Problem("objective", name, allowed, because, f"write {near[0] if near else 'step_time'}")

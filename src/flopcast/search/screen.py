@@ -236,7 +236,7 @@ def _nothing(size: int) -> Screened:
 def of_lists(job: Job) -> Problem:
     """Return the fault of a plan for a job that lists its micro-batches: another plan has other ones."""
     field = "batch.ranks" if job.batch.ranks else "batch.micro_batches"
-    allowed = "no such list if flopcast compares or chooses plans"
-    because = "a list of micro-batches is valid for one plan only"
+    allowed = "no list of micro-batches, because flopcast compares or chooses plans"
+    because = "a list of micro-batches fits only one plan"
     fix = f"remove {field}, or give the whole plan"
     return Problem(field, f"{len(job.batch.kinds)} kinds", allowed, because, fix)

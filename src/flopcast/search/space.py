@@ -189,7 +189,7 @@ class Space(StrictModel):
     def _of_this_world(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         """Return sizes of clusters that can be built."""
         if value and max(value) > MOST_DEVICES:
-            raise ValueError(f"at most {MOST_DEVICES:,} devices; because no cluster is larger")
+            raise ValueError(f"at most {MOST_DEVICES:,} devices; because no known cluster has more devices")
         return value
 
     @field_validator("*")

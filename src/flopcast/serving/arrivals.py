@@ -60,7 +60,7 @@ def _drawn(traffic: Traffic) -> Requests:
     times, prompts, outputs, prefixes = (np.random.default_rng([traffic.seed, part]) for part in range(4))
     begin_s = _begins(traffic, traffic.turns, conversations, times)
     if traffic.prompt_tokens is None or traffic.output_tokens is None:
-        raise InternalError("a traffic without a trace has lengths")
+        raise InternalError("without a trace, the traffic needs the lengths of prompts and outputs")
     own = draw(traffic.prompt_tokens, conversations * turns, prompts).reshape(conversations, turns)
     output = draw(traffic.output_tokens, conversations * turns, outputs).reshape(conversations, turns)
     prefix = np.minimum(own[:, 0], traffic.shared_prefix_tokens)
@@ -98,11 +98,8 @@ def _of_trace(traffic: Traffic, trace: Requests) -> Requests:
     begins = trace.after < 0
     if traffic.rate_per_s is None and traffic.concurrency is None:
         if np.isnan(trace.arrival_s[begins]).any():
-            because, fix = (
-                "the trace does not say when its requests arrive",
-                "add rate=4/s or concurrency=16",
-            )
-            raise spec_error("traffic.trace", traffic.trace, "a trace with times", because, fix)
+            because, fix = ("the trace does not contain arrival times", "add rate=4/s or concurrency=16")
+            raise spec_error("traffic.trace", traffic.trace, "a trace with arrival times", because, fix)
         return trace
     conversations = int(begins.sum())
     arrival_s = trace.arrival_s.copy()

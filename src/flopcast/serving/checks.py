@@ -64,7 +64,9 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
     """Yield layers that serving does not know yet."""
     for place, block in enumerate(job.model.blocks):
         for field, layer, known in _unknown_layers(block):
-            because = "an engine runs this layer with kernels that flopcast has no model of yet"
+            because = (
+                "serving of this layer is not supported yet, because flopcast has no model of its kernels"
+            )
             yield Problem(
                 f"model.blocks.{place}.{field}",
                 layer,
@@ -74,7 +76,7 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
             )
     for field, usual in (("reference", "none"), ("teacher", None), ("head", "tokens")):
         if getattr(job.model, field) != usual:
-            because = "an engine serves the model alone, and generates tokens"
+            because = "serving needs a model without a reference model, teacher or score head"
             yield Problem(f"model.{field}", "given", "none", because, f"remove model.{field}")
     if job.model.has_encoder:
         because = "serving of encoder-decoder models is not supported yet"
@@ -97,13 +99,15 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
     plan, devices = job.plan, job.cluster.num_devices
     if plan.pools and plan.devices > devices:
         shares = " + ".join(f"{max(pool.replicas, 1)} x {pool.devices}" for pool in plan.pools)
-        because = f"the pools for prompts and decoding need {shares} devices"
+        because = f"the prefill and decode pools need {shares} devices"
         fix = "set plan.prefill.replicas or plan.decode.replicas to less, or take a larger cluster"
-        allowed, stated = f"at most {devices} devices in all", max(plan.pools[-1].replicas, 1)
+        allowed, stated = f"at most {devices} devices in total", max(plan.pools[-1].replicas, 1)
         yield Problem("plan.decode.replicas", stated, allowed, because, fix)
     elif job.replicas * plan.devices > devices:
-        because = f"the plan needs {job.replicas} x {plan.devices} devices, and the cluster has {devices}"
-        allowed = f"at most {devices} devices in all"
+        because = (
+            f"the plan needs {job.replicas} x {plan.devices} devices, but the cluster has only {devices}"
+        )
+        allowed = f"at most {devices} devices in total"
         most = max(devices // plan.devices, 0)
         needed = job.replicas * plan.devices
         fix = f"set plan.replicas to {most}" if most else f"use --gpus {needed}, or smaller degrees"
@@ -116,10 +120,10 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     blocks = job.model.num_blocks
     if plan.pipeline_parallel > blocks:
         because, fix = (
-            "each pipeline stage has at least one block",
+            "each pipeline stage needs at least one block",
             f"set plan.pipeline_parallel to {blocks}",
         )
-        allowed = f"at most {blocks}, the blocks of the model"
+        allowed = f"at most {blocks}, the number of blocks of the model"
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     if plan.drafting is not None and plan.pipeline_parallel > 1:
         because, fix = (
@@ -131,19 +135,21 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     if ranks > domain:
         because, tiers = "every layer waits for all-reduces over these ranks", job.cluster.tiers
         fix = f"set plan.tensor_parallel to {domain}"
-        allowed = f"at most {domain}, the devices of one {tiers[job.cluster.inner_tiers].name} domain"
+        allowed = (
+            f"at most {domain}, the number of devices of one {tiers[job.cluster.inner_tiers].name} domain"
+        )
         yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
     heads = [block.mixer.heads for block in job.model.blocks]
     if any(count % ranks for count in heads):
         allowed = f"a divisor of the {min(heads)} heads"
-        because = "each rank has whole heads"
+        because = "each tensor-parallel rank holds whole attention heads"
         whole = whole_degree(job, heads, _has_room)
         fix = f"set plan.tensor_parallel to {whole}"
         yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
     yield from _of_latents(job)
     yield from _of_residual(job)
     if plan.expert_messages == "hidden" and plan.data_parallel == 1:
-        because = "only groups of data-parallel ranks send tokens to experts of others"
+        because = "without data-parallel groups, no tokens are sent to experts on other ranks"
         fix = "set plan.expert_messages to exposed"
         yield Problem("plan.expert_messages", "hidden", "exposed without dp", because, fix)
     yield from _of_experts(job)
@@ -160,9 +166,11 @@ def _of_latents(job: ServingJob) -> Iterator[Problem]:
     if not latents:
         because = f"{job.model.name} has no latent attention"
     elif plan.tensor_parallel == 1:
-        because = "a single rank keeps each latent whole"
+        because = "with a single rank, latents are not divided"
     elif any(mixer.latent_groups > 1 for mixer in latents):
-        because = "each group of heads already has its own latent, and the ranks divide the groups"
+        because = (
+            "each group of heads already has its own latent, and these groups are divided over the ranks"
+        )
     elif any(mixer.kv_lora_rank % plan.tensor_parallel for mixer in latents):
         because = f"{plan.tensor_parallel} ranks do not divide the {latents[0].kv_lora_rank} elements"
     if because:
@@ -181,7 +189,7 @@ def _of_residual(job: ServingJob) -> Iterator[Problem]:
             f"attention and MLP of a block of {job.model.name} have the same input and share one all-reduce"
         )
     elif job.engine.overlap is not None:
-        because = f"{job.engine.name} already overlaps messages with products"
+        because = f"{job.engine.name} already overlaps messages with GEMMs"
     if because:
         fix = "set plan.residual to sequential"
         yield Problem("plan.residual", plan.residual, "sequential", because, fix)
@@ -191,11 +199,14 @@ def _of_adapters(job: ServingJob) -> Iterator[Problem]:
     """Yield what is wrong with the adapters that requests use."""
     plan, traffic = job.plan, job.traffic
     if traffic.adapters and plan.adapter_rank is None:
-        because, fix = "the size of adapters follows from their rank", "set plan.adapter_rank to 16"
+        because, fix = "the rank of adapters determines their size", "set plan.adapter_rank to 16"
         yield Problem("plan.adapter_rank", None, "at least 1", because, fix, fault="is missing")
     unused = "adapter_rank" if plan.adapter_rank is not None else "adapter_slots"
     if not traffic.adapters and getattr(plan, unused) is not None:
-        because, fix = "no request uses an adapter", f"set traffic.adapters to 10, or remove plan.{unused}"
+        because, fix = (
+            "no request of the traffic uses an adapter",
+            f"set traffic.adapters to 10, or remove plan.{unused}",
+        )
         yield Problem(f"plan.{unused}", getattr(plan, unused), "no value without adapters", because, fix)
     bare = [block for block in job.model.blocks if not adapted(block, job.model.hidden)]
     if traffic.adapters and bare:
@@ -214,12 +225,12 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
     if draft is None:
         return
     for _, layer, known in (each for block in draft.model.blocks for each in _unknown_layers(block)):
-        because = "an engine runs this layer with kernels that flopcast has no model of yet"
+        because = "serving of this layer is not supported yet, because flopcast has no model of its kernels"
         yield Problem("plan.draft", layer, f"layers of {', '.join(known)}", because, "choose another draft")
     heads = [block.mixer.heads for block in draft.model.blocks]
     if not draft.inputs and any(count % ranks for count in heads):
         allowed = f"a model whose heads, {min(heads)}, are a multiple of plan.tensor_parallel"
-        because = "the draft runs on the same ranks, each with whole heads"
+        because = "the draft model has the same tensor-parallel degree, and each rank holds whole heads"
         yield Problem("plan.draft", draft.model.name, allowed, because, "choose another draft")
     if drafting is not None and drafting.layers_at_once > ranks:
         because = f"each draft layer runs on one of the {ranks} ranks"
@@ -227,9 +238,14 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
         yield Problem("plan.draft_layers", drafting.layers_at_once, f"at most {ranks}", because, fix)
     sizes = draft.model.vocabulary, job.model.vocabulary
     if not draft.inputs and sizes[0] < 0.9 * sizes[1]:
-        because = f"its vocabulary has {sizes[0]} tokens, that of the model {sizes[1]}"
+        because = (
+            f"the vocabulary of the draft model has {sizes[0]} tokens, but that of the served model "
+            f"{sizes[1]}"
+        )
         fix = "choose a smaller model of the family"
-        yield Problem("plan.draft", draft.model.name, "a model with the same tokens", because, fix)
+        yield Problem(
+            "plan.draft", draft.model.name, "a draft model with the same vocabulary", because, fix
+        )
 
 
 def _of_experts(job: ServingJob) -> Iterator[Problem]:
@@ -243,11 +259,11 @@ def _of_experts(job: ServingJob) -> Iterator[Problem]:
     ranks = job.plan.stage_devices
     if ranks % degree:
         allowed = f"a divisor of the {ranks} ranks of a pipeline stage"
-        because = "experts are distributed over the ranks of a stage"
+        because = "the experts of a layer are distributed over the ranks of one pipeline stage"
         yield Problem("plan.expert_parallel", degree, allowed, because, fix)
     if any(layer.num_experts % degree for layer in layers):
         allowed = f"a divisor of the {layers[0].num_experts} experts"
-        yield Problem("plan.expert_parallel", degree, allowed, "each rank has whole experts", fix)
+        yield Problem("plan.expert_parallel", degree, allowed, "each rank holds whole experts", fix)
 
 
 def _of_formats(job: ServingJob) -> Iterator[Problem]:
@@ -258,14 +274,14 @@ def _of_formats(job: ServingJob) -> Iterator[Problem]:
         ("cache", plan.cache, engine.caches),
     ):
         if value not in known and not (field == "expert_weights" and plan.expert_weights is None):
-            because = f"{engine.name} runs no other format"
+            because = f"{engine.name} does not support other formats"
             yield Problem(
                 f"plan.{field}", value, f"one of {', '.join(known)}", because, f"set it to {known[0]}"
             )
     for field, value in (("weights", plan.weights), ("expert_weights", plan.format_of_experts)):
         for unit in [each for each in engines_of(value) if each not in device.peak_flop_per_s][:1]:
-            because = f"{device.name} has no {unit} matrix engine"
-            allowed = "bf16, int4 or mxfp4, whose products are in 16 bits"
+            because = f"{device.name} has no {unit} tensor cores"
+            allowed = "bf16, int4 or mxfp4, because their GEMMs run in 16 bits"
             yield Problem(f"plan.{field}", value, allowed, because, f"set plan.{field} to bf16")
 
 
@@ -281,7 +297,7 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
             f" {show_memory(taken)} of the {show_memory(memory.usable_bytes)} that the engine uses on each"
             " device"
         )
-        fix, allowed = _fix_of_memory(job, longest), "a deployment whose weights fit"
+        fix, allowed = _fix_of_memory(job, longest), "a deployment whose weights fit in device memory"
         yield Problem("plan.tensor_parallel", job.plan.tensor_parallel, allowed, because, fix)
     elif tokens < longest:
         share = ""
@@ -306,7 +322,7 @@ def _each_token(memory: ServingMemory) -> str:
 def _of_context(job: ServingJob, longest: int) -> Iterator[Problem]:
     stated = job.model.context_length
     if stated and longest > stated:
-        because = "prompt and output together are longer than the context that the model was trained for"
+        because = "prompt and output together are longer than the context length of the model"
         fix = f"shorten prompt and output to {stated} tokens together"
         yield Problem("traffic", longest, f"at most {stated} tokens in a request", because, fix)
 

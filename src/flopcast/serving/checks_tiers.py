@@ -35,7 +35,7 @@ def of_peers(job: ServingJob) -> Iterator[Problem]:
             "pipeline stages or pools together with weights in the memory of peers are not supported yet"
         )
     elif plan.streams:
-        because = "weights are either in the memory of peers, or in that of the host and on drives"
+        because = "weights can be either in the memory of peers, or in host memory and on drives"
     elif spare < 1 or job.devices >= job.cluster.scale_up_devices:
         because = "no spare device is left in the scale-up domain of the serving devices"
     elif needed_bytes > room_bytes:
@@ -73,7 +73,7 @@ def _of_placement(job: ServingJob, streaming: Streaming | None, name: str) -> It
     known: tuple[str, ...] = () if streaming is None else getattr(streaming, kinds[name])
     for memory in fractions_of(value):
         if memory not in known:
-            because = f"{job.engine.name} keeps these on the device" + (
+            because = f"{job.engine.name} keeps this data on the device" + (
                 f" or in {' or '.join(known)} alone" if known else ""
             )
             other = known[0] if known else DEVICE
@@ -94,11 +94,11 @@ def _of_host(job: ServingJob, streaming: Streaming | None) -> Iterator[Problem]:
     known = ("nothing",) if streaming is None else streaming.host_computes
     needed = {"attention": "kv_on", "layers": "weights_on"}.get(str(stated), "")
     if stated not in known:
-        because = f"{job.engine.name} computes nothing else there"
+        because = f"{job.engine.name} can compute only this on the host"
         fix = f"set plan.host_computes to {known[0]}"
         yield Problem("plan.host_computes", stated, f"one of {', '.join(known)}", because, fix)
     elif needed and "host" not in fractions_of(getattr(plan, needed)):
-        because = "the host's processor computes only with data in its own memory"
+        because = "the CPUs compute only with data that is in host memory"
         fix = f"set plan.{needed} to host, or plan.host_computes to nothing"
         yield Problem("plan.host_computes", stated, f"{stated} with plan.{needed}=host", because, fix)
 
@@ -121,7 +121,7 @@ def of_overfilled(job: ServingJob) -> Iterator[Problem]:
     yield Problem(
         f"plan.{name}",
         getattr(job.plan, name),
-        "a smaller fraction there",
+        "a smaller fraction in this memory",
         because,
         _fix_of_tier(job, tier, name),
     )

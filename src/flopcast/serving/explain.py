@@ -80,7 +80,7 @@ def _ttft(report: ServingReport) -> Explanation:
     ]
     if transfer_s:
         parts.append(Explanation(name="transfer of the KV cache", amount=transfer_s, unit="s", formula=""))
-    formula = "mean over requests of (first token − arrival)"
+    formula = "mean over all requests of (time of the first token − arrival time)"
     inputs = (_limit(report), Input(name="traffic", text=report.job.traffic.text()))
     return Explanation(
         name="ttft", amount=value, unit="s", formula=formula, inputs=inputs, parts=tuple(parts)
@@ -97,7 +97,10 @@ def _tpot(report: ServingReport) -> Explanation:
         name="tpot",
         amount=report.latencies["tpot"]["mean"].value,
         unit="s",
-        formula="mean over requests of (last token − first token) / (output tokens − 1)",
+        formula=(
+            "mean over all requests of (time of the last token − time of the first token) / (output "
+            "tokens − 1)"
+        ),
         inputs=inputs,
         parts=(_iteration(report),),
     )

@@ -175,11 +175,13 @@ def limit_problems(limits: Limits, requests: Requests) -> list[Problem]:
         because = f"{because} {limits.computed_tokens} tokens in an iteration"
         problems.append(Problem("max_tokens", limits.max_tokens, f"at least {decoding}", because, fix))
     if limits.static_batch and limits.preemption != "none":
-        because = "a static batch reserves its KV blocks when it begins, and nothing preempts it"
+        because = (
+            "a static batch reserves its KV cache when it begins, and its requests are never preempted"
+        )
         fix = "set preemption to none, or static_batch to false"
         problems.append(Problem("preemption", limits.preemption, "'none'", because, fix))
     if requests.size == 0:
-        because, fix = "there is nothing to serve", "give at least one request"
+        because, fix = "the traffic contains no request", "give at least one request"
         problems.append(Problem("requests", 0, "at least 1", because, fix))
         return problems
     overshoot = int(np.ceil(limits.yielded_tokens)) - 1  # drafted beyond the last token
@@ -188,11 +190,14 @@ def limit_problems(limits: Limits, requests: Requests) -> list[Problem]:
     if context[longest] > limits.kv_tokens:
         because = f"request {longest} keeps the keys and values of its prompt and output until it ends"
         fix = "serve shorter requests, or leave more memory to the KV cache"
-        allowed = f"at most {limits.kv_tokens}, the tokens that fit into the KV cache"
+        allowed = f"at most {limits.kv_tokens}, the number of tokens that fit in the KV cache"
         problems.append(Problem("tokens of a request", int(context[longest]), allowed, because, fix))
     prompt = int(requests.prompt_tokens.max())
     if not limits.chunked_prefill and prompt > limits.max_tokens:
-        because = f"without chunked prefill a prompt is computed at once; the longest has {prompt} tokens"
+        because = (
+            "without chunked prefill, a prompt is computed in one iteration, and the longest prompt has "
+            f"{prompt} tokens"
+        )
         fix = f"set max_tokens to {prompt}, or chunked_prefill to true"
         problems.append(Problem("max_tokens", limits.max_tokens, f"at least {prompt}", because, fix))
     return problems

@@ -66,7 +66,7 @@ def serve(
     if problems := serving_problems(job, longest):
         raise SpecError(problems)
     if job.plan.pools and requests.output_tokens.max() == 1:
-        because = "the instances for prompts produce the first token of an output"
+        because = "the prefill instances generate the first token of each output"
         fix = "remove prefill and decode from the plan, or serve longer outputs"
         raise spec_error("traffic.output_tokens", 1, "outputs of two tokens and more", because, fix)
     kinds = [instances_of(each, book, longest) for each in job.kinds]

@@ -59,25 +59,48 @@ COUNTED = {
         counts=True,
         wide=True,
     ),
-    "tp": Field("Tensor parallel", "tp", about="The degree of tensor parallelism.", counts=True),
+    "tp": Field(
+        "Tensor parallel",
+        "tp",
+        about="Tensor-parallel degree: the number of devices over which each weight matrix is divided.",
+        counts=True,
+    ),
     "pp": Field("Pipeline stages", "pp", about="The number of pipeline stages.", counts=True),
     "vpp": Field(
         "Virtual stages", "vpp", about="The number of model chunks of each pipeline stage.", counts=True
     ),
-    "cp": Field("Context parallel", "cp", about="The degree of context parallelism.", counts=True),
-    "ep": Field("Expert parallel", "ep", about="The degree of expert parallelism.", counts=True),
+    "cp": Field(
+        "Context parallel",
+        "cp",
+        about="Context-parallel degree: the number of devices over which each sequence is divided.",
+        counts=True,
+    ),
+    "ep": Field(
+        "Expert parallel",
+        "ep",
+        about="Expert-parallel degree: the number of devices over which experts are distributed.",
+        counts=True,
+    ),
     "dp": Field(
         "Data parallel",
         "dp",
-        about="The number of replicas; if it is empty, it follows from the other degrees.",
+        about="Data-parallel degree; by default, the number of devices divided by the other degrees.",
         counts=True,
     ),
     "mbs": Field(
         "Micro-batch", "mbs", about="The number of sequences that a replica computes at once.", counts=True
     ),
-    "lora": Field("LoRA", "rank", about="Train adapters of this rank on all linear layers.", counts=True),
+    "lora": Field(
+        "LoRA",
+        "rank",
+        about="The rank of LoRA adapters, which are then trained instead of all weights.",
+        counts=True,
+    ),
     "qlora": Field(
-        "QLoRA", "rank", about="As LoRA, with the frozen weights stored in 4 bits.", counts=True
+        "QLoRA",
+        "rank",
+        about="The rank of LoRA adapters on frozen weights that are stored in 4 bits.",
+        counts=True,
     ),
     "concurrency": Field(
         "Open requests", about="The number of concurrent requests, instead of a rate.", counts=True
@@ -107,16 +130,16 @@ FROM_A_LIST = {
     ),
     "zero": Field(
         "ZeRO stage",
-        about="What replicas shard: 1 optimizer states, 2 also gradients, 3 also parameters.",
+        about="What data-parallel ranks shard: 1 optimizer states, 2 also gradients, 3 also parameters.",
         choices=("0", "1", "2", "3"),
     ),
     "recompute": Field(
         "Recompute",
-        about="Which activations the backward pass computes again.",
+        about="Which activations the backward pass recomputes.",
         choices=("none", "selective", "full"),
     ),
     "precision": Field(
-        "Precision", about="The formats of weights and matrix products.", choices=tuple(RECIPES)
+        "Precision", about="The number format of weights and matrix products.", choices=tuple(RECIPES)
     ),
     "objectives": Field(
         "Best by",
@@ -147,13 +170,13 @@ FROM_A_LIST = {
     "cache": Field("KV cache", about="The number format of the cache.", choices=get_args(CacheFormat)),
 }
 WRITTEN = {
-    "rate": Field("Rate", "such as 4/s", about="Requests that arrive, on average."),
+    "rate": Field("Rate", "such as 4/s", about="The mean rate at which requests arrive, such as 4/s."),
     "prompt": Field("Prompt", "tokens", about="Tokens of a prompt: a number, or lognormal(2000, 0.5)."),
     "output": Field("Output", "tokens", about="Tokens of an answer: a number, or uniform(100, 500)."),
     "slo": Field(
         "Limits of latency",
         "such as ttft_p99=2s tpot_p99=50ms",
-        about="The latency limits that a share of the requests must meet.",
+        about="Latency limits for a percentile of the requests.",
         wide=True,
     ),
     "price": Field(
@@ -183,14 +206,17 @@ WRITTEN = {
     "loader": Field(
         "Input pipeline",
         "such as decode=9ms:8,copy=602kB@link",
-        about="Stages that bring samples to the devices: a time with workers, or bytes, for each sample.",
+        about="Stages of data loading: the time for each sample with a number of workers, or its bytes.",
         wide=True,
     ),
     "schedule": Field("Schedule", "such as 1f1b", about="The order of work on pipeline stages."),
     "offload": Field(
         "Offload",
         "such as optimizer=host",
-        about="States outside the devices: kinds with a memory (host, nvme); auto in a search tries all.",
+        about=(
+            "States to offload, with the memory (host, nvme), such as optimizer=host; in a search, auto "
+            "tries all."
+        ),
         wide=True,
     ),
     "plan": Field(
@@ -208,7 +234,7 @@ WRITTEN = {
     "changes": Field(
         "Other fields",
         "such as stack.attention_kernel=flash",
-        about="KEY=VALUE for any field of the job, separated by blanks.",
+        about="KEY=VALUE for any field of the job, separated by spaces.",
         wide=True,
     ),
     "samples": Field("Samples", "such as 52k", about="The number of sequences of one epoch."),
@@ -222,7 +248,7 @@ WRITTEN = {
     "checkpoint": Field(
         "Checkpoints",
         "such as lazy file_system every=100",
-        about="How the run saves: a method, where checkpoints are written, and how often.",
+        about="How checkpoints are written: the method, the storage and the interval.",
         wide=True,
     ),
     "deadline": Field("Done within", "such as 30 d", about="The maximum time of the whole run."),
@@ -230,7 +256,7 @@ WRITTEN = {
     "headroom": Field(
         "Memory used at most",
         "such as 90 %; empty: what fits",
-        about="The share of a device's memory that a plan may use; by default, as much as surely fits.",
+        about="The fraction of device memory that a plan may use; by default, plans must surely fit.",
         wide=True,
     ),
 }

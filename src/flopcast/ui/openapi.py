@@ -30,7 +30,7 @@ FREE: dict[str, object] = {
     "plan": {"type": "string", "description": 'Other words of the plan, such as "sp optimizer=adamw".'},
     "changes": {
         "type": "string",
-        "description": "KEY=VALUE for any field of the job, separated by blanks.",
+        "description": "KEY=VALUE for any field of the job, separated by spaces.",
     },
     "job": {"type": "object", "description": "A job, as in a job file; the other properties change it."},
 }

@@ -168,7 +168,7 @@ def test_open_sizes_are_asked_for_by_name_and_given_ones_are_used():
 
 
 def test_sizes_without_an_exported_graph_are_refused():
-    with pytest.raises(SpecError, match="nothing else has open sizes"):
+    with pytest.raises(SpecError, match="only exported graphs have symbolic sizes"):
         job("llama-3-8b", gpus=8, size={"batch": 4})
     with pytest.raises(SpecError, match="remove autocast"):
         job("llama-3-8b", gpus=8, autocast=True)

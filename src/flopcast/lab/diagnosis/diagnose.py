@@ -232,7 +232,7 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
     }
     hides, often = _hides_communication(report.job), report.job.plan.devices > 1
     text = f"{show_seconds(left_s)} are unexplained"
-    against = "no measurement distinguishes it from other causes"
+    against = "the measurements do not distinguish this cause from others"
     if often and (hides or ratios["network"] <= MOST_NETWORK):
         spent = show_seconds(exposed_s)
         times = f"{ratios['network']:.2f} times as long"

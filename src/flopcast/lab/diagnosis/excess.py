@@ -17,7 +17,7 @@ CLOCKS = (
     "compare clocks and power of the devices with their limits (nvidia-smi -q -d CLOCK,POWER; rocm-smi)"
 )
 NETWORK = "measure collectives alone between these nodes (nccl-tests, rccl-tests)"
-UNSURE = "the difference is within the uncertainty of the prediction of this part"
+UNSURE = "the difference is within the uncertainty of this prediction"
 Found = tuple[list[Suspect], list[str]]  # suspects, and sentences on what is as predicted
 
 

@@ -122,7 +122,7 @@ SETTINGS = (
     ),
     Setting(
         name="exchanges_not_overlapped",
-        title="The exchange of experts' tokens does not overlap with other work",
+        title="The all-to-all of tokens does not overlap with other work",
         switch="overlap_exchanges",
         changed=_of_stack(
             lambda job: job.plan.expert_parallel > 1 and not job.stack.experts.overlaps_exchanges,
@@ -157,13 +157,13 @@ SETTINGS = (
     Setting(
         name="offload_not_needed",
         is_of_plan=True,
-        title="States are outside the devices although they would fit on them",
+        title="States are offloaded although they would fit on the devices",
         switch="offload",
         changed=_fewer_placements,
     ),
     Setting(
         name="copies_not_pinned",
-        title="Gradients are copied to memory of the host that is not pinned",
+        title="Gradients are copied to host memory that is not pinned",
         switch="pinned_copies",
         changed=_of_stack(
             lambda job: bool(job.plan.offload) and job.stack.offload.gradient_copies != "pinned",
@@ -179,7 +179,7 @@ SETTINGS = (
     ),
     Setting(
         name="attention_kernel_old",
-        title="The kernel of attention is not the newest for this device",
+        title="The attention kernel is not the newest one for this device",
         switch="attention_generation",
         changed=_of_stack(
             lambda job: (

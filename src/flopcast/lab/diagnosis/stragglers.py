@@ -11,7 +11,9 @@ from flopcast.lab.diagnosis.suspect import Suspect
 from flopcast.report.report import Report
 from flopcast.units import show_seconds
 
-SHOWN_TWICE = "several slow parts share these seconds if stages wait for each other"
+SHOWN_TWICE = (
+    "if there are several slow devices or links, their effects overlap, so these seconds do not add up"
+)
 
 
 def stated_stragglers(report: Report) -> Iterator[Suspect]:

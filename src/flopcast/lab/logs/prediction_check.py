@@ -137,11 +137,14 @@ def _warnings(job: Job, log: Log, step: SteadyTime | None) -> list[str]:
         if theirs is not None and theirs != ours
     ]
     if step is None:
-        warnings.append("the log has no step time, and none can be computed from it")
+        warnings.append("the log contains no step time, and no values from which it can be computed")
     if log.framework == "hugging-face-trainer":
         warnings.append(
-            "the log has only the mean of the whole run, which includes warm-up, evaluation and checkpoints"
+            "the log contains only the mean step time of the whole run, which includes warm-up, "
+            "evaluation and checkpoints"
         )
     if log.num_bad > MANY_BAD_SHARE * (log.num_bad + log.steps.step.size):
-        warnings.append(f"{log.num_bad} printed steps with unusable numbers were ignored")
+        warnings.append(
+            f"{log.num_bad} printed steps were ignored, because their numbers are negative, infinite or nan"
+        )
     return warnings

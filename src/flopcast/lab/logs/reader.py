@@ -85,7 +85,7 @@ def read_log_file(path: Path) -> Log:
             return _read(_lines(file), path.name)
     except OSError as error:
         allowed = "a file that exists and may be read"
-        fix = "check the path, or give the part that prints steps"
+        fix = "check the path, or give only the part of the log that contains steps"
         raise SpecError([_fault(str(path), allowed, str(error), fix)]) from None
 
 
@@ -274,7 +274,7 @@ def _nothing(reading: _LogState, name: str) -> Problem:
         return _fault(name, allowed, because, fix, reading.binary_number)
     nearest = f"; nearest is: {reading.nearest}" if reading.nearest else ""
     because = f"none of its {reading.num_lines} lines is a step{nearest}"
-    fix = "give the output of the rank that prints steps: often the last"
+    fix = "give the output of the rank that prints steps, which is often the last rank"
     return _fault(name, allowed, because, fix, reading.nearest_number)
 
 

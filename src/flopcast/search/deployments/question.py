@@ -35,13 +35,13 @@ class DeploymentQuestion:
     def __post_init__(self) -> None:
         """Check that objectives are known and can be computed."""
         if not self.jobs:
-            because, fix = "there is nothing to search", "name a model and a cluster"
+            because, fix = "the search has no jobs", "name a model and a cluster"
             raise spec_error("jobs", "none", "at least one serving job", because, fix)
         problems = []
         for name in self.objectives:
             if name not in SERVING_OBJECTIVES:
                 known = ", ".join(SERVING_OBJECTIVES)
-                because = "the search of a serving job ranks deployments by these"
+                because = "these are the objectives by which a search ranks deployments"
                 problems.append(Problem("--objective", name, f"one of {known}", because, "write cost"))
             elif SERVING_OBJECTIVES[name].needs_price and not self.priced:
                 because = "the catalogue has no price for the devices of this cluster"
