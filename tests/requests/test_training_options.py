@@ -58,7 +58,7 @@ def test_adapters_on_all_linears_have_as_many_parameters_as_their_shapes_say():
 
     rows_and_columns = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336)
     assert tuned.model.trained_parameters() == 16 * 32 * rows_and_columns == 41_943_040
-    assert "adapters on all linears: q, k, v, out, gate, up, down" in tuned.assumptions
+    assert "adapters on all linear layers: q, k, v, out, gate, up, down" in tuned.assumptions
 
 
 @all_cases(

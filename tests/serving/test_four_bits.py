@@ -99,5 +99,7 @@ def test_a_cache_of_4_bits_holds_and_moves_a_quarter_with_its_scales():
 def test_devices_without_integer_engines_refuse_the_format():
     words = ["predict", "llama-3-8b", "--engine", "comet", "--cluster", "dgx-h100:1", "--plan"]
 
-    assert "has no int4 matrix engine" in flopcast(*words, "weights=w4a4 cache=int4").err
-    assert "vllm runs no other format" in flopcast(*words[:3], "vllm", *words[4:], "cache=int4").err
+    assert "has no int4 tensor cores" in flopcast(*words, "weights=w4a4 cache=int4").err
+    assert (
+        "vllm does not support other formats" in flopcast(*words[:3], "vllm", *words[4:], "cache=int4").err
+    )

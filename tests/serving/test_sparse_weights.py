@@ -63,4 +63,4 @@ def test_a_pruned_model_needs_fewer_devices():
 def test_engines_without_sparse_kernels_refuse_them():
     words = ["predict", "opt-30b", "--engine", "vllm", "--cluster", "dgx-a100:1"]
 
-    assert "vllm runs no other format" in flopcast(*words, "--plan", "weights=sparse_80").err
+    assert "vllm does not support other formats" in flopcast(*words, "--plan", "weights=sparse_80").err
