@@ -147,6 +147,27 @@ def test_sizes_are_those_of_14_bytes_a_parameter_within_a_quarter():
         assert 14e-9 * parameters == pytest.approx(size_gb, rel=0.23), model
 
 
+def test_coalesced_files_shorten_lazy_checkpoints_by_the_ratio_of_their_numbers():
+    """State Providers (arXiv:2601.16956) coalesce files; here, all waiting of lazy methods is for files."""
+    shortened = {}
+    for model, (_, nodes, size_gb, passes_s, _) in RUNS.items():
+        waits_s = [
+            save_times(
+                even_states(size_gb * 1e9, nodes, num_files=number),
+                Checkpoint(method="lazy", files=files),
+                cluster_with(nodes, file_system=POLARIS),
+                passes_s,
+                RATES,
+            ).blocked_s
+            for files, number in (("layer", SAVED[model].num_files), ("rank", 4 * nodes))
+        ]
+        shortened[model] = waits_s[0] / waits_s[1]
+
+    assert shortened[70] == pytest.approx(5.15)
+    assert shortened[3] == pytest.approx(34)
+    assert list(shortened.values()) == sorted(shortened.values(), reverse=True)
+
+
 def test_the_flush_bounds_an_iteration_where_steps_are_short():
     """3B: 45 GB leave a node at 9.7 GB/s, in more time than a step and its checkpoint need."""
     _, iteration = predicted(3, RATES)
