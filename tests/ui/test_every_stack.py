@@ -66,7 +66,7 @@ def test_every_stack_writes_its_report_and_answers_its_page(stack):
                 screened = screen_each(taken[0], plans, book)
                 if not (screened.possible & (screened.step_time_s > 0)).all():
                     broken.append(f"{case}: a plan that is possible alone is not screened")
-            shown = json.loads(responses.report_parts(report, {})[1])["html"]
+            shown = json.loads(responses.report_parts(report)[1])["html"]
             broken += [
                 f"{case}: no {part} in {where}"
                 for where, text in (("the report", as_html(report)), ("the page", shown))

@@ -35,7 +35,7 @@ def test_a_plan_that_does_not_fit_is_answered_with_the_cheapest_placement_and_a_
     expected = offload_that_fits(job_from(words)).as_json()
 
     memory, report = made("api.memory", words), made("api.predict", words)
-    page = made("page.predict", words)["html"]
+    page = made("page.advice", words)["html"]
 
     assert memory["offload_that_fits"] == report["offload_that_fits"] == expected
     (applied,) = [fields for fields in links(page) if "offload" in fields]
@@ -48,7 +48,7 @@ def test_a_plan_that_fits_is_answered_without_a_placement():
     words = TOO_LARGE | SETTLED | {"model": "llama-3-8b"}
 
     assert "offload_that_fits" not in made("api.predict", words)
-    assert "fits with" not in made("page.predict", words)["html"]
+    assert "fits with" not in made("page.advice", words)["html"]
 
 
 def test_a_search_without_a_feasible_plan_is_answered_with_a_placement():

@@ -70,18 +70,15 @@ def fields_of(plan: Plan) -> dict[str, str]:
 
 def predict_page(words: Words, _: OnProgress) -> Made:
     """Return the page's answer to a form: the report of the job that the form describes."""
-    return report_parts(api.predict(job_from(words)), words)
+    return report_parts(api.predict(job_from(words)))
 
 
-def report_parts(report: Report, words: Words) -> Made:
-    """Return a report as parts of a page, with the fields of its plan for the form.
-
-    If the plan does not fit, the page links to the prediction with the placement that makes it fit.
-    """
+def report_parts(report: Report) -> Made:
+    """Return a report as parts of a page, with the fields of its plan for the form."""
     first = (where(report), memory(report), pipeline(report), limits(report), costs(report))
     saved = saving(report)
     sections = (*first, *([saved] if saved else []), evidence(report))
-    html = answer(report) + _offload(report, words) + _place_of_advice(report)
+    html = answer(report) + _place_of_advice(report)
     html += "".join(map(_part, sections))
     return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
 
@@ -108,12 +105,16 @@ def _place_of_advice(report: Report) -> str:
 
 
 def advice_page(words: Words, _: OnProgress) -> Made:
-    """Return the settings whose change would help a job most, each with a link that applies it."""
+    """Return the settings whose change would help a job most, each with a link that applies it.
+
+    If the plan does not fit, the placement that makes it fit comes first.
+    """
     report = api.predict(job_from(words))
     changes = best_changes(report, api.predict)
     named = {"stack": report.job.stack.name} | dict(words)  # a change of the software needs its name
     links = ["/?" + urlencode(_with_edits(named, each.edits)) for each in changes]
-    return JSON, json.dumps({"html": advice(changes, report.step_time_s, links), "fields": {}})
+    html = _offload(report, words) + advice(changes, report.step_time_s, links)
+    return JSON, json.dumps({"html": html, "fields": {}})
 
 
 def _with_edits(words: Words, edits: str) -> dict[str, object]:
