@@ -27,8 +27,8 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import SCRIPT
 
 HELP = "Make a job file from {description}.\n\n{more}"
-MORE = """Assumptions and unknown keys are listed on stderr. flopcast executes nothing and reads no other
-file. Without --cluster, the job file contains no cluster; then use --cluster when you predict it.
+MORE = """Assumptions and unknown keys are listed on stderr. flopcast does not execute the file and reads
+no other file. Without --cluster, the job file contains no cluster, and flopcast predict needs --cluster.
 
 \b
 flopcast import {kind} FILE --gpus 16 -o job.yaml

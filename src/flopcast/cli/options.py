@@ -133,8 +133,8 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "loader": click.option(
         "--loader",
         metavar="STAGE=VALUE[,...]",
-        help="How samples reach the devices: decode=9ms:8 (9 ms per sample, 8 workers),"
-        "copy=602kB@link (bytes over the link to the device).",
+        help="Stages of data loading, such as decode=9ms:8,copy=602kB@link: 9 ms per sample with 8"
+        " workers, then 602 kB per sample over the link to the device.",
     ),
     "site": click.option(
         "--site",

@@ -114,8 +114,8 @@ class AbstractTracedOperator(StrictModel):
         n. "row": it is divided along k, and an all-reduce adds up the outputs. "within": each rank runs the
         operator on its own heads or columns. "whole": every rank runs the whole operator.
     enters : tuple of TracedTensor
-        Names of inputs that every tensor-parallel rank holds whole, but whose gradients must be added up
-        over these ranks.
+        Names of inputs that every tensor-parallel rank holds whole, but whose gradients are added up over
+        these ranks.
     """
 
     name: str

@@ -293,7 +293,7 @@ class Stack(StrictModel):
     memory : Memory
         Memory in addition to parameters, gradients, optimizer states and saved activations.
     derate : Derate
-        GEMM time in training over the time of the same GEMM in a benchmark.
+        Time of a GEMM in training divided by its time in a benchmark.
     narrow : NarrowProducts
         How training in 8 and 4 bits works.
     offload : OffloadSoftware
