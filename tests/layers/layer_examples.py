@@ -12,9 +12,11 @@ from flopcast.layers.embedding import Embedding
 from flopcast.layers.experts import Experts
 from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.layers.head import FinalNorm, Head
+from flopcast.layers.images import Image, Patching
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.multi_token import MultiTokenPrediction
+from flopcast.layers.tower import Patches, Projection, Projector, SeenBlock, TowerBlock
 from flopcast.layers.traced import NO_ENDS, NoFeedForward, Traced
 
 RESIDUALS = ("sequential", "parallel", "parallel_shared_norm")
@@ -26,7 +28,8 @@ def split(sequences=1, length=2048, tensor=1, sequence_parallel=False, dtype="fp
         name: np.array(values, dtype=float).reshape(-1, 1)
         for name, values in (("sequences", sequences), ("length", length), ("tensor", tensor))
     }
-    return Split(sequence_parallel=sequence_parallel, dtype=dtype, **columns)
+    images = ((Image(width=112, height=112),),)  # which only layers of a vision tower read
+    return Split(sequence_parallel=sequence_parallel, dtype=dtype, images=images, **columns)
 
 
 def gpt(heads, hidden, dropout=0.1, **fields):
@@ -201,6 +204,7 @@ GRAPH = Traced.model_validate(
         ],
     }
 )
+SEES = TowerBlock(mixer=Attention(heads=8, causal=False), feed_forward=Mlp(ffn_hidden=160))
 LAYERS = {
     "graph_block": Block(mixer=GRAPH, feed_forward=NoFeedForward()),
     "no_end": NO_ENDS[0],
@@ -251,6 +255,12 @@ LAYERS = {
     "mtp": MultiTokenPrediction(modules=2, block=BLOCKS["llama"], vocabulary=1000),
     "tied_head": Head(vocabulary=1000, tied=True),
     "capped_head": Head(vocabulary=1000, bias=True, softcap=True),
+    "tower_block": SEES,
+    "seen_block": SeenBlock(width=HIDDEN, patching=Patching(patch=14), block=SEES),
+    "patches": Patches(width=HIDDEN, patching=Patching(patch=14), bias=True, positions=64, norms=1),
+    "projector": Projector(
+        width=HIDDEN, patching=Patching(patch=14), projection=Projection(widths=(96, HIDDEN))
+    ),
 }
 
 

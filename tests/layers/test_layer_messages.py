@@ -13,7 +13,7 @@ from flopcast.workload.backward import derive_backward
 
 TENSOR, TOKENS = 4, 2 * 32
 FULL_BYTES = TOKENS * HIDDEN * 2
-INPUTS = {"x", "ids"}  # of a whole layer
+INPUTS = {"x", "ids", "pixels"}  # of a whole layer
 VIEWS = {  # of the tensors that "attention.split_heads" and "cross.kv" cut
     *(f"attention.{view}" for view in ("k", "v", "gates")), "cross.k", "cross.v"
 }  # fmt: skip

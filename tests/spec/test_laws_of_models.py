@@ -121,4 +121,4 @@ def test_runs_name_every_layer_of_the_model_once(name):
         counted[place] += count
 
     assert list(counted.values()) == [count for _, count in model.sequence()]
-    assert sum(counted[place + 1] for place in range(len(model.blocks))) == model.num_blocks
+    assert sum(counted[place + model.first_block] for place in range(len(model.blocks))) == model.num_blocks
