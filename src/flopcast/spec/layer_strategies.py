@@ -39,6 +39,8 @@ class LayerStrategy(StrictModel):
         ZeRO stage of these blocks, as in a plan.
     recompute : str or None
         What is recomputed in the backward pass of these blocks, as in a plan.
+    offload : tuple of Placement or None
+        States of these blocks that are offloaded, such as "optimizer@host". By default, those of the plan.
 
     Examples
     --------
