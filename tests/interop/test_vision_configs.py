@@ -67,3 +67,57 @@ def test_unknown_keys_are_listed_and_wrong_values_are_told_with_their_path():
     with pytest.raises(SpecError) as caught:
         read(config)
     assert [problem.field for problem in caught.value.problems] == ["vision_config.num_heads"]
+
+
+def changed(family, part=(), **beside):
+    """The config of a family with other keys in its vision part, and beside the parts."""
+    config = next(row["config"] for row in COUNTED if row["config"]["model_type"] == family)
+    return config | beside | {"vision_config": config["vision_config"] | dict(part)}
+
+
+def test_an_image_has_whole_patches_only():
+    """A convolution with a stride ignores the rest: SigLIP at 384 pixels has 27 x 27 patches of 14."""
+    part = {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 14}
+
+    tower = read(changed("llava", part))[0].vision
+
+    assert (tower.side, tower.positions) == (27 * 14, 27 * 27)
+
+
+def test_a_tower_that_is_not_known_is_left_out_and_not_taken_for_clip():
+    model, notes = read(changed("llava", {"model_type": "pixtral"}))
+
+    assert model.vision is None
+    assert "only the text model" in notes[0]
+
+
+def test_values_whose_cost_is_not_counted_are_in_the_notes():
+    cases = (
+        (changed("llava", {"num_channels": 4}), "vision_config.num_channels = 4 is ignored"),
+        (changed("gemma3", {"vision_use_head": True}), "vision_config.vision_use_head = true is ignored"),
+        (changed("llava", vision_feature_select_strategy="full"), "vision_feature_select_strategy = full"),
+        (changed("llava", mystery=3), "mystery is not a known key of llava, and was ignored"),
+    )
+    for config, said in cases:
+        assert any(note.startswith(said) for note in read(config)[1]), said
+
+
+def test_wrong_values_of_towers_have_a_fix_that_works():
+    cases = (
+        (changed("qwen3_vl", {"num_heads": 7}), "vision_config.num_heads"),
+        (changed("qwen3_vl", {"out_hidden_size": 1}), "vision_config.out_hidden_size"),
+        (changed("llava", {"image_size": 1}), "vision_config.image_size"),
+        (changed("llava", vision_feature_layer=[-2, -5]), "vision_feature_layer"),
+        (changed("llava", multimodal_projector_bias="no"), "multimodal_projector_bias"),
+        (changed("gemma3", mm_tokens_per_image="many"), "mm_tokens_per_image"),
+        (changed("qwen3_vl") | {"vision_config": 5}, "vision_config"),
+    )
+    for config, field in cases:
+        with pytest.raises(SpecError) as caught:
+            read(config)
+        (problem,) = caught.value.problems
+        assert problem.field == field
+        if problem.fix.startswith("set "):
+            key, value = problem.fix.removeprefix("set ").split(" to ")
+            config["vision_config"][key] = int(value)
+            assert read(config)[0].vision is not None, problem.fix

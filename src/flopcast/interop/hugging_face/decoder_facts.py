@@ -26,8 +26,9 @@ ACTIVATIONS: dict[str, tuple[str, str]] = {  # HF name → ours; gated MLPs take
 class DecoderFacts:
     """The facts of one decoder, as a family's table and a config give them.
 
-    Neach of the two flags determines the others: `kv_heads` are as many as heads, a head has hidden / heads
-    elements, the MLP is 4 · hidden wide. Soft caps and windows are none. A window is that of `local`
+    Sizes that are None follow from the others: there are as many `kv_heads` as heads, a head has
+    hidden / heads elements, and the MLP is 4 · hidden wide. A soft cap or window of None means that there
+    is none. A window is that of `local`
     layers, of all where they are None; `unturned` layers have no rotary positions and no norms of heads.
     `experts` are those of all layers but the `dense_layers`; `latent` sizes make latent attention of all,
     and `linear` sizes gated delta nets of the `linear_layers`. Before the `layers` of the decoder come
