@@ -8,7 +8,8 @@ The ranks of the expert axis share the tables, in one of three ways:
 
 - "table": each rank holds whole tables. Ranks send the vectors of all samples to the ranks that have the
   samples (all-to-all).
-- "column": each rank holds some columns of every table. The same vectors travel.
+- "column": each rank holds some columns of every table. The same vectors travel, and every rank needs the
+  indices of all samples.
 - "row": each rank holds some rows of every table, and has a partial sum of each vector of all samples,
   which ranks sum and share (reduce-scatter).
 
@@ -77,7 +78,7 @@ def sharded_lookup(item: Item, rows: Counts, split: Split) -> Iterator[Item]:
     if not isinstance(work, GraphKernel):
         return
     ranks, wide = split.expert, ELEMENT_BYTES[STORED] / split.element_bytes
-    indices = sum(work.read, ZERO)
+    indices = sum(work.read, ZERO) * (ranks if split.tables == "column" else 1.0)
     vectors = work.written * (ranks if split.tables == "row" else 1.0)
     send = IndexExchange(axis="ep", message_bytes=indices * split.element_bytes)
     yield blocking(f"{item.name}.indices", send, item.inputs[0], f"{item.name}.sent")
