@@ -10,6 +10,7 @@ from flopcast.render.report_json import as_json
 from flopcast.render.report_text import as_text
 from flopcast.search.exact import play_each
 from flopcast.spec.loader import Loader
+from flopcast.timeline.uncertainty import Sensitivity
 
 PLAN = "dp=16 mbs=1 gbs=512 zero=1 recompute=full"
 NO_LOADER = predict(job("llama-3-8b", gpus=16, plan=PLAN))
@@ -116,6 +117,43 @@ def test_devices_that_do_not_wait_have_the_step_without_loader():
     assert report.factors == NO_LOADER.factors
     assert report.breakdown == NO_LOADER.breakdown
     assert report.warnings == NO_LOADER.warnings
+
+
+def test_energy_depends_on_the_seconds_in_which_devices_wait_for_samples():
+    """Of joules that grow only because the devices wait longer, the loader's factor scales its seconds."""
+    report = report_of("tokenize=2s")
+    device, energy = report.job.cluster.node.device, report.cost.energy
+    joules = energy.device_power_w * report.cost.step_s
+
+    wait_w = device.power.waiting.fraction * device.board_power_w
+    change = joules.by_factor["loader[tokenize]"].change
+    assert change == pytest.approx(wait_w * report.step_time_s, rel=1e-9)
+
+
+def test_a_factor_of_the_loader_and_of_the_devices_is_one_factor():
+    loader = report_of("copy=1GB@link,exposed=all").loader
+    (copy,) = loader.stages
+    of_device = (Sensitivity(name=copy.factor.name, log_sigma_factor=0.01, share=0.5),)
+
+    (found,) = loader.factors(of_device)
+
+    device_s, step_s = loader.device_step_s, loader.step_time_s
+    assert found.share == pytest.approx((0.5 * device_s + copy.step_s) / step_s)
+    assert found.log_sigma_factor == copy.factor.log_sigma_factor
+
+
+def test_stages_refuse_fields_without_effect_and_names_that_do_not_read_back():
+    cases = (
+        ({"name": "copy", "sample_bytes": "1 MB", "workers": 2}, "no workers here"),
+        ({"name": "decode", "sample_s": "0.1 s", "through": "host"}, "no through here"),
+        ({"name": "exposed", "sample_s": "0.1 s"}, "a name without spaces"),
+        ({"name": "read,copy", "sample_s": "0.1 s"}, "a name without spaces"),
+    )
+    for stage, said in cases:
+        with pytest.raises(SpecError) as caught:
+            job("llama-3-8b", gpus=16, plan=PLAN, loader={"stages": [stage]})
+        assert said in caught.value.problems[0].allowed
+        assert caught.value.problems[0].fix
 
 
 def test_exact_predictions_of_a_search_have_the_same_loader():

@@ -12,7 +12,7 @@ from math import prod
 
 from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Priced
-from flopcast.economics.amount import Amount
+from flopcast.economics.amount import Amount, amount_of
 from flopcast.economics.checkpoint_cost import CheckpointCost, checkpoint_cost
 from flopcast.economics.checkpoints import SaveRates
 from flopcast.economics.energy import WAITING, device_energy, drawn_w
@@ -22,6 +22,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.operations import HOUR_S, Price, Reliability
 from flopcast.spec.site import Site
 from flopcast.timeline.step import Timeline
+from flopcast.timeline.uncertainty import sensitivities
 from flopcast.units import Number
 
 MANY_TOKENS = 1e12  # what costs are quoted for
@@ -117,9 +118,12 @@ def _of_device(
     if job.loader is None:
         return joules, busy
     own_s = timeline.step_time_s * prod(factor.ratio for factor in whole.values())
+    own = amount_of(own_s, sensitivities(timeline, priced, whole))
     device, share = cluster.node.device, own_s / step_s.value
-    waited = Amount((step_s.value - own_s) * drawn_w(WAITING, device, job.site))
-    joules += waited.hanging_on(f"power_{WAITING}[{device.name}]", device.power.waiting.log_sigma_factor)
+    watts = Amount(drawn_w(WAITING, device, job.site)).hanging_on(
+        f"power_{WAITING}[{device.name}]", device.power.waiting.log_sigma_factor
+    )
+    joules += (step_s + own * -1.0) * watts
     busy = {name: part * share for name, part in busy.items()}
     busy[WAITING] = busy.get(WAITING, 0.0) + 1 - share
     return joules, dict(sorted(busy.items(), key=lambda pair: (-pair[1], pair[0])))

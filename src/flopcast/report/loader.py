@@ -116,20 +116,21 @@ class LoadedStep:
         Where overlapped stages are the limit, the step depends on their factors alone.
         """
         kept = 0.0 if self.is_limit else self.device_step_s / self.step_time_s
-        found = [
-            replace(one, share=one.share * kept) for one in of_device if kept or one.name == BETWEEN_PLANS
-        ]
-        seconds: dict[Factor, Number] = defaultdict(float)
+        found = {
+            one.name: replace(one, share=one.share * kept)
+            for one in of_device
+            if kept or one.name == BETWEEN_PLANS
+        }
         for each in self.stages:
             if each.stage.name in self.slowest if self.is_limit else not each.stage.overlapped:
-                seconds[each.factor] += each.step_s
-        found += [
-            Sensitivity(
-                name=factor.name, log_sigma_factor=factor.log_sigma_factor, share=spent_s / self.step_time_s
-            )
-            for factor, spent_s in seconds.items()
-        ]
-        return tuple(sorted(found, key=lambda one: (-one.share * one.log_sigma_factor, one.name)))
+                name, log_sigma = each.factor.name, each.factor.log_sigma_factor
+                known = found.get(name, Sensitivity(name=name, log_sigma_factor=log_sigma, share=0.0))
+                found[name] = replace(
+                    known,
+                    log_sigma_factor=max(known.log_sigma_factor, log_sigma),
+                    share=known.share + each.step_s / self.step_time_s,
+                )
+        return tuple(sorted(found.values(), key=lambda one: (-one.share * one.log_sigma_factor, one.name)))
 
     def breakdown(self, of_device: dict[str, float]) -> dict[str, float]:
         """Return the breakdown of the step, given that of the devices alone."""
@@ -201,7 +202,7 @@ def _moved(
 ) -> tuple[Number, Factor]:
     """Return the seconds in which a replica moves the bytes of a sample, and their factor."""
     device, host, way = cluster.node.device, cluster.node.host.name, stage.through
-    per_node = max(1, replicas * cluster.node.devices // cluster.num_devices)
+    per_node = ceil(replicas * cluster.node.devices / cluster.num_devices)  # of the fullest node
     if way in OF_LINK:
         lines = _in_lines(stage, sample_bytes, LINK_LINE_BYTES)
         rate, memory = device.host_bytes_per_s, cluster.node.memory

@@ -5,10 +5,11 @@ Elsewhere: the seconds of stages, and a step that waits for them (report/loader.
 stages need (rules_loader.py).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from flopcast.strict_model import StrictModel
 from flopcast.units import parse_quantity
@@ -18,6 +19,7 @@ PATHS: tuple[str, ...] = get_args(Path)
 OF_LINK = ("link", "pageable", "zero_copy")  # paths that use the link between host and device
 OF_ROWS = ("zero_copy", "host")  # paths that read scattered rows
 EXAMPLE = "decode=9ms:8,copy=602kB@link"
+KEYWORDS = ("exposed", "all")  # of the short form
 
 
 class LoaderStage(StrictModel):
@@ -61,7 +63,24 @@ class LoaderStage(StrictModel):
         if self.row_bytes is not None and (self.sample_s is not None or self.through not in OF_ROWS):
             because = "because other stages do not read scattered rows"
             raise ValueError(f"no row_bytes here; {because}; fix: remove row_bytes")
+        if self.sample_bytes is not None and self.workers > 1:
+            because = "because the rate of a memory, a link or a storage does not depend on workers"
+            raise ValueError(f"no workers here; {because}; fix: remove workers")
+        if self.sample_s is not None and self.through != "link":
+            because = "because a stage that works on a sample for sample_s moves no bytes"
+            raise ValueError(f"no through here; {because}; fix: remove through")
         return self
+
+    @field_validator("name")
+    @classmethod
+    def _is_word(cls, name: str) -> str:
+        if name in KEYWORDS or re.search(r"[\s,=+]", name):
+            because = "because the short form of a loader gives these another meaning"
+            words = ", ".join(KEYWORDS)
+            raise ValueError(
+                f"a name without spaces, commas, = and +, and none of {words}; {because}; fix: write decode"
+            )
+        return name
 
     def text(self) -> str:
         """Return the stage in the short form.
