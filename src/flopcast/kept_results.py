@@ -19,10 +19,10 @@ MOST_LARGE_BYTES = 16 << 20
 
 
 class LargeResults:
-    """The last results, by what they depend on, for results of many bytes: at most twice `most_bytes`, and
-    one.
+    """The last results, by what they depend on, for results of many bytes.
 
-    As those of `KeptResults`, they are in two halves, of which the older is dropped.
+    As those of `KeptResults`, they are in two halves, of which the older is dropped. A half is full when it
+    has `most_bytes`, so it exceeds them by less than its last result.
 
     Parameters
     ----------

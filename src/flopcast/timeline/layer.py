@@ -116,9 +116,8 @@ def layer_paths(
     apart = content(priced.programs.plans.pipeline_parallel > 1)  # what contention asks of a plan
     kinds = tuple(map(_kind, items, prices))
     key = ("paths", kinds, streams, columns, apart)
-    return priced.kept.large.of(key, lambda: (_paths(items, streams, priced, columns), prices), _bytes_of)[
-        0
-    ]
+    made = priced.kept.large.of(key, lambda: (_paths(items, streams, priced, columns), prices), _bytes_of)
+    return made[0]
 
 
 def _bytes_of(made: tuple[Paths, list[ItemPrice]]) -> int:
