@@ -17,7 +17,9 @@ from pydantic import (
     ConfigDict,
     GetJsonSchemaHandler,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     field_validator,
+    model_serializer,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -202,3 +204,11 @@ PositiveByName = Annotated[
 FractionByName = Annotated[
     Mapping[str, Annotated[float, Gt(0), Le(1)]], AfterValidator(FrozenMapping), PlainSerializer(dict)
 ]
+
+
+class AlwaysWithKind(StrictModel):
+    """A noun that is always written with its kind, because its other fields do not tell what it is."""
+
+    @model_serializer(mode="wrap")
+    def _with_kind(self, written: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return {**written(self), "kind": type(self).model_fields["kind"].default}

@@ -14,7 +14,7 @@ def test_a_script_is_printed_and_what_it_does_not_say_is_told_beside_it():
     assert ended.code == 0
     assert ended.out.startswith("#!/bin/bash\n")
     assert "--tensor-model-parallel-size 1" in ended.out
-    assert "note: no flag names the cluster" in ended.err
+    assert "note: the script does not contain the cluster" in ended.err
 
 
 def test_a_script_is_written_where_it_is_wanted(tmp_path):

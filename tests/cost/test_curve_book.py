@@ -102,7 +102,8 @@ def test_a_relative_is_another_class_with_some_doubt(name):
     relative = FALLBACK_CLASSES[name]
 
     assert relative.name != name
-    assert 0.02 <= relative.log_sigma_factor <= 0.3
+    # no kernel of a state-space model was measured, on any device
+    assert 0.02 <= relative.log_sigma_factor <= (0.4 if name == "state_space" else 0.3)
 
 
 def is_served(name):

@@ -3,6 +3,7 @@
 import numpy as np
 from all_cases import all_cases
 from alone import DEVICES, OPERATORS, bound_of, changed_device, seconds_of
+from data_centre import DEVICES as OF_DATA_CENTRES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,7 +89,7 @@ def test_every_curve_of_a_device_prices_a_kernel_class_that_is_tested_here():
         assert names - {"gemm"} <= set(OPERATORS)
 
 
-@all_cases("device", catalog.names("devices"))
+@all_cases("device", OF_DATA_CENTRES)
 def test_every_device_of_the_catalogue_is_tested_here(device):
     assert device in DEVICES
 

@@ -29,7 +29,7 @@ def test_cycles_missing_tensors_and_two_writers_are_errors_that_name_the_operato
     cases = {
         "wait for each other": [node("add", "x b", "a"), node("relu", "a", "b"), node("relu", "b", "y")],
         "nothing provides 'b'": [node("add", "x b", "y")],
-        "more than one": [node("relu", "x", "y"), node("gelu", "x", "y")],
+        "several operators write": [node("relu", "x", "y"), node("gelu", "x", "y")],
     }
     for text, nodes in cases.items():
         with pytest.raises(SpecError, match=text) as fault:

@@ -35,7 +35,7 @@ def test_what_is_left_out_is_called_missing_and_not_a_value_that_the_user_wrote(
         Question(jobs=(UNKNOWN,), deadline_s=1e6, budget_usd=3e6, objectives=("energy",))
 
     tokens, price, power = raised.value.problems
-    assert tokens.because == "a deadline and a budget need the tokens of the run"
+    assert tokens.because == "a deadline and a budget need the number of tokens of the run"
     assert price.because.startswith("a budget needs a price")
     assert power.because == "the objective energy needs it"
     for problem in (tokens, price, power):

@@ -113,7 +113,7 @@ def test_a_file_describes_a_serving_job(tmp_path):
 FAULTS = {  # what is asked → words of the error
     ("--plan", "tp=3"): ("plan.tensor_parallel", "heads"),
     ("--plan", "tp=8 cache=fp4"): ("plan.cache",),
-    ("--plan", "tp=8 weights=nvfp4"): ("fp4 matrix engine", "plan.weights"),
+    ("--plan", "tp=8 weights=nvfp4"): ("no fp4 tensor cores", "plan.weights"),
     ("--plan", "tp=8 ep=8"): ("no experts",),
     ("--plan", "tp=8 replicas=2"): ("plan.replicas", "2 x 8 devices"),
     ("--plan", "tp=1"): ("weights of", "plan.tensor_parallel to 2"),

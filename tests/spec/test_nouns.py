@@ -20,6 +20,7 @@ from flopcast.spec.layer_strategies import LayerStrategy
 from flopcast.spec.length_distribution import LengthDistribution
 from flopcast.spec.lengths import Lengths
 from flopcast.spec.link_matrix import LinkMatrix
+from flopcast.spec.loader import Loader, LoaderStage
 from flopcast.spec.memory_tiers import HostMemory, Storage
 from flopcast.spec.model import Model
 from flopcast.spec.offload import Placement
@@ -70,6 +71,8 @@ EXAMPLES = {
     MicroBatch: MicroBatch(seq=512, count=2),
     Lengths: Lengths(mean_tokens=2000.0),
     LengthDistribution: LengthDistribution(lengths="1024:3,4096:1", step_tokens=7168, rank_tokens=2048),
+    Loader: Loader(stages=(LoaderStage(name="decode", sample_s=0.009),)),
+    LoaderStage: LoaderStage(name="copy", sample_bytes=6e5, overlapped=False),
     Model: JOB.model,
     NarrowProducts: NarrowProducts(),
     Node: CLUSTER.node,

@@ -85,7 +85,7 @@ def test_a_degree_is_a_whole_number_from_one(name, value):
         ("zero", -1),
         ("schedule", "1F1B"),
         ("recompute", "some"),
-        ("precision", "fp32"),
+        ("precision", "fp64"),
         ("rank_order", "tp-tp-pp-dp"),
         ("rank_order", "tp-pp-dp"),
         ("context_exchange", "mesh"),

@@ -1,5 +1,7 @@
 """`flopcast memory`."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from flopcast.cli.options import OF_RUN, SAMPLES, SERVING, job_options, print_json, writes_document
@@ -7,6 +9,10 @@ from flopcast.cli.terminal import print_text
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
+from flopcast.spec.job import Job
+
+if TYPE_CHECKING:
+    from flopcast.search.offload_that_fits import OffloadThatFits
 
 
 @click.command("memory")
@@ -29,7 +35,6 @@ def command(request: JobRequest, wants_json: bool) -> None:
     With --engine, --traffic or --slo it prints the memory of serving: weights, activations and runtime, and
     how many tokens and requests the KV cache holds.
     """
-    from flopcast.api import offload_that_fits
     from flopcast.prediction import memory_of
     from flopcast.render.offload_advice import offload_advice
     from flopcast.render.report_json import FORMAT_VERSION, memory_as_json
@@ -40,11 +45,18 @@ def command(request: JobRequest, wants_json: bool) -> None:
         return
     job = resolve(request)
     memory = memory_of(job)
-    changes, told = offload_advice(job, memory, offload_that_fits)
+    changes, told = offload_advice(job, memory, _placement)
     if wants_json:
         print_json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)} | told)
     else:
         print_text(marked_memory_text(job, memory, changes))
+
+
+def _placement(job: Job) -> "OffloadThatFits | None":
+    """Return the placement with which a plan fits; only a plan that does not fit needs measured curves."""
+    from flopcast.api import offload_that_fits
+
+    return offload_that_fits(job)
 
 
 def _memory_of_serving(request: JobRequest, wants_json: bool) -> None:

@@ -24,7 +24,7 @@ from flopcast.layers.traced_operators import TracedTensor
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.messages import AllReduce, Replicate
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import AlwaysWithKind, StrictModel
 from flopcast.units import Number
 
 CORE = "core_attention"
@@ -86,7 +86,7 @@ COMPONENTS = {  # of a kind of operator; of all others "linears"
 CORES = ("attention", "graph_attention")
 
 
-class Traced(AbstractMixer):
+class Traced(AlwaysWithKind, AbstractMixer):
     """A whole block that was traced with PyTorch or read from an exported graph.
 
     A trace does not record dropout, windows or masks: attention in one kernel is assumed to be causal.
@@ -230,7 +230,7 @@ def _component(operator: TracedOperator) -> str:
     return COMPONENTS.get(operator.kind, "linears")
 
 
-class NoFeedForward(AbstractLayer):
+class NoFeedForward(AlwaysWithKind, AbstractLayer):
     """No feed-forward layer: a traced mixer contains all operators, or the next block has another mixer."""
 
     kind: Literal["none"] = "none"

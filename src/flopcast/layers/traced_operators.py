@@ -17,7 +17,7 @@ from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.fused_pass import FusedPass
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import AlwaysWithKind, StrictModel
 from flopcast.units import Number
 
 
@@ -96,7 +96,7 @@ class TracedTensor(StrictModel):
         return whole / split.tensor if self.divided else whole
 
 
-class AbstractTracedOperator(StrictModel):
+class AbstractTracedOperator(AlwaysWithKind):
     """The fields that all operators of a trace have.
 
     Attributes

@@ -8,7 +8,6 @@ Elsewhere: how it is found (search/offload_that_fits.py), a plan that flopcast c
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from flopcast.library.curves import load_book
 from flopcast.report.memory_report import MemoryReport
 from flopcast.spec.job import Job
 
@@ -49,6 +48,7 @@ def placed_plans(result: "SearchResult") -> list[PlacedJob]:
 
     The list is empty if a plan is feasible, the search was broken off, or it tried placements itself.
     """
+    from flopcast.library.curves import load_book
     from flopcast.search.offload_that_fits import offload_for_setting
 
     question = result.question

@@ -450,7 +450,7 @@ def test_a_trace_gives_the_step_and_its_components(job, tmp_path):
 
     assert ended.exit_code == 0, ended.output
     lines = [line.split() for line in ended.stdout.splitlines()]
-    assert ["step", "400", "ms", "observed,"] in [line[:4] for line in lines]
+    assert ["step", "400", "ms", "measured,"] in [line[:4] for line in lines]
     assert "(-9.1%," in next(line for line in lines if line[:1] == ["gemm"])  # 1 / 1.1 - 1
 
 
@@ -461,7 +461,7 @@ def test_a_trace_without_steps_is_refused(job, tmp_path):
 
     ended = run(from_run, job, "--trace", trace)
 
-    assert "no annotated step" in str(ended.exception)
+    assert "no step annotations" in str(ended.exception)
 
 
 def test_a_log_gives_its_median_steady_step(job, tmp_path):
@@ -472,7 +472,7 @@ def test_a_log_gives_its_median_steady_step(job, tmp_path):
     ended = run(from_run, job, "--log", log)
 
     assert ended.exit_code == 0, ended.output
-    assert "641 ms observed" in ended.stdout
+    assert "641 ms measured" in ended.stdout
 
 
 def test_importing_a_trace_prints_totals_and_what_it_does_not_know(tmp_path):
