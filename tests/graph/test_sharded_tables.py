@@ -39,9 +39,9 @@ def model():
     return model_of_graph(graph_of(tensors, nodes, inputs=inputs, samples=SAMPLES))[0]
 
 
-def job(tables="", **changes):
+def job(tables="", samples=BATCH, **changes):
     degree = f"ep={RANKS} tables={tables}" if tables else ""
-    plan = f"dp={RANKS} {degree} mbs={BATCH} gbs={BATCH * RANKS} precision=bf16 optimizer=sgd"
+    plan = f"dp={RANKS} {degree} mbs={samples} gbs={samples * RANKS} precision=bf16 optimizer=sgd"
     batch = {"sequence_length": 1}
     return make_job(model=model() | changes, plan=plan, batch=batch, stack="torch-fsdp2")
 
@@ -63,6 +63,23 @@ def test_ranks_hold_all_rows_once_and_a_number_for_each_row():
 
     fullest = programs_of(job("table")).narrow_parameters["fp32"].item()
     assert fullest == pytest.approx((ELEMENTS + sum(ROWS)) * 4000 / sum(ROWS), rel=1e-12)
+
+
+def test_the_gradient_of_a_whole_table_does_not_grow_with_the_batch():
+    """Its rows grow: the gradient of each is read and added."""
+    moved = [
+        sum(
+            item.work.work().moved_bytes.item()
+            for item in items(job(samples=samples), "backward")
+            if item.name.startswith("embedding.") and item.name.endswith(".dgrad")
+        )
+        for samples in (BATCH, 2 * BATCH, 3 * BATCH)
+    ]
+
+    rows = 2 * BATCH * sum(LOOK_UPS) * WIDTH * HALF_BYTES
+    assert moved[1] - moved[0] == pytest.approx(rows, rel=1e-9)
+    assert moved[2] - moved[1] == pytest.approx(rows, rel=1e-9)
+    assert moved[0] - rows >= ELEMENTS * HALF_BYTES
 
 
 def test_tables_are_packed_no_worse_than_by_the_largest_and_the_mean():

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from math import prod
 
 from flopcast.graph.canonical import canonical, flop_of, looked_up, moved_bytes_of
-from flopcast.graph.lowering import ACTIVATION_BYTES, Fields, Lowering, Made
+from flopcast.graph.lowering import ACTIVATION_BYTES, Fields, Lowering, Made, plain
 from flopcast.graph.operator_graph import GraphNode, OperatorGraph
 from flopcast.graph.products import CONVOLUTIONS, PRODUCTS
 from flopcast.graph.saved import saved_tensors
@@ -153,7 +153,10 @@ def _pass(known: Lowering, node: GraphNode) -> Made:
     if _is_strided(graph, node):
         fields["strided"] = True
     if returns and not passes_on:
-        fields["moved_backward"] = known.size(_moved_backward(known, node), grows)
+        table = _gradient_of_table(known, node)
+        size = known.size(_moved_backward(known, node) - table, grows)
+        of_rows = size if isinstance(size, dict) else {"constant": size}
+        fields["moved_backward"] = {**of_rows, "constant": plain(table)} if table else size
     else:
         fields["gradient"] = False
     if operator.is_fusible:
@@ -212,6 +215,17 @@ def _moved_backward(known: Lowering, node: GraphNode) -> float:
     if operator.family == "normalisation":  # sums over rows, then their use: what is read is read again
         return (2.0 * operator.passes - 1.0) * (written + kept) + gradients
     return operator.passes * (written + kept + gradients)
+
+
+def _gradient_of_table(known: Lowering, node: GraphNode) -> float:
+    """Return the elements of the gradient of a looked-up table: a whole table for any batch."""
+    if canonical(node).family != "gather":
+        return 0.0
+    read = known.graph.read(node)
+    tables = [
+        tensor for tensor in read if tensor.name in known.with_gradient and known.is_weight(tensor.name)
+    ]
+    return sum(known.elements(tensor) for tensor in tables)
 
 
 def _broadcasts(graph: OperatorGraph, node: GraphNode) -> bool:

@@ -123,7 +123,8 @@ def _point(
     elements = max(entering[place] for place in np.cumsum(parts)[:-1])
     plan = job.plan.model_copy(update={"stage_layers": parts})
     model = job.model.model_copy(update={"hidden": elements})
-    sent_bytes = elements * ELEMENT_BYTES[activation_dtype(plan.precision)] * plan.micro_batch
+    samples = plan.micro_batch * job.batch.sequence_length  # a sample of a graph counts as one token
+    sent_bytes = elements * ELEMENT_BYTES[activation_dtype(plan.precision)] * samples
     return _played(job.model_copy(update={"plan": plan, "model": model}), parts, sent_bytes, book, kept)
 
 
