@@ -46,6 +46,9 @@ def test_a_tower_is_imported_without_the_note_that_only_the_text_is():
 
     assert not any("only the text model" in each for each in notes.values())
     assert "at most 16 tiles" in notes["llama4"]
+    assert not any(
+        "is not a known key" in note for note in read(changed("llava", tie_word_embeddings=False))[1]
+    )
 
 
 def test_a_family_whose_tower_is_not_known_is_imported_as_its_text():

@@ -84,3 +84,10 @@ def test_the_command_prints_both_and_refuses_what_it_would_ignore():
     assert wrong.code == 1
     assert "--pareto" in wrong.err
     assert "--offload" in wrong.err
+
+
+def test_searches_without_a_ranking_refuse_options_of_rankings():
+    for search in ("--largest", "--node-order", "--split-points"):
+        told = flopcast("search", "gpt2", search, "--objective", "cost", "--pareto", "--evolve").err
+        for option in ("--objective", "--pareto", "--evolve"):
+            assert f"remove {option} or {search}" in told

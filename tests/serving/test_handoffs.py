@@ -72,7 +72,11 @@ def test_settings_of_files_need_files_that_both_sides_reach():
     }
     wrong = (
         ({"handoff_over": "nvme", "apart": True}, {"handoff_over"}),
-        ({"packed_experts": True, "handoff_tensor_s": "0.1 s"}, {"handoff_tensor_s", "packed_experts"}),
+        ({"packed_experts": True, "handoff_over": "nvme"}, {"packed_experts"}),
+        (
+            {"packed_experts": True, "handoff": "adapter", "handoff_tensor_s": "0.1 s"},
+            {"handoff_tensor_s", "packed_experts"},
+        ),
     )
     for fields, named in wrong:
         with pytest.raises(SpecError) as error:

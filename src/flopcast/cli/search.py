@@ -1,6 +1,6 @@
 """`flopcast search`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # options that keep the given plan
+OF_RANKING = ("objectives", "deadline", "budget", "headroom", "evolve")  # options that rank or choose plans
 
 
 @click.command("search")
@@ -208,11 +209,16 @@ def command(
     layouts = [name for name in LAYOUTS if named.pop(name)]
     workers = {name: named.pop(name) for name in ("workers", "dask", "ledger")}
     asked = SearchRequest(job=request, **named)
+    ranking = files | workers | {"pareto": pareto} | {name: getattr(asked, name) for name in OF_RANKING}
     if largest:
-        others = files | workers | {"pareto": pareto, "engine": serves(request), "offload": request.offload}
-        others["evolve"] = asked.evolve
-        _largest(asked, wants_json, [name for name, value in others.items() if value])
+        others = {"engine": serves(request), "offload": request.offload} | dict.fromkeys(layouts, True)
+        _refuse("largest", ranking | others)
+        _largest(asked, wants_json)
     elif layouts:
+        ranking |= {
+            name: getattr(asked, name) for name in ("power_limits", "tp_beyond_domain", "no_refine")
+        }
+        _refuse(layouts[0], ranking | dict.fromkeys(layouts[1:], True))
         _print_layout(asked, wants_json, layouts[0])
     elif serves(request):
         from flopcast.cli.search_serving import search_deployments
@@ -222,22 +228,26 @@ def command(
         _search_plans(asked, pareto, top, wants_json, files, workers)
 
 
-def _largest(asked: "SearchRequest", wants_json: bool, others: Sequence[str]) -> None:
-    """Print the largest models that fit; options named by `others` have no meaning here."""
-    if others:
-        because = "--largest only determines whether training plans fit"
+def _refuse(option: str, others: Mapping[str, object]) -> None:
+    """Raise SpecError if other options are given that a search with this option does not use."""
+    option = _written_as(option)
+    because = "this search ranks no plans, and does not use the option"
+    given = [_written_as(name) for name, value in others.items() if value]
+    if given:
         raise SpecError(
-            [
-                Problem(
-                    f"--{name}",
-                    "--largest",
-                    "no value together with --largest",
-                    because,
-                    f"remove --{name}",
-                )
-                for name in others
-            ]
+            Problem(name, option, f"no value together with {option}", because, f"remove {name} or {option}")
+            for name in given
         )
+
+
+def _written_as(name: str) -> str:
+    """Return the option of a parameter, such as "--power-limit" of `power_limits`."""
+    singular = {"objectives": "objective", "power_limits": "power-limit"}
+    return "--" + singular.get(name, name.replace("_", "-"))
+
+
+def _largest(asked: "SearchRequest", wants_json: bool) -> None:
+    """Print the largest models that fit."""
     from flopcast.best_plans import largest_models
     from flopcast.render.largest_models import largest_json, largest_text
     from flopcast.requests.search_request import question_of
@@ -250,21 +260,9 @@ def _largest(asked: "SearchRequest", wants_json: bool, others: Sequence[str]) ->
 
 
 def _print_layout(asked: "SearchRequest", wants_json: bool, layout: str) -> None:
-    """Print the best layout of the given plan; `layout` is one of LAYOUTS.
-
-    Raises
-    ------
-    SpecError
-        Evolution is to choose plans where the plan is given, or as the functions that are called.
-    """
+    """Print the best layout of the given plan; `layout` is one of LAYOUTS."""
     from flopcast.cli import layouts
 
-    if asked.evolve:
-        option = f"--{layout.replace('_', '-')}"
-        because = f"{option} needs a single given plan, but evolution chooses plans"
-        raise SpecError(
-            [Problem("--evolve", option, "no value here", because, f"remove --evolve or {option}")]
-        )
     prints = {
         "node_order": layouts.print_node_order,
         "group_division": layouts.print_group_division,

@@ -137,6 +137,10 @@ def _of_handoff(plan: "RlPlan") -> Iterator[Problem]:
         because = "drives belong to a node, and training and generation have different nodes"
         allowed, fix = "link, file_system or object_store", "set handoff_over to file_system"
         yield Problem("handoff_over", "nvme", allowed, because, fix)
+    if plan.packed_experts and plan.handoff == "full":
+        because = "it changes how files hold adapters, and all weights are handed over"
+        fix = "remove packed_experts, or set handoff to adapter"
+        yield Problem("packed_experts", True, "false with handoff: full", because, fix)
     for field in ("handoff_tensor_s", "packed_experts"):
         value = getattr(plan, field)
         if plan.handoff_over == "link" and value not in (None, False):

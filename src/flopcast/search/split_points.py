@@ -16,7 +16,7 @@ import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import ELEMENT_BYTES
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import SpecError, spec_error
 from flopcast.kept_results import KeptResults
 from flopcast.prediction import predict
 from flopcast.records import dataclass
@@ -91,7 +91,9 @@ def split_front(job: Job, book: CurveBook) -> SplitFront:
     ]
     points = [*_alone(job, book, kept), *(_point(job, parts, entering, book, kept) for parts in divisions)]
     if not any(point.fits for point in points):
-        raise _refused(job.plan.short(), "a chain whose devices hold the model", "no division fits")
+        because = "with each division, a device has too little memory for its blocks"
+        fix = "choose devices with more memory or a smaller micro-batch, or add devices and stages"
+        raise spec_error("plan", job.plan.short(), "a chain whose devices hold the model", because, fix)
     fitting = [point for point in points if point.fits]
     best = front(np.array([[point.latency_s, point.period_s] for point in fitting]))
     chosen = [point for point, is_best in zip(fitting, best, strict=True) if is_best]
@@ -113,7 +115,7 @@ def _check(job: Job) -> None:
 
 def _refused(value: str, allowed: str, because: str) -> SpecError:
     fix = "use --inference and a plan with few stages, such as pp=2"
-    return SpecError([Problem("plan", value, allowed, because, fix)])
+    return spec_error("plan", value, allowed, because, fix)
 
 
 def _point(

@@ -28,7 +28,7 @@ IGNORED = frozenset({  # keys of vision parts that change neither time nor memor
 })  # fmt: skip
 BESIDE = frozenset({  # the same beside the parts; sizes of the decoder are repeated there
     "projector_hidden_act", "image_seq_length", "boi_token_index", "eoi_token_index", "ignore_index",
-    "vocab_size", "text_config",
+    "vocab_size", "text_config", "tie_word_embeddings",
 })  # fmt: skip
 BUILT: dict[str, object] = {  # keys of vision parts, and the value whose cost is counted
     **dict.fromkeys(("in_channels", "in_chans", "num_channels"), 3),
