@@ -3,6 +3,8 @@
 Elsewhere: the order of blocks (layers/block_order.py), heads (rules_heads.py), what a rule is (checks.py).
 """
 
+from math import inf
+
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.rules_context import exchanges, parts
 
@@ -22,6 +24,11 @@ def _unsupported(case: Case) -> tuple[str, str]:
     return found[0] if found else ("", "")
 
 
+def _positions(case: Case) -> float:
+    """Return the number of positions of a table that is learned; any number otherwise."""
+    return case.model.learned_positions or inf
+
+
 def _encoder_beside_teacher(case: Case) -> bool:
     """Return whether a teacher is distilled and it or the trained model has an encoder."""
     teacher = case.model.teacher
@@ -36,6 +43,14 @@ RULES: tuple[Rule, ...] = (
         allowed="none, because the model has no encoder",
         because="source_length is the length of the sequences that an encoder reads",
         fix="remove batch.source_length",
+    ),
+    Rule(
+        field="batch.source_length",
+        holds=lambda c: not c.model.has_encoder or c.batch.source_tokens <= _positions(c),
+        value=lambda c: c.batch.source_tokens,
+        allowed=lambda c: f"at most learned_positions = {c.model.learned_positions}",
+        because="the encoder's table of learned positions has no row for later positions",
+        fix=lambda c: f"set source_length to {c.model.learned_positions}",
     ),
     Rule(
         field=lambda c: _unsupported(c)[0],

@@ -34,6 +34,12 @@ def _degree(case: Case) -> int:
     return max(each for each in divisors(_divided(case)) if each <= first(case.plans.tensor_parallel))
 
 
+def _all_list_images(case: Case) -> bool:
+    """Return whether micro-batches are listed and each has images of its own."""
+    listed_ones = [each for ranks in case.batch.lists for each in ranks.micro_batches]
+    return bool(listed_ones) and all(each.images is not None for each in listed_ones)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field="batch.images",
@@ -58,6 +64,15 @@ RULES: tuple[Rule, ...] = (
         allowed="images in every kind of micro-batch, or in none",
         because="micro-batches without images beside others are not supported yet",
         fix="describe the images of each micro-batch",
+        about_lists=True,
+    ),
+    Rule(
+        field="batch.images",
+        holds=lambda c: not (c.batch.images and _all_list_images(c)),
+        value=lambda c: images_text(c.batch.images),
+        allowed="none, because each micro-batch states its images",
+        because="batch.images is a default for micro-batches that state none",
+        fix="remove batch.images",
         about_lists=True,
     ),
     Rule(
