@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.options import FILE, check_writable, writing
+from flopcast.cli.options import FILE, check_writable, out_option, writing
 from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document
@@ -28,14 +28,7 @@ from flopcast.files.yaml_text import Document
     metavar="NAME=NUMBER",
     help="Value of a symbolic dimension of the graph, such as batch=8; may be repeated.",
 )
-@click.option(
-    "-o",
-    "--out",
-    "--output",
-    "out",
-    type=FILE,
-    help="Write the model to this file. Default: standard output.",
-)
+@out_option("model")
 def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Path | None) -> None:
     """Print the model of an exported graph as YAML.
 

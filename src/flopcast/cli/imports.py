@@ -17,6 +17,7 @@ from flopcast.cli.options import (
     OPTIONS,
     Decorator,
     check_writable,
+    out_option,
     with_all,
     writing,
 )
@@ -106,14 +107,7 @@ def _job_command(kind: str, description: str, has_helper: bool, values: bool = F
         CLUSTER_OR_NONE,
         click.option("--gpus", type=click.IntRange(min=1), help="Number of devices (GPUs) of the job."),
         *([OPTIONS["arg"], OPTIONS["env"]] if values else []),
-        click.option(
-            "-o",
-            "--out",
-            "--output",
-            "out",
-            type=FILE,
-            help="Write the job file to this path. Default: standard output.",
-        ),
+        out_option("job"),
         *([helper] if has_helper else []),
     ]
 
@@ -168,14 +162,7 @@ def _deliver(text: str, out: Path | None, message: str) -> None:
 
 @click.command("hf", short_help="Convert a Hugging Face config.json to a model and print it as YAML.")
 @click.argument("config", type=FILE, metavar="CONFIG.json")
-@click.option(
-    "-o",
-    "--out",
-    "--output",
-    "out",
-    type=FILE,
-    help="Write the model to this file. Default: standard output.",
-)
+@out_option("model")
 def hugging_face(config: Path, out: Path | None) -> None:
     """Print the model of a Hugging Face config.json, or of its folder, as YAML.
 
@@ -215,14 +202,7 @@ def hugging_face(config: Path, out: Path | None) -> None:
     type=click.IntRange(16),
     help="Number of tokens per sequence that --counts assumes.",
 )
-@click.option(
-    "-o",
-    "--out",
-    "--output",
-    "out",
-    type=FILE,
-    help="Write the model to this file. Default: standard output.",
-)
+@out_option("model")
 def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int, out: Path | None) -> None:
     """Print a model of Hugging Face transformers as YAML, from its config or from a trace of its code.
 

@@ -225,6 +225,12 @@ def with_all(decorators: Sequence[Decorator], command: Command) -> Command:
     return command
 
 
+def out_option(content: str) -> Decorator:
+    """Return the option `-o FILE` of a command whose output is a file of its own, such as a "model"."""
+    text = f"Write the {content} to this file. Default: standard output."
+    return click.option("-o", "--out", "--output", "out", type=FILE, help=text)
+
+
 def writes_document(command: Command) -> Command:
     """Add the option `-o FILE`, which writes the whole output to a file once the command succeeds.
 

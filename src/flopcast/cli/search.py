@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # options that keep the given plan
-OF_RANKING = ("objectives", "deadline", "budget", "headroom", "evolve")  # options that rank or choose plans
 
 
 @click.command("search")
@@ -203,7 +202,7 @@ def command(
     to use. By default the best deployment is the cheapest that keeps up with the traffic and meets --slo.
     Objectives: cost, tokens_per_s_per_device, goodput_per_device, ttft, tpot, end_to_end.
     """
-    from flopcast.requests.search_request import SearchRequest
+    from flopcast.requests.search_request import OF_RANKING, SearchRequest
 
     files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
     layouts = [name for name in LAYOUTS if named.pop(name)]

@@ -33,6 +33,7 @@ from flopcast.economics.checkpoints import (
     SaveRates,
     slowest_of,
 )
+from flopcast.lab.offload_runs.fit import rounded_constant
 from flopcast.lab.run_tables import RunBlocks
 from flopcast.library.constants import shipped_levels
 from flopcast.records import dataclass, replace
@@ -164,14 +165,7 @@ def _constant(name: str, ratios: Sequence[float], entry: str) -> Constant:
     if len(logs) > 1:
         of_mean = 1.0 / (LOG_SIGMAS[name] ** -2 + len(logs) / variance(logs))
         sigma = math.sqrt(variance(logs) + of_mean)
-    return Constant(
-        name=name,
-        ratio=float(f"{math.exp(mean(logs)):.4g}"),
-        log_sigma_factor=float(f"{sigma:.2g}"),
-        prior_log_sigma_factor=LOG_SIGMAS[name],
-        rows=len(ratios),
-        sources=(SOURCES[entry],),
-    )
+    return rounded_constant(name, math.exp(mean(logs)), sigma, len(ratios), (SOURCES[entry],), {})
 
 
 def _entries(data: object) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ WORDS = (
     "context_order",
     "tables",
 )
+OF_RANKING = ("objectives", "deadline", "budget", "headroom", "evolve")  # fields that rank or choose plans
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

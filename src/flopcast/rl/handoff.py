@@ -31,9 +31,8 @@ from flopcast.spec.serving_job import ServingJob
 
 LINK_LOG_SIGMA_FACTOR = 0.2  # of the time over a link, assumed: no measurement was found
 SENT_BYTES = 2.0  # of an element in a file or of an adapter: 16 bits
-TENSOR_S = (
-    1e-3  # chosen after MinT's ratios were seen: one tensor is named, written, read and placed, in Python
-)
+# one tensor is named, written, read and placed, in Python; chosen after MinT's ratios were seen
+TENSOR_S = 1e-3
 MATRICES = 2  # of an adapter
 
 

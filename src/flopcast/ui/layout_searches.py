@@ -13,12 +13,12 @@ from flopcast.best_plans import largest_models
 from flopcast.errors import spec_error
 from flopcast.render import layouts, split_points
 from flopcast.render.largest_models import largest_json, largest_text
+from flopcast.requests.search_request import OF_RANKING
 from flopcast.spec.job import Job
 from flopcast.ui.form_fields import FINDS
 from flopcast.ui.request_fields import OF_SEARCH, Words, job_from, question_from, text_of
 
 Found = tuple[str, dict[str, object], Job | None]  # as text, as JSON, and the job with the best layout
-NOT_RANKED = ("objectives", "deadline", "budget", "headroom", "evolve")
 
 
 def finds(words: Words) -> str | None:
@@ -35,7 +35,7 @@ def finds(words: Words) -> str | None:
     if name not in FINDS:
         allowed, because = ", ".join(FINDS), "a search without it finds the best plans"
         raise spec_error("find", name, allowed, because, "remove it", "request")
-    for other in NOT_RANKED:
+    for other in OF_RANKING:
         if text_of(words, other) is not None:
             because = f"a search with find={name} ranks no plans"
             raise spec_error(other, words[other], "nothing", because, f"remove {other} or find", "request")

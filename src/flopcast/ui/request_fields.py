@@ -23,7 +23,7 @@ from flopcast.records import replace
 from flopcast.requests.job_files import USUAL
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.resolve import resolve
-from flopcast.requests.search_request import SearchRequest, question_of
+from flopcast.requests.search_request import OF_RANKING, SearchRequest, question_of
 from flopcast.requests.sources import is_script, refuse_values, source_of
 from flopcast.search.question import Question
 from flopcast.spec.job import Job
@@ -47,7 +47,7 @@ OF_PLAN = (
 )  # fmt: skip
 WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
 FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
-OF_SEARCH = ("find", "objectives", "deadline", "budget", "headroom", "evolve")
+OF_SEARCH = ("find", *OF_RANKING)
 OF_ENGINE = ("model", "cluster", "gpus", "engine", "price")
 OF_TRAFFIC = ("rate", "concurrency", "prompt", "output", "requests")
 OF_DEGREES = ("tp", "dp", "ep", "pp", "replicas")

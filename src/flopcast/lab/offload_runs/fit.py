@@ -168,23 +168,37 @@ def _constant(
     sigma = prior
     if len(logs) >= FEWEST_MACHINES:
         sigma = min(prior, float(logs.std(ddof=1)) * math.sqrt(1 + 1 / len(logs)))
-    return _rounded(name, float(np.exp(logs.mean())), sigma, runs, seen)
+    return rounded_constant(name, float(np.exp(logs.mean())), sigma, len(runs), _sources(runs), seen)
 
 
-def _rounded(
+def _sources(runs: Sequence[OffloadRun]) -> tuple[str, ...]:
+    """Return the sources of runs, each once."""
+    return tuple(sorted({run.source for run in runs}))
+
+
+def rounded_constant(
     name: str,
     ratio: float,
     log_sigma_factor: float,
-    runs: Sequence[OffloadRun],
+    rows: int,
+    sources: tuple[str, ...],
     seen: Mapping[str, tuple[str, ...]],
 ) -> Constant:
+    """Return a constant of memory outside the devices with the digits that its file holds.
+
+    Parameters
+    ----------
+    name : one of `LOG_SIGMAS`
+    ratio, log_sigma_factor : its value, and the standard deviation of the value's logarithm
+    rows, sources, seen : as of `Constant`
+    """
     return Constant(
         name=name,
         ratio=float(f"{ratio:.4g}"),
         log_sigma_factor=float(f"{log_sigma_factor:.2g}"),
         prior_log_sigma_factor=LOG_SIGMAS[name],
-        rows=len(runs),
-        sources=tuple(sorted({run.source for run in runs})),
+        rows=rows,
+        sources=sources,
         seen=seen,
     )
 
@@ -211,4 +225,7 @@ def _interleaved_constants(runs: Sequence[SeenRun]) -> list[Constant]:
     values = np.linalg.lstsq(shares / measured[:, None], np.ones(len(measured)), rcond=None)[0]
     sigma = float(np.log(shares @ values / measured).std())
     own = [run for run, _, _ in shared]
-    return [_rounded(name, float(value), sigma, own, {}) for name, value in zip(names, values, strict=True)]
+    return [
+        rounded_constant(name, float(value), sigma, len(own), _sources(own), {})
+        for name, value in zip(names, values, strict=True)
+    ]
