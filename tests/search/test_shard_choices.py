@@ -1,4 +1,4 @@
-"""Shard groups of kinds of state as an axis of a search: what is tried, and which plan is the best."""
+"""A search over shard groups: which ones it tries, and that it finds the best plan."""
 
 from conftest import make_job
 

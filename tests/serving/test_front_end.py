@@ -1,4 +1,4 @@
-"""The way of a request to the engine and of its tokens back, and which kernels constants scale."""
+"""Times between a client and the engine, and the kernels that fitted ratios apply to."""
 
 import numpy as np
 import pytest

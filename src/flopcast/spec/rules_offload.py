@@ -101,7 +101,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _has(c, "optimizer") or not _has(c, "gradients"),
         value=lambda c: offload_word(_placed(c)),
         allowed="no offload of gradients unless the optimizer is offloaded too",
-        because="gradients are offloaded to where the optimizer step reads them",
+        because="the optimizer step reads the gradients where its states are",
         fix=lambda c: _without(c, _only(c, "gradients")),
     ),
     Rule(

@@ -135,8 +135,8 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
     Parameters
     ----------
     facts : RowFacts
-        What the row states. Replicas fill the devices that it states; a plan without a degree gets the
-        smallest one with which the model fits.
+        What the row states. The job has as many replicas as the devices of the row hold. If the row states
+        no degree, the job has the smallest degree with which the model fits.
     """
     name = catalog_facts("served_models", ServedModels).same_shapes.get(facts.model, facts.model)
     if catalog.known("models", name) is None:
