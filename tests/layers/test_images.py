@@ -65,3 +65,12 @@ def test_a_text_of_images_is_read_and_written_back():
     assert "with images 2x1024x768+1x336x336" in batch.text()
     with pytest.raises(SpecError, match="joined by"):
         build(Batch, Document("job.yaml", {}, {}), {"seq": 4096, "images": "1024"})
+
+
+def test_sizes_and_numbers_of_images_begin_with_one_and_the_fix_is_a_text_of_images():
+    for text in ("0x1024x1024", "1x0x10", "1x1x100000"):
+        with pytest.raises(SpecError) as caught:
+            build(Batch, Document("job.yaml", {}, {}), {"seq": 4096, "images": text})
+
+        (problem,) = caught.value.problems
+        assert problem.fix == "write 2x1024x768", text

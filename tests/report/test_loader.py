@@ -200,6 +200,7 @@ def test_every_wrong_word_names_what_is_allowed():
     cases = {
         "decode": "words NAME=VALUE",
         "decode=9": "a number with its unit",
+        "decode=0s": "a number with its unit, above 0",
         "decode=9ms:0": "TIME:WORKERS",
         "decode=fast/s": "a rate such as 110/s",
         "copy=6MB@wire": "link, pageable, zero_copy",

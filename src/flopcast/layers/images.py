@@ -67,8 +67,11 @@ def _image(word: str) -> dict[str, int]:
     found = _WORD.fullmatch(word)
     if not found:
         raise ValueError('images such as "2x1024x768" (number, width and height in pixels), joined by +')
-    count, width, height = found.groups()
-    return {"width": int(width), "height": int(height), "count": int(count or 1)}
+    count, width, height = (int(each or 1) for each in found.groups())
+    if not all(1 <= each <= LARGEST for each in (count, width, height)):
+        because = "because an image has a size, and a sequence a number of them"
+        raise ValueError(f"numbers from 1 to {LARGEST}, and not {word!r}; {because}; fix: write 2x1024x768")
+    return {"width": width, "height": height, "count": count}
 
 
 Images = Annotated[tuple[Image, ...], BeforeValidator(read_images)]

@@ -210,12 +210,15 @@ def _rate(word: str, text: str) -> float:
 
 def _quantity(word: str, text: str, unit: str) -> float:
     try:
-        return parse_quantity(text, (unit,))
+        found = parse_quantity(text, (unit,))
     except ValueError:
+        found = 0.0
+    if found <= 0:
         because = "because a stage has a time (9ms), a rate (110/s) or a size (602kB@link) for each sample"
         raise ValueError(
-            f"a number with its unit, and not {word!r}; {because}; fix: write {EXAMPLE}"
-        ) from None
+            f"a number with its unit, above 0, and not {word!r}; {because}; fix: write {EXAMPLE}"
+        )
+    return found
 
 
 def _or_text(schema: dict[str, Any]) -> None:
