@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcast.economics.amount import Amount
-from flopcast.economics.failures import best_interval_s, lost_time
+from flopcast.economics.failures import lost_time
 from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.economics.step import Energy, StepCost
-from flopcast.errors import InfeasibleError
 from flopcast.library import catalog
 from flopcast.spec.operations import HOUR_S, Reliability
 from flopcast.units import parse_tokens
@@ -55,25 +54,6 @@ def run(*tokens, cost=None, **failing):
 
 
 @FEW
-@given(MEAN_S, SAVE_S, START_S)
-def test_what_is_lost_hangs_on_ratios_of_times_and_not_on_their_unit(mean_s, save_s, start_s):
-    seconds = lost_time(reliability(mean_s, save_s, start_s), 64, "c")
-    minutes = lost_time(reliability(mean_s / 60, save_s / 60, start_s / 60), 64, "c")
-
-    assert minutes.wall.value == pytest.approx(seconds.wall.value)
-    assert minutes.interval_s * 60 == pytest.approx(seconds.interval_s)
-
-
-@FEW
-@given(MEAN_S, SAVE_S, START_S, st.integers(1, 12))
-def test_twice_the_devices_lose_as_much_as_devices_that_fail_twice_as_often(mean_s, save_s, start_s, n):
-    many = lost_time(reliability(mean_s, save_s, start_s), 2 * n, "c")
-    frail = lost_time(reliability(mean_s / 2, save_s, start_s), n, "c")
-
-    assert many.wall.value == pytest.approx(frail.wall.value)
-
-
-@FEW
 @given(MEAN_S, SAVE_S, START_S, st.floats(1.1, 5.0))
 def test_whatever_takes_longer_or_fails_more_often_never_loses_less(mean_s, save_s, start_s, more):
     usual = lost_time(reliability(mean_s, save_s, start_s), 16, "c").wall.value
@@ -95,15 +75,6 @@ def test_time_on_the_clock_is_dalys_expectation(mean_s, save_s, start_s):
     m_s, t_s = mean_s / 8, lost.interval_s
     expected_s = m_s * math.exp(start_s / m_s) * math.expm1((t_s + save_s) / m_s)
     assert lost.wall.value == pytest.approx(expected_s / t_s)
-
-
-@FEW
-@given(MEAN_S, SAVE_S)
-def test_the_best_interval_solves_dalys_equation_and_lies_below_youngs(mean_s, save_s):
-    best_s = best_interval_s(save_s, mean_s)
-
-    assert 1 - best_s / mean_s == pytest.approx(math.exp(-(best_s + save_s) / mean_s))
-    assert best_s <= math.sqrt(2 * save_s * mean_s)
 
 
 @FEW
@@ -172,17 +143,6 @@ def test_goodput_is_useful_over_wall_and_inside_its_interval(tokens, mean_s):
     share, low, high = found.goodput
     assert share == pytest.approx(found.useful_s.value / found.wall_s.value)
     assert 0 < low <= share <= high < 1
-
-
-@pytest.mark.parametrize("num_devices", [10**6, 10**8])
-def test_a_job_that_fails_before_it_has_started_is_refused_with_its_size(num_devices):
-    with pytest.raises(InfeasibleError, match=f"{num_devices} devices fail every"):
-        lost_time(reliability(1e8, 10.0, 300.0), num_devices, "c")
-
-
-def test_an_interval_that_is_hardly_ever_reached_is_refused():
-    with pytest.raises(InfeasibleError, match="Shorten"):
-        lost_time(reliability(1e8, checkpoint_interval_s=1e9), 64, "c")
 
 
 @all_cases("tokens", [1e-200, 1.0, 1e200, 1e290])

@@ -131,6 +131,7 @@ def test_newton_finds_the_best_interval_however_long_a_checkpoint_takes(magnitud
         low, high = (middle, high) if too_short else (low, middle)
 
     assert best_interval_s(checkpoint * 5e4, 5e4) == pytest.approx(5e4 * low, rel=1e-6)
+    assert low <= math.sqrt(2 * checkpoint)  # Young's, which it nears where failures are rare
 
 
 def failing(restart_s, checkpoint_s, **more):

@@ -41,15 +41,6 @@ def test_a_device_that_is_in_no_catalogue_is_none(printed):
     assert cluster_of(run(machine=Machine(device=printed))) is None
 
 
-def test_makers_separators_and_counts_say_nothing_of_a_device():
-    names = {
-        cells.plain_device(name)
-        for name in ("NVIDIA A100-SXM4-80GB", "a100 sxm4 80gb", "8x A100_SXM4 (80GB)")
-    }
-
-    assert names == {"a100 sxm4 80gb"}
-
-
 @all_cases(
     ("printed", "meant"), [("BF16", "bf16"), ("bfloat16", "bf16"), ("FP8_MX", "mxfp8"), ("NVFP4", "nvfp4")]
 )

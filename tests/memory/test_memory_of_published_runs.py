@@ -1,6 +1,5 @@
 """Peak memory against the logs of real runs: GPT-NeoX and DeepSpeed, first pipeline stage."""
 
-import pytest
 from all_cases import all_cases
 
 from flopcast.lab.published.suite_files import load_suite
@@ -12,7 +11,6 @@ from flopcast.workload.realise import realise
 
 ROWS = load_suite("paper").rows  # arXiv:2509.22832; what the logs print besides, per run
 MEASURED = [row for row in ROWS if row.measured.allocated_bytes]
-EACH_RUN = pytest.mark.parametrize("row", MEASURED, ids=lambda row: row.id)
 
 
 def first_stage(row):
@@ -20,25 +18,6 @@ def first_stage(row):
     job = row.job
     programs = realise(lower(job.model, one_plan(job.plan), job.batch), job.stack)
     return peak_memory(programs), int(programs.stages.of(0).stage_class[0])
-
-
-def test_the_suite_has_runs_whose_logs_print_memory():
-    assert len(MEASURED) == 6
-    assert all(row.measured.resident_bytes for row in MEASURED)
-
-
-@EACH_RUN
-def test_the_peak_of_the_first_stage_is_the_logged_one_within_6_percent(row):
-    memory, first = first_stage(row)
-
-    assert memory.allocated_bytes[0, first] == pytest.approx(row.measured.allocated_bytes, rel=0.06)
-
-
-@EACH_RUN
-def test_what_the_first_stage_keeps_between_steps_is_the_logged_number_within_3_percent(row):
-    memory, first = first_stage(row)
-
-    assert memory.resident_bytes[0, first] == pytest.approx(row.measured.resident_bytes, rel=0.03)
 
 
 @all_cases("row", ROWS)

@@ -1,7 +1,5 @@
 """Embedding look-ups and optimizer updates against arrays of the same shapes."""
 
-from dataclasses import replace
-
 import numpy as np
 from all_cases import all_cases
 
@@ -30,28 +28,6 @@ def update(parameters, bytes_per_parameter=28):
     )
 
 
-def test_a_look_up_reads_and_writes_one_row_a_token_whatever_the_table():
-    table, ids = np.ones((VOCABULARY, HIDDEN), np.float16), np.arange(TOKENS)
-    rows = table[ids]
-
-    assert lookup().work().moved_bytes.item() == 2 * rows.nbytes
-    assert lookup(vocabulary=10**6).work().moved_bytes.item() == 2 * rows.nbytes
-
-
-def test_the_gradient_of_a_table_is_dense():
-    table, rows = np.ones((VOCABULARY, HIDDEN), np.float16), np.ones((TOKENS, HIDDEN), np.float16)
-
-    backward = gradient(lookup())
-
-    assert backward.work().moved_bytes.item() == rows.nbytes + table.nbytes
-
-
-def test_token_ids_are_kept_and_the_rows_are_not():
-    ids = np.arange(TOKENS, dtype=np.int64)
-
-    assert [(t.role, t.size_bytes.item()) for t in lookup().saves()] == [("ids", ids.nbytes)]
-
-
 def test_both_passes_are_looked_up_by_tokens_rows_and_width():
     for operator in (lookup(), gradient(lookup())):
         assert [c.item() for c in operator.coordinates()] == [TOKENS, VOCABULARY, HIDDEN]
@@ -68,27 +44,6 @@ def test_adam_in_mixed_precision_moves_28_bytes_a_parameter():
     moved = [half, single, single, single, single, single, single, half]
 
     assert update(1000).work().moved_bytes.item() == sum(array.nbytes for array in moved)
-
-
-@all_cases("ranks", [1, 2, 8, 64])
-def test_a_sharded_update_moves_its_share(ranks):
-    whole, shard = update(6.4e9), update(6.4e9 / ranks)
-
-    assert ranks * shard.work().moved_bytes.item() == whole.work().moved_bytes.item()
-
-
-def test_an_update_is_looked_up_by_its_bytes_and_those_of_one_tensor():
-    one, many = update(1000), replace(update(1000), tensors=constant(4))
-
-    assert [coordinate.item() for coordinate in one.coordinates()] == [28_000, 28_000]
-    assert [coordinate.item() for coordinate in many.coordinates()] == [28_000, 7_000]
-
-
-def test_an_update_keeps_nothing():
-    step = update(1000)
-
-    assert step.saves() == step.gradients() == ()
-    assert step.kernel == "adam"
 
 
 @all_cases("value", [0, 1, 4096, 2.5, 6 * 175e9 * 300e9])

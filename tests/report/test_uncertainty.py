@@ -85,13 +85,6 @@ def test_a_report_differs_from_itself_by_exactly_nothing(told):
     assert difference(told, told, 0.0) == (1.0, 1.0)
 
 
-@all_cases("name", PARTS)
-def test_a_real_report_differs_from_itself_by_exactly_nothing(name):
-    told = sample_report(name).factors
-
-    assert difference(told, told, 0.0) == (1.0, 1.0)
-
-
 def with_own(sigma, moved):
     """Sigma of a ratio of two steps that differ in this share: 5 % each from 20 % on, less below."""
     return math.hypot(sigma, math.sqrt(2) * min(0.05, moved / 4))

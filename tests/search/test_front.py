@@ -1,11 +1,15 @@
-"""The Pareto front against its definition, asked pair by pair."""
+"""The Pareto front against its definition, asked pair by pair, and laws of lists that are thinned."""
 
 import numpy as np
+import pytest
 from all_cases import all_cases
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcast.search.pareto_front import front, thinned
+
+FEW = settings(max_examples=40)
+VALUES = st.lists(st.floats(-100, 100), min_size=1, max_size=60).map(np.array)
 
 
 def by_definition(losses):
@@ -33,18 +37,31 @@ def test_the_front_of_many_numbers_is_that_of_its_definition_too(columns):
     assert front(losses).tolist() == by_definition(losses)
 
 
-def test_the_order_of_rows_changes_nothing():
-    losses = np.random.default_rng(0).integers(0, 9, (200, 3)).astype(float)
-    order = np.random.default_rng(1).permutation(200)
+@FEW
+@given(VALUES, st.integers(2, 20))
+def test_a_thinned_list_has_both_ends_in_order_and_no_place_twice(values, most):
+    places = thinned(values, most)
 
-    assert front(losses[order]).tolist() == front(losses)[order].tolist()
+    assert len(places) <= max(most, 1) or len(values) <= most
+    assert sorted(set(places.tolist())) == places.tolist()
+    assert values[places].min() == values.min()
+    assert values[places].max() == values.max()
 
 
-def test_a_thinned_list_keeps_both_ends_and_no_more_than_it_may():
-    values = np.random.default_rng(2).random(1000)
+@FEW
+@given(st.integers(3, 200), st.integers(2, 20), st.randoms())
+def test_of_evenly_spread_values_the_thinned_ones_are_evenly_spread_too(size, most, chance):
+    values = np.arange(float(size))
+    chance.shuffle(values)
 
-    few = thinned(values, 20)
+    left = np.sort(values[thinned(values, most)])
 
-    assert len(few) == 20
-    assert {values.argmin(), values.argmax()} <= set(few.tolist())
-    assert few.tolist() == sorted(few.tolist())
+    if size > most:
+        gaps = np.diff(left)
+        assert gaps.max() - gaps.min() <= 1.0
+        assert len(left) == most
+
+
+@pytest.mark.parametrize("size", [1, 5, 20])
+def test_a_list_that_is_short_enough_stays_whole(size):
+    assert thinned(np.random.default_rng(size).random(size), 20).tolist() == list(range(size))

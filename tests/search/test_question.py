@@ -8,6 +8,7 @@ from flopcast.errors import SpecError
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.search.question import Question
 from flopcast.search.space import Space
+from flopcast.spec.operations import Price
 
 JOB = make_job()
 NOBODYS = JOB.cluster.node.device.model_copy(update={"board_power_w": None})
@@ -65,16 +66,22 @@ def test_a_question_without_sense_is_refused_with_every_fault(parts, fields):
 
 
 def test_a_near_name_is_suggested():
-    with pytest.raises(SpecError) as raised:
-        Question(jobs=(JOB,), objectives=("tokens_per_sec",))
+    for wrong, near in (("tokens_per_sec", "tokens_per_s"), ("energi", "energy"), ("xyz", "step_time")):
+        with pytest.raises(SpecError) as raised:
+            Question(jobs=(JOB,), objectives=(wrong,))
 
-    assert raised.value.problems[0].fix == "write tokens_per_s"
+        assert raised.value.problems[0].fix == f"write {near}"
+        assert raised.value.problems[0].allowed == ", ".join(OBJECTIVES)
 
 
-def test_several_batches_may_be_compared_by_their_rate():
-    asked = Question(jobs=(JOB,), space=Space(gbs="16,32"), objectives=("tokens_per_s",))
+def test_several_batches_may_be_compared_by_whatever_is_not_of_one_step():
+    job = JOB.model_copy(
+        update={"cluster": JOB.cluster.model_copy(update={"price": Price(device_usd_per_hour=2.0)})}
+    )
+    for name in (name for name, one in OBJECTIVES.items() if not one.per_step):
+        asked = Question(jobs=(job,), space=Space(gbs="16,32"), objectives=(name,), total_tokens=1e12)
 
-    assert [objective.key for objective in asked.asked] == ["tokens_per_s", "peak_memory_bytes"]
+        assert asked.first is OBJECTIVES[name]
 
 
 def test_one_objective_has_memory_beside_it_and_several_stand_alone():

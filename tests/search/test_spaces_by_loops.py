@@ -12,7 +12,7 @@ from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.search.chunks import _cuts
 from flopcast.search.exact import play_each
-from flopcast.search.grid import batches, divided_evenly, num_plans, plan_at, plans_by_structure
+from flopcast.search.grid import batches, num_plans, plan_at
 from flopcast.search.scaled import KEPT, scaled
 from flopcast.search.space import Space
 from flopcast.search.stage_chunks import tracks_of
@@ -53,18 +53,6 @@ def test_experts_are_spread_in_every_way_that_the_ranks_of_a_stage_allow(devices
     expected = set(loops(devices, experts, (1, 2, 3), (16, 24)))
     assert set(found) == expected
     assert len(found) == len(expected) == num_plans(job, space)
-
-
-@all_cases("words", [{}, {"gpus": "2,4,8"}, {"zero": "0,1", "mbs": "1,2,5"}, {"dp": 2}])
-def test_plans_are_counted_without_being_made(words):
-    job = make_job(model=EXPERTS, stack="megatron-core", plan="dp=8 gbs=16 zero=1")
-    space = Space(**(SETTLED | {"gbs": "8,16,40", "cp": 1} | words))
-
-    counted, by_structure = num_plans(job, space), 0
-    for sized in space.jobs(job):
-        by_structure += sum(plans_by_structure(sized, space))
-
-    assert counted == by_structure == len(plans_of(job, space)) > 0
 
 
 @pytest.mark.parametrize("length", [1024, 16384])
@@ -129,17 +117,6 @@ def test_rounds_that_are_one_track_hold_blocks_of_one_kind_in_every_division(run
             low, high = cuts[number], cuts[number + 1]
             if number // stages in together and low < high:
                 assert tracks.low <= low < high <= tracks.high
-
-
-@given(blocks=st.integers(2, 24), stages=st.integers(2, 4), virtual=st.integers(2, 4))
-@settings(max_examples=60, deadline=None)
-def test_equal_chunks_are_dealt_evenly_and_more_chunks_than_blocks_never(blocks, stages, virtual):
-    evenly = divided_evenly(blocks, stages, virtual)
-
-    if blocks % (stages * virtual) == 0:
-        assert evenly
-    if stages * virtual > blocks + 2:
-        assert not evenly
 
 
 @given(numbers=st.lists(st.integers(0, 30), max_size=12), most=st.integers(1, 40))

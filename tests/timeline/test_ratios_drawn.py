@@ -51,22 +51,6 @@ def test_nine_of_ten_machines_have_a_ratio_inside_its_interval(first, second):
 
 
 @FEW
-@given(SHARES, SHARES, SIGMAS)
-def test_a_ratio_is_never_surer_than_common_factors_make_it_nor_less_sure_than_if_none_were_common(
-    first, second, sigmas
-):
-    ours, theirs = factors(first, sigmas), factors(second, sigmas)
-
-    told = reach(difference(ours, theirs, 0.0))
-
-    apart = 1.6449 * math.hypot(log_sigma(ours), log_sigma(theirs), math.sqrt(2) * OWN_LOG_SIGMA_FACTOR)
-    together = 1.6449 * math.sqrt(
-        sum(((a - b) * s) ** 2 for a, b, s in zip(first, second, sigmas, strict=True))
-    )
-    assert together - 1e-3 <= told <= apart + 1e-3
-
-
-@FEW
 @given(SHARES, SHARES, SIGMAS, st.randoms())
 def test_the_order_of_factors_changes_nothing(first, second, sigmas, chance):
     ours, theirs = factors(first, sigmas), factors(second, sigmas)

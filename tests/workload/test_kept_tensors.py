@@ -187,21 +187,6 @@ def test_tensors_made_inside_a_recomputed_group_are_not_kept_but_those_that_ente
     assert dropped == {"attention.weights", "attention.dropout.mask", "attention.dropped"}
 
 
-@pytest.mark.parametrize(("text", "share"), [("tp=4 sp", 1 / 4), ("tp=4", 1.0)])
-def test_final_norm_and_head_keep_their_inputs(text, share):
-    layers = {layer.kind: at(layer.kept_bytes) for layer in realised(GPT, BARE, text).layers}
-
-    # arXiv:2205.05198, section 4.3: 2 s b h / t each with sequence parallelism
-    assert layers["final_norm"] == layers["head"] == 2 * LENGTH * HIDDEN * share
-
-
-def test_the_embedding_keeps_its_dropout_mask_and_the_token_ids():
-    layers = {layer.kind: at(layer.kept_bytes) for layer in realised(GPT, BARE, "tp=4 sp").layers}
-
-    # section 4.3: one byte of mask an element, cut by sequence parallelism; ids are 64-bit integers
-    assert layers["embedding"] == LENGTH * HIDDEN / 4 + 8 * LENGTH
-
-
 def test_a_recomputed_layer_at_work_holds_again_all_that_a_plain_layer_keeps():
     plain = block_of(realised(GPT, BARE, "tp=2"))
 
