@@ -76,17 +76,3 @@ def test_what_decisions_are_not_made_of_is_refused_all_at_once(swept_table, opti
 
     assert ended.code == 1
     assert all(field in ended.err for field in fields)
-
-
-def test_two_ways_of_judging_at_once_are_refused(swept_table):
-    ended = flopcast("validate", "--runs", swept_table, "--decisions", "--no-constants", "--leave-out", "a")
-
-    assert ended.code == 1
-    assert "chosen twice" in ended.err
-
-
-def test_ways_of_judging_need_a_table():
-    ended = flopcast("validate", "--decisions", "--no-constants")
-
-    assert ended.code == 1
-    assert "--no-constants" in ended.err

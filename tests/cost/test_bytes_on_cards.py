@@ -18,48 +18,6 @@ def column(*values):
     return tuple(np.array([float(value)]) for value in values)
 
 
-def ring_of(ranks, steps):
-    """Chunks that each rank holds after so many steps of a ring all-gather, and what each has sent."""
-    held, sent = [{rank} for rank in range(ranks)], [0] * ranks
-    passed = list(range(ranks))
-    for _ in range(steps):
-        for rank in range(ranks):
-            sent[rank] += 1
-        passed = [passed[rank - 1] for rank in range(ranks)]
-        for rank, chunk in enumerate(passed):
-            held[rank].add(chunk)
-    return held, sent
-
-
-def tree_of(ranks):
-    """Rounds until every rank has heard, where whoever has tells one more in each round."""
-    told, rounds = 1, 0
-    while told < ranks:
-        told, rounds = min(2 * told, ranks), rounds + 1
-    return rounds
-
-
-@all_cases("ranks", [1, 2, 3, 5, 8, 16])
-@all_cases("collective", RINGS)
-def test_a_ring_that_is_run_step_by_step_sends_the_share_of_the_message_and_no_step_less_does(
-    collective, ranks
-):
-    held, sent = ring_of(ranks, ranks - 1)
-
-    share = FORMULAS[collective].share(*column(ranks)).item()
-
-    assert all(chunks == set(range(ranks)) for chunks in held)
-    assert share == pytest.approx(max(sent) / ranks)
-    if ranks > 1:
-        assert any(len(chunks) < ranks for chunks in ring_of(ranks, ranks - 2)[0])
-
-
-@all_cases("ranks", [1, 2, 3, 4, 5, 8, 9, 64, 100])
-def test_a_tree_takes_as_many_rounds_as_it_takes_to_tell_everybody(ranks):
-    for name, times in (("all_gather", 1), ("reduce_scatter", 1), ("all_to_all", 1), ("all_reduce", 2)):
-        assert FORMULAS[name].hops(*column(ranks)).item() == times * tree_of(ranks)
-
-
 @all_cases(("inside", "nodes"), SHAPES)
 @all_cases("collective", TO_ALL)
 def test_where_everybody_sends_to_everybody_a_card_carries_what_leaves_its_node(collective, inside, nodes):

@@ -33,7 +33,6 @@ DGX = catalog.cluster("dgx-a100")
 VISTA = catalog.cluster("vista")
 UNKNOWN = changed_device(VISTA, name="unknown", curves="", relatives=())
 DATA_PARALLEL = one_plan(Plan(data_parallel=8, global_batch=8))
-PIPELINE = one_plan(Plan(pipeline_parallel=8, global_batch=8))
 
 
 def gemm(size=4096, layout="forward", dtype="fp16"):
@@ -216,12 +215,6 @@ def test_times_without_curves_are_less_certain_than_a_factor_of_a_quarter():
     assert max(factor.log_sigma_factor for factor in known.values()) <= 0.1
 
 
-def test_borrowing_is_a_factor_with_the_sigma_of_the_relative():
-    factors = factors_of(streaming("bias_gelu"), DGX)
-
-    assert factors["borrowed[bias_gelu]"].log_sigma_factor == FALLBACK_CLASSES["bias_gelu"].log_sigma_factor
-
-
 def test_a_curve_of_ones_own_is_not_borrowed():
     assert not any(name.startswith("borrowed") for name in factors_of(streaming("gelu"), DGX))
 
@@ -244,11 +237,6 @@ def test_the_sigma_of_a_level_does_not_hang_on_which_class_comes_first():
 
     level = "memory_level[a100-sxm4-80gb]"
     assert forth[level].log_sigma_factor == back[level].log_sigma_factor
-
-
-def test_a_shape_beyond_the_measurements_names_its_extrapolation():
-    assert "extrapolated[gemm]" in factors_of(gemm(2**18), DGX)
-    assert "extrapolated[gemm]" not in factors_of(gemm(4096), DGX)
 
 
 @pytest.mark.parametrize(("elements", "extrapolates"), [(2**26, False), (2**36, True)])

@@ -33,10 +33,6 @@ def megatron_line(step, ms, batch=256, rate="150.0"):
     )
 
 
-def megatron_log(times_ms, name="made.log"):
-    return read_log("".join(megatron_line(i, ms) for i, ms in enumerate(times_ms, 1)), name)
-
-
 def told(text):
     """The one fault of a text that is no log."""
     with pytest.raises(SpecError) as caught:
@@ -181,13 +177,6 @@ def test_the_first_tenth_is_warm_up_and_the_median_ignores_a_stutter():
     assert steady.best_s == pytest.approx(49.4e-3)
     assert steady.low_s == pytest.approx(49.58e-3)
     assert steady.high_s == pytest.approx(50.6e-3 + 0.1 * 129.4e-3)
-
-
-@all_cases(("records", "warm_up"), [(1, 0), (2, 1), (10, 1), (11, 2), (40, 4), (100, 10), (500, 10)])
-def test_warm_up_is_a_tenth_at_least_one_at_most_ten(records, warm_up):
-    log = megatron_log([1000.0] * records)
-
-    assert log.step_time().num_skipped == warm_up
 
 
 def test_every_restart_warms_up_again():

@@ -68,40 +68,6 @@ def inner(left, right):
     return sum(float(a @ b) for a, b in zip(left, right, strict=True))
 
 
-def ring_all_gather_bytes(message_bytes, ranks):
-    """Bytes that one rank sends: in each step every rank passes on the shard that it got last."""
-    newest, sent_bytes = list(range(ranks)), [0.0] * ranks
-    held = [{rank} for rank in range(ranks)]
-    while any(len(shards) < ranks for shards in held):
-        arriving = [newest[(rank - 1) % ranks] for rank in range(ranks)]
-        for rank, shard in enumerate(arriving):
-            sent_bytes[rank] += message_bytes / ranks
-            held[rank].add(shard)
-        newest = arriving
-    return max(sent_bytes)
-
-
-def ring_reduce_scatter_bytes(message_bytes, ranks):
-    """Bytes that one rank sends: partial sums travel until all ranks have added their part."""
-    added, sent_bytes = dict.fromkeys(range(ranks), 1), [0.0] * ranks
-    while any(parts < ranks for parts in added.values()):
-        for shard in range(ranks):
-            added[shard] += 1
-            sent_bytes[(shard + added[shard]) % ranks] += message_bytes / ranks
-    return max(sent_bytes)
-
-
-def ring_all_reduce_bytes(message_bytes, ranks):
-    return ring_reduce_scatter_bytes(message_bytes, ranks) + ring_all_gather_bytes(message_bytes, ranks)
-
-
-RINGS = {
-    "all_gather": ring_all_gather_bytes,
-    "reduce_scatter": ring_reduce_scatter_bytes,
-    "all_reduce": ring_all_reduce_bytes,
-}
-
-
 @all_cases("name", MESSAGES)
 def test_the_dual_is_the_adjoint_of_the_message(name):
     """<A x, y> = <x, Aᵀ y>: the definition of what carries a gradient back."""
@@ -152,29 +118,6 @@ def test_a_broadcast_goes_from_rank_to_rank_and_every_rank_gets_it_whole():
 
     assert [formula.hops(constant(n)).item() for n in (2, 8, 1024)] == [1, 7, 1023]
     assert [formula.share(constant(n)).item() for n in (2, 8, 1024)] == [1, 1, 1]
-
-
-@all_cases("collective", FORMULAS)
-def test_one_rank_sends_nothing_and_waits_for_nobody(collective):
-    one = constant(1)
-
-    assert FORMULAS[collective].share(one).item() == 0
-    assert FORMULAS[collective].hops(one).item() == 0
-
-
-@all_cases("ranks", [2, 3, 4, 8, 13])
-@all_cases("collective", RINGS)
-def test_message_bytes_times_the_share_is_what_each_rank_of_a_ring_sends(collective, ranks):
-    sent_bytes = RINGS[collective](1024.0, ranks)
-
-    assert FORMULAS[collective].share(constant(ranks)).item() * 1024.0 == pytest.approx(sent_bytes)
-
-
-@all_cases("ranks", [2, 4, 8, 64])
-def test_a_gather_and_a_scatter_send_what_an_all_reduce_sends(ranks):
-    share = {name: FORMULAS[name].share(constant(ranks)).item() for name in RINGS}
-
-    assert share["all_gather"] + share["reduce_scatter"] == pytest.approx(share["all_reduce"])
 
 
 def counted_copies(experts, top_k, ranks):

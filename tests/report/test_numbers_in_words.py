@@ -6,10 +6,10 @@ from functools import cache
 import pytest
 from all_cases import all_cases
 from conftest import make_job
-from sample_reports import PARTS, report_of, sample_report, with_parts
+from sample_reports import PARTS, report_of, sample_report
 
 from flopcast.library.curves import load_book
-from flopcast.render.comparison import as_text, rows_of, verdicts
+from flopcast.render.comparison import rows_of, verdicts
 from flopcast.render.explanation import as_text as explained_text
 from flopcast.render.training_run import as_json as run_json
 from flopcast.render.training_run import as_text as run_text
@@ -135,14 +135,6 @@ def test_components_of_two_stand_by_how_much_they_differ_the_most_first(name):
     steps = [PLAIN.step_time_s, OTHERS[name].step_time_s]
     left_out = {each for own in parts for each in own if own[each] > 0.0051 * max(steps)} - set(names)
     assert not left_out
-
-
-def test_warnings_of_a_pair_are_told_with_their_side():
-    warned = with_parts(PLAIN, warnings=("the first is odd",))
-
-    text = as_text(versus(warned, OTHERS["recomputed"]), ("one", "two"))
-
-    assert "warning   A: the first is odd" in text
 
 
 FAILING = Reliability(device_time_between_failures_s=8 * 7200.0, restart_s=600.0, checkpoint_s=30.0)

@@ -9,7 +9,6 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.jobs import job
 from flopcast.prediction import memory_of, predict
 from flopcast.predictor import Predictor
-from flopcast.render.report_json import as_json
 from flopcast.render.report_page import as_html
 from flopcast.render.report_text import as_text
 from flopcast.report.report import BUBBLE, JITTER, LAUNCH
@@ -154,12 +153,6 @@ def test_a_stage_is_fullest_where_it_needs_most(update_bytes, moment):
     assert ("update" in memory.by_category) == (moment == "update")
 
 
-def test_memory_alone_is_the_memory_of_the_whole_prediction():
-    job = make_job(**PARTS["batched"])
-
-    assert memory_of(job) == sample_report("batched").memory
-
-
 def test_an_mfu_above_one_is_explained_and_never_above_two():
     """Attention at its roofline, of which the convention counts twice what a causal kernel does."""
     long = make_job(
@@ -226,9 +219,3 @@ def test_the_interval_holds_the_step(name):
     report = sample_report(name)
 
     assert report.step_time_low_s < report.step_time_s < report.step_time_high_s
-
-
-def test_a_job_predicted_twice_gives_the_same_numbers():
-    first, second = report_of(make_job()), report_of(make_job())
-
-    assert as_json(first) == as_json(second)

@@ -50,12 +50,6 @@ def test_chunks_in_flight_are_those_at_the_first_backward(name, stages, virtual,
         assert in_flight(name, stage, stages, virtual, micro) == flying.tolist()
 
 
-@EACH_CASE
-def test_after_the_last_backward_nothing_is_in_flight(name, stages, virtual, micro):
-    for order in rows(name, stages, virtual, micro):
-        assert counted(order, virtual)[-1].sum() == 0
-
-
 @all_cases(("stages", "virtual", "micro"), PLAIN)
 def test_1f1b_keeps_as_many_as_stages_are_left(stages, virtual, micro):
     kept = [in_flight("1f1b", stage, stages, virtual, micro)[0] for stage in range(stages)]

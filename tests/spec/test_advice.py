@@ -3,10 +3,9 @@
 from all_cases import all_cases
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from spec_cases import edited, edits, faults, key, mixture, model, parts
+from spec_cases import edited, edits, faults, key, model, parts
 
 DEGREES = st.integers(1, 20)
-POWERS = st.sampled_from([1, 2, 4, 8])
 PLANS = st.fixed_dictionaries(
     {
         "data_parallel": DEGREES,
@@ -153,16 +152,6 @@ def test_the_advised_tensor_parallel_degree_is_the_nearest_that_divides_heads_an
         assert advised == []
     else:
         assert abs(advised[0] - tensor) == min(abs(divisor - tensor) for divisor in divisors)
-
-
-@all_cases("degree", [3, 5, 6, 7, 12])
-def test_a_degree_that_divides_neither_experts_nor_their_ranks_gets_one_advice(degree):
-    whole = parts(model=mixture(num_experts=8), data_parallel=8, expert_parallel=degree, global_batch=8)
-
-    told = [problem for problem in faults(whole) if problem.field == "plan.expert_parallel"]
-
-    assert len(told) == 1
-    assert "plan.expert_parallel" not in [left.field for left in faults(edited(whole, edits(told[0])[0]))]
 
 
 @settings(max_examples=60, deadline=None)

@@ -18,7 +18,7 @@ WRONG = {  # values of one field that may break a plan which is right without it
     "pipeline_parallel": (1, 3, 4, 5, 7, 16),
     "context_parallel": (2, 3, 8),
     "virtual_stages": (2, 3, 9),
-    "expert_parallel": (3, 5, 64),
+    "expert_parallel": (3, 5, 6, 7, 12, 64),
     "expert_tensor_parallel": (3, 16),
     "micro_batch": (3, 7, 64),
     "global_batch": (1, 7, 33, 4097),

@@ -144,26 +144,6 @@ def test_one_stage_never_waits_for_another():
     )
 
 
-def test_transfers_take_no_more_of_the_busiest_stage_than_its_gaps():
-    job = make_job(plan="dp=2 pp=4 gbs=16 precision=fp16")
-    hops = {("hop.activation", "forward"): 0.5, ("hop.gradient", "backward"): 0.5}
-
-    timeline = run_step(repriced(priced_job(job), only(BLOCK | hops)))
-
-    told = sum(s.path_s for s in timeline.bottleneck_attribution if s.item.component == "pp_communication")
-    assert 0 < told <= timeline.step_time_s - 8 * 2 * 3.0
-    assert told <= 0.5 * 2 * 16  # at most one wait before each of its tasks, two messages each
-
-
-@pytest.mark.parametrize("name", ["batched", "sequential"])
-def test_transfers_stand_on_the_path_of_a_pipeline_that_blocks(name):
-    timeline = run_step(sample_priced(name))
-
-    components = {share.item.component for share in timeline.shares if share.item}
-
-    assert "pp_communication" in components
-
-
 def test_transfers_inside_a_node_are_charged_to_the_link_inside_the_node():
     priced = priced_job(make_job(plan="dp=2 pp=4 gbs=16 precision=fp16"))  # one node
     inside = [*priced.programs.hop_inside.forward, *priced.programs.hop_inside.backward]

@@ -154,26 +154,6 @@ def test_a_body_that_never_ends_is_not_waited_for(monkeypatch):
     assert headers[b"connection"] == b"close"
 
 
-def test_more_requests_than_are_worked_on_come_back_later(monkeypatch):
-    monkeypatch.setattr(limits, "MOST_AT_ONCE", 3)
-
-    async def receive():
-        await asyncio.sleep(0.05)
-        return {"type": "http.request", "body": b"ab", "more_body": False}
-
-    told = answered(receive, calls=5)
-
-    assert sorted(status for status, _ in told) == [200, 200, 200, 503, 503]
-    assert {headers.get(b"retry-after") for status, headers in told if status == 503} == {b"1"}
-
-
-def test_who_leaves_costs_nothing():
-    async def receive():
-        return {"type": "http.disconnect"}
-
-    assert answered(receive) == []
-
-
 def test_a_process_that_takes_too_long_is_replaced():
     async def two():
         own = pool.Pool(2, most_waiting=4)

@@ -163,21 +163,6 @@ def test_only_so_many_are_under_way_and_the_next_is_told_to_come_back():
     assert after[0] == 200
 
 
-def test_a_body_that_does_not_arrive_is_refused(monkeypatch):
-    monkeypatch.setattr(limits, "BODY_LIMIT_S", 0.0)
-    sent = []
-
-    async def never():
-        await asyncio.Event().wait()
-
-    async def send(message):
-        sent.append(message)
-
-    asyncio.run(Limits(Inner())(scope_of(), never, send))
-
-    assert sent[0]["status"] == 408
-
-
 @pytest.mark.parametrize("kind", ["lifespan", "websocket"])
 def test_what_is_no_request_is_passed_on_untouched(kind):
     seen = []

@@ -151,21 +151,6 @@ def test_overlapped_or_not_a_layer_s_gradients_weigh_the_same(bucket):
     assert total_bytes(reduction) == pytest.approx(4 * BLOCK_PARAMETERS, rel=1e-12)
 
 
-@pytest.mark.parametrize("text", ["dp=2 pp=1 gbs=8", "dp=2 pp=4 gbs=8", "dp=2 tp=4 pp=2 gbs=8"])
-def test_overlapped_reductions_carry_every_gradient_of_every_stage(text):
-    programs = realised(LLAMA, OVERLAPPED, text)
-    plan = programs.plans
-
-    sent = sum(
-        total_bytes(named(layer.backward, "gradients.reduce")) * logical.count
-        for layer, logical in zip(programs.layers, programs.workload.layers, strict=True)
-    )
-
-    held = (programs.parameters * programs.stages.multiplicity).sum()
-    assert sent == pytest.approx(4 * float(held), rel=1e-12)
-    assert at(plan.data_parallel) == 2
-
-
 def test_a_tied_table_s_copy_on_the_last_stage_is_reduced_over_its_replicas_too():
     programs = realised(GPT, OVERLAPPED, "dp=4 pp=4 gbs=16")
 
@@ -277,13 +262,6 @@ def test_ranks_that_own_whole_tensors_broadcast_each_its_own(replicas, owners):
     assert (back.work.collective, back.work.axis) == ("broadcast", "dp_shard")
     assert at(back.count) == owners
     assert total_bytes(back) == pytest.approx(2 * at(programs.parameters))
-
-
-def test_zero_1_reduces_as_many_bytes_as_no_zero():
-    plain, sharded = (realised(GPT, MEGATRON, f"dp=8 zero={stage} gbs=8") for stage in (0, 1))
-
-    sent = [total_bytes(named(p.reduce, "gradients.reduce")) for p in (plain, sharded)]
-    assert sent[0] == sent[1]  # whole gradients: the stack names the collective, ZeRO-1 what follows it
 
 
 def test_zero_1_over_one_replica_is_no_zero():
@@ -434,16 +412,6 @@ def test_stages_that_pad_a_batch_end_no_step():
     assert at(reduction.count, 1, padded) == 0.0
     assert at(named(programs.update, "gather_parameters").count, 1, padded) == 0.0
     assert at(named(programs.update, "optimizer.update").work.work().moved_bytes, 1, padded) == 0.0
-
-
-@settings(max_examples=30, deadline=None)
-@given(replicas=st.sampled_from([1, 2, 16, 512]), parameters=st.floats(1e3, 1e11))
-def test_the_replicas_of_zero_1_update_every_parameter_once_between_them(replicas, parameters):
-    plans = plans_of(f"dp={replicas} zero=1")
-
-    items = update_items(MEGATRON, plans, constant(parameters))
-
-    assert replicas * at(named(items, "update").work.parameters) == pytest.approx(parameters)
 
 
 def test_an_unknown_copy_is_refused_by_name():

@@ -16,7 +16,7 @@ from flopcast.cost.kernels.curve_book import flat_curve
 from flopcast.errors import SpecError
 from flopcast.lab.calibration import splits
 from flopcast.lab.calibration.collective_files import FabricFile
-from flopcast.lab.calibration.conformal import Judged, added_log_sigma, covered, log_sigma, noise
+from flopcast.lab.calibration.conformal import Judged, added_log_sigma, log_sigma, noise
 from flopcast.lab.calibration.curve_fit import fit_curve
 from flopcast.lab.calibration.efficiency_table import fit_once
 from flopcast.lab.calibration.operator_files import FILES
@@ -270,28 +270,6 @@ def test_rows_that_peers_measured_and_nobody_uses_are_told_by_reason(measurement
     assert {"power law" in r.because for r in rejected} == {True, False}
 
 
-def test_the_interval_of_a_normal_error_covers_nine_tenths():
-    draw = np.random.default_rng(5)
-    known, other = 0.2 * draw.standard_normal((2, 20_000))
-
-    assert covered(other, log_sigma(known)) == pytest.approx(0.9, abs=0.01)
-    assert covered(other, 0.2) == pytest.approx(0.9, abs=0.01)
-
-
-def test_errors_with_long_tails_are_covered_too():
-    """Student's t with two degrees of freedom, whose own sigma is infinite."""
-    known, other = np.random.default_rng(6).standard_t(2, (2, 20_000))
-
-    assert covered(other, log_sigma(known)) == pytest.approx(0.9, abs=0.01)
-
-
-def test_a_handful_of_errors_gives_the_sigma_of_the_largest():
-    """Nine errors: the next one is below the largest of them with probability 0.9."""
-    errors = np.arange(1.0, 10.0)
-
-    assert log_sigma(errors) == pytest.approx(9.0 / 1.6449)
-
-
 @pytest.mark.parametrize("added", [0.05, 0.3])
 def test_the_added_sigma_of_two_independent_errors_is_found_again(added):
     draw = np.random.default_rng(7)
@@ -301,21 +279,6 @@ def test_the_added_sigma_of_two_independent_errors_is_found_again(added):
     found = added_log_sigma([Judged(log_errors=errors, log_sigma_factor=own)])
 
     assert found == pytest.approx(added, rel=0.1)
-
-
-def test_nothing_is_added_where_own_sigmas_suffice():
-    errors = 0.1 * np.random.default_rng(8).standard_normal(1000)
-
-    assert added_log_sigma([Judged(log_errors=errors, log_sigma_factor=0.2)]) == 0.0
-    assert added_log_sigma([]) == 0.0
-
-
-def test_groups_count_alike_however_many_rows_they_have():
-    """Ten groups of error 1, one of ten thousand rows of error 9: it is a tenth of the weight and less."""
-    small = [Judged(log_errors=np.ones(5), log_sigma_factor=0.0) for _ in range(10)]
-    huge = Judged(log_errors=np.full(10_000, 9.0), log_sigma_factor=0.0)
-
-    assert added_log_sigma([*small, huge]) == pytest.approx(1.0 / 1.6449)
 
 
 def test_the_noise_of_made_up_twins_is_found_again():

@@ -12,7 +12,7 @@ from made_up_runs import JOB, judged, run
 from flopcast.api import predict
 from flopcast.errors import Problem, SpecError
 from flopcast.render.page.drawing import WIDTH
-from flopcast.render.published_drawing import COLOURS, EDGE, mark, ratios_drawing
+from flopcast.render.published_drawing import EDGE, ratios_drawing
 from flopcast.render.published_page import runs_as_html
 from flopcast.render.published_tables import runs_as_markdown, tables
 
@@ -74,10 +74,6 @@ def test_half_and_twice_the_time_are_as_far_from_one():
     slow, fast = height(rows)
     (middle,) = height(right)
     assert middle - slow == pytest.approx(fast - middle, abs=0.11)
-
-
-def test_thirty_sources_have_thirty_marks():
-    assert len({mark(place) for place in range(5 * COLOURS)}) == 5 * COLOURS
 
 
 def test_the_tables_are_those_of_the_text():

@@ -10,7 +10,7 @@ from flopcast import validate_suite
 from flopcast.errors import SpecError
 from flopcast.lab.published.suite_files import load_suite
 from flopcast.lab.validation.compare import jitter_of
-from flopcast.lab.validation.statistics import by_component, by_source, errors
+from flopcast.lab.validation.statistics import by_component
 from flopcast.render.suite_comparison import as_json, as_text
 
 EXCEPTED = ("127321", "dp_grad_allreduce")  # 194-204 ms there, 459 in its twin, 85 by the tables
@@ -243,22 +243,3 @@ def test_the_text_names_every_run_and_every_component_class(paper):
 
     assert all(row.id in text for row in paper.suite.rows)
     assert all(entry.component in text for entry in paper.components)
-
-
-def test_errors_are_the_textbooks():
-    found = errors([0.1, -0.3, 0.2])
-
-    assert found["rows"] == 3
-    assert found["mape"] == pytest.approx(0.2)
-    assert found["median"] == pytest.approx(0.2)
-    assert found["worst"] == pytest.approx(0.3)
-    assert found["bias"] == pytest.approx(0.0, abs=1e-9)
-
-
-def test_sources_are_told_apart_by_system_and_reference(paper):
-    told = by_source(paper.rows)
-
-    assert {(entry["system"][:5], entry["reference"]) for entry in told} == {
-        ("perlm", "best"), ("perlm", "mean"), ("vista", "best"), ("vista", "mean"),
-    }  # fmt: skip
-    assert all(entry["rows"] == 5 for entry in told)
