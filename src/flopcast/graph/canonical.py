@@ -48,6 +48,10 @@ class Canonical:
         Whether the gradient of an input is that of the output, or a part of it, so that no kernel runs.
     reads_table : bool
         Whether it looks up rows of an embedding table, its first input.
+    alone : str
+        What it works on alone, so that tensor-parallel ranks can divide it: "elements", "channels" of an
+        image, "rows" along its last axis, or all that do not lie along the "stated" axes; "" if ranks
+        cannot divide it, or not by this.
     """
 
     family: str
@@ -59,6 +63,7 @@ class Canonical:
     has_gradient: bool = True
     passes_gradient_on: bool = False
     reads_table: bool = False
+    alone: str = ""
 
     @property
     def is_view(self) -> bool:
@@ -153,6 +158,7 @@ _ELEMENTWISE: dict[str, tuple[Role, ...]] = {
     "multiply_add": ("last_factors",),
 }
 _IN_PLACE: dict[str, tuple[Role, ...]] = dict.fromkeys(("leaky_relu", "elu"), ("output",))
+_ACROSS = ("glu",)  # joins elements of several columns
 _PASSES_ON = ("add", "subtract", "identity_copy")
 _NO_GRADIENT = (
     "comparison",
@@ -185,34 +191,39 @@ CANONICAL: dict[str, Canonical] = {
             is_fusible=True,
             has_gradient=name not in _NO_GRADIENT,
             passes_gradient_on=name in _PASSES_ON,
+            alone="" if name in _ACROSS else "elements",
         )
         for name, saves in _ELEMENTWISE.items()
     },
-    "softmax": Canonical(family="normalisation", saves=("output",), is_fusible=True),
-    "log_softmax": Canonical(family="normalisation", saves=("output",), is_fusible=True),
-    "layer_norm": Canonical(family="normalisation", saves=("first", "rows", "rows"), is_fusible=True),
-    "rms_norm": Canonical(family="normalisation", saves=("first", "rows"), is_fusible=True),
+    "softmax": Canonical(family="normalisation", saves=("output",), is_fusible=True, alone="stated"),
+    "log_softmax": Canonical(family="normalisation", saves=("output",), is_fusible=True, alone="stated"),
+    "layer_norm": Canonical(
+        family="normalisation", saves=("first", "rows", "rows"), is_fusible=True, alone="rows"
+    ),
+    "rms_norm": Canonical(family="normalisation", saves=("first", "rows"), is_fusible=True, alone="rows"),
     "group_norm": Canonical(family="normalisation", saves=("first",), passes=1.5),
     "instance_norm": Canonical(family="normalisation", saves=("first",), passes=1.5),
-    "batch_norm": Canonical(family="normalisation", saves=("first",), passes=1.5),
-    "batch_norm_inference": Canonical(family="elementwise", saves=("first",), is_fusible=True),
-    "sum": Canonical(family="reduction", is_fusible=True),
-    "mean": Canonical(family="reduction", is_fusible=True),
-    "norm": Canonical(family="reduction", saves=("first",), is_fusible=True),
-    "variance": Canonical(family="reduction", saves=("first",), is_fusible=True),
-    "amax": Canonical(family="reduction", saves=("first",), is_fusible=True),
-    "logsumexp": Canonical(family="reduction", saves=("first",), is_fusible=True),
-    "product_of_elements": Canonical(family="reduction", saves=("first",), is_fusible=True),
+    "batch_norm": Canonical(family="normalisation", saves=("first",), passes=1.5, alone="channels"),
+    "batch_norm_inference": Canonical(
+        family="elementwise", saves=("first",), is_fusible=True, alone="channels"
+    ),
+    "sum": Canonical(family="reduction", is_fusible=True, alone="stated"),
+    "mean": Canonical(family="reduction", is_fusible=True, alone="stated"),
+    "norm": Canonical(family="reduction", saves=("first",), is_fusible=True, alone="stated"),
+    "variance": Canonical(family="reduction", saves=("first",), is_fusible=True, alone="stated"),
+    "amax": Canonical(family="reduction", saves=("first",), is_fusible=True, alone="stated"),
+    "logsumexp": Canonical(family="reduction", saves=("first",), is_fusible=True, alone="stated"),
+    "product_of_elements": Canonical(family="reduction", saves=("first",), is_fusible=True, alone="stated"),
     "argmax": Canonical(family="reduction", has_gradient=False),
-    "max_pool": Canonical(family="pooling", saves=("first", "positions")),
-    "average_pool": Canonical(family="pooling", saves=("first",)),
-    "adaptive_average_pool": Canonical(family="pooling", saves=("first",)),
-    "interpolate": Canonical(family="pooling"),
+    "max_pool": Canonical(family="pooling", saves=("first", "positions"), alone="channels"),
+    "average_pool": Canonical(family="pooling", saves=("first",), alone="channels"),
+    "adaptive_average_pool": Canonical(family="pooling", saves=("first",), alone="channels"),
+    "interpolate": Canonical(family="pooling", alone="channels"),
     "grid_sample": Canonical(family="pooling", saves=("inputs",)),
     "region_pool": Canonical(family="pooling", saves=("second",)),
-    "concatenate": Canonical(family="movement", passes_gradient_on=True),
-    "copy": Canonical(family="movement", passes_gradient_on=True),
-    "pad": Canonical(family="movement"),
+    "concatenate": Canonical(family="movement", passes_gradient_on=True, alone="stated"),
+    "copy": Canonical(family="movement", passes_gradient_on=True, alone="elements"),
+    "pad": Canonical(family="movement", alone="elements"),
     "roll": Canonical(family="movement"),
     "repeat": Canonical(family="movement"),
     "triangle": Canonical(family="movement"),

@@ -17,6 +17,7 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.errors import SpecError, spec_error
 from flopcast.graph.canonical import canonical
+from flopcast.graph.division import Division, divide, uses_of_weights
 from flopcast.graph.lowering import Fields, Lowering, lowering
 from flopcast.graph.operator_graph import OperatorGraph
 from flopcast.graph.segments import Run, repeated_runs
@@ -69,17 +70,20 @@ def _too_many(graph: OperatorGraph, blocks: "Sequence[tuple[_Block, int]]") -> S
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class _Block:
-    """The operators and weights of one block, with names of its own."""
+    """The operators and weights of one block, with names of its own, and its division over ranks."""
 
     operators: tuple[Fields, ...]
     weights: tuple[Fields, ...]
+    division: Division = Division()
 
 
 def _block(block: _Block, count: int) -> dict[str, object]:
+    whole = [{"weight": name, "because": reason} for name, reason in block.division.whole.items()]
     mixer: Fields = {
         "kind": "traced",
         "batch_of": "samples",
-        "units": 1,
+        "units": block.division.units,
+        **({"whole_products": whole} if whole else {}),
         "weights_of_block": list(block.weights),
         "operators": list(block.operators),
     }
@@ -157,18 +161,31 @@ def _cuts(crossing: Counts, flop: Counts, parts: int, first: int, last: int) -> 
 
 def _blocks(known: Lowering, steps: Sequence[Step], borders: Sequence[int]) -> list[tuple[_Block, int]]:
     """Return the blocks in order, each with the number of equal ones in a row."""
-    last, owned, found = _last_uses(known, steps), set[str](), list[tuple[_Block, int]]()
+    last, owned, uses = _last_uses(known, steps), set[str](), uses_of_weights(known)
+    places = {name: place for place, node in enumerate(known.graph.nodes) for name in node.outputs[:1]}
+    found, alone = list[tuple[_Block, int]](), _Block(operators=(), weights=())
     for first, end in pairwise(borders):
-        block = _named(known, steps[first:end], end, last, owned)
-        if found and found[-1][0].operators == block.operators and found[-1][0].weights == block.weights:
+        within, before = steps[first:end], owned.copy()
+        block = _named(known, within, end, last, owned, Division())
+        if (alone.operators, alone.weights) == (block.operators, block.weights):
             found[-1] = (found[-1][0], found[-1][1] + 1)
-        else:
-            found.append((block, 1))
+            continue
+        alone = block
+        made = [places[step.name] for step in within if step.name in places]
+        nodes = known.graph.nodes[min(made, default=0) : max(made, default=-1) + 1]
+        leaving = {step.writes for step in within if last.get(step.writes, 0) >= end}
+        division = divide(known, nodes, leaving, uses)
+        found.append((_named(known, within, end, last, before, division), 1))
     return found
 
 
 def _named(
-    known: Lowering, steps: Sequence[Step], end: int, last: Mapping[str, int], owned: set[str]
+    known: Lowering,
+    steps: Sequence[Step],
+    end: int,
+    last: Mapping[str, int],
+    owned: set[str],
+    division: Division,
 ) -> _Block:
     """Return a block whose tensors and weights have names of their own; `owned` weights are of others."""
     made = {step.writes for step in steps}
@@ -185,18 +202,40 @@ def _named(
     tables = {name for step in steps if "looked_up" in step.fields for name in step.weights}
     sizes = [known.graph.tensors[name] for name in weights]
     return _Block(
-        operators=tuple(_operator(place, step, names) for place, step in enumerate(steps)),
+        operators=tuple(
+            _operator(place, step, names, division) | _divided(known, step, names, division)
+            for place, step in enumerate(steps)
+        ),
         weights=tuple(
             {"name": f"w{place}", "elements": tensor.elements}
             | ({} if tensor.is_trained else {"trained": False})
             | ({"row": tensor.shape[-1]} if tensor.name in tables else {})
+            | ({"divided": True} if tensor.name in division.tensors else {})
             for place, tensor in enumerate(tensor for tensor in sizes if tensor.is_float)
             if tensor.elements
         ),
+        division=division,
     )
 
 
-def _operator(place: int, step: Step, names: Mapping[str, str]) -> Fields:
+def _divided(known: Lowering, step: Step, names: Mapping[str, str], division: Division) -> Fields:
+    """Return the fields of an operator that say how tensor parallelism divides it."""
+    base = step.name.removesuffix(".bias").removesuffix(".fork")
+    kind = division.kinds.get(step.name, "")
+    if base != step.name and known.root(base) in division.tensors:
+        kind = "within"
+    if not kind:
+        return {}
+    fields: Fields = {"division": kind}
+    if enters := division.entering.get(step.name, ()):
+        fields["enters"] = [{"name": names[name], "elements": known.size_of(name)} for name in enters]
+    shared = division.shared.get(step.name)
+    if shared and step.fields["kind"] == "graph_pass":
+        fields["shared"] = [place for place, name in enumerate(step.reads) if name in shared]
+    return fields
+
+
+def _operator(place: int, step: Step, names: Mapping[str, str], division: Division) -> Fields:
     """Return the fields of an operator of a block, with the names of its tensors.
 
     Several parts of one tensor, such as queries, keys and values, have names of their own.
@@ -216,6 +255,7 @@ def _operator(place: int, step: Step, names: Mapping[str, str]) -> Fields:
             {
                 "name": names.get(name, name) if name else f"{step.operator}.{place}.kept{number}",
                 "elements": size,
+                **({"divided": True} if (name or step.writes) in division.tensors else {}),
             }
             for number, (name, size) in enumerate(step.keeps)
         ]

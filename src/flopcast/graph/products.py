@@ -129,6 +129,8 @@ def _attention(known: Lowering, node: GraphNode) -> Made:
     return fields, ()
 
 
+COLUMNS = {"linear": 0, "matmul": 0, "convolution": 1}  # products with a weight that ranks can divide: the
+# axis of the output that consists of columns is this one or, for 0, the last
 CONVOLUTIONS = ("convolution", "transposed_convolution")
 PRODUCTS: dict[str, Callable[[Lowering, GraphNode], Made]] = {
     "linear": _linear,

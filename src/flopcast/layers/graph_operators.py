@@ -1,16 +1,17 @@
 """Operators of an exported graph in a traced block: convolutions, attention, memory-bound kernels.
 
 Answers: which sizes do they have, for the samples of a micro-batch?
-Elsewhere: operators of traced decoders (traced_operators.py), the graphs (graph/). No tensor parallelism
-divides these operators: they run whole on every rank (spec/rules_traced.py).
+Elsewhere: operators of traced decoders (traced_operators.py), the graphs (graph/), which operators tensor
+parallelism divides (graph/division.py).
 """
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Discriminator, Field, Tag
 
-from flopcast.dtypes import constant
+from flopcast.dtypes import ONE, ZERO, Counts, constant
 from flopcast.layers.base import Split
 from flopcast.layers.traced_operators import (
     AbstractTracedOperator,
@@ -53,10 +54,17 @@ class KeptTensor(StrictModel):
         Name of the tensor in the block, or of a buffer that only this operator uses.
     elements : Size
         Number of elements of the tensor, in the dtype of activations.
+    divided : bool
+        Whether each tensor-parallel rank holds only a part of it.
     """
 
     name: str
     elements: Size
+    divided: bool = False
+
+    def of(self, split: Split) -> Counts:
+        """Return the elements on one rank, shape (plans, 1)."""
+        return self.elements.of(split) / (split.tensor if self.divided else ONE)
 
 
 class GraphConvolution(AbstractTracedOperator):
@@ -119,10 +127,10 @@ class GraphConvolution(AbstractTracedOperator):
         """
         return Convolution(
             rows=self.rows.of(split),
-            columns=constant(self.columns),
-            terms=constant(self.terms),
-            read=self.read.of(split),
-            groups=constant(self.groups),
+            columns=self.columns / self.cut("column", "within", split=split),
+            terms=self.terms / self.cut("row", split=split),
+            read=self.read.of(split) / self.cut("row", "within", split=split),
+            groups=self.groups / self.cut("within", split=split),
             is_depthwise=self.groups > 1 and self.groups == self.columns,
             is_transposed=self.transposed,
             trained=self.trained,
@@ -134,6 +142,10 @@ class GraphConvolution(AbstractTracedOperator):
             channels_last=self.channels_last,
             dtype=split.dtype,
         )
+
+    def summed(self, split: Split) -> Counts | None:
+        """Return the whole output of a convolution divided by rows."""
+        return self.rows.of(split) * self.columns if self.division == "row" else None
 
 
 class GraphAttention(AbstractTracedOperator):
@@ -172,10 +184,10 @@ class GraphAttention(AbstractTracedOperator):
         `heads` and `kv_heads` are counted over all samples. Keys differ in number from queries in
         cross-attention.
         """
-        values = self.value_head_size
+        values, ranks = self.value_head_size, self.cut("within", split=split)
         return FlashAttention(
-            batch=self.heads.of(split),
-            kv_batch=self.kv_heads.of(split),
+            batch=self.heads.of(split) / ranks,
+            kv_batch=self.kv_heads.of(split) / ranks,
             queries=constant(self.queries),
             keys=None if self.keys == self.queries else constant(self.keys),
             head_size=constant(self.head_size),
@@ -216,6 +228,8 @@ class GraphPass(AbstractTracedOperator):
     looked_up : Size or None
         Number of elements of the rows that the operator reads, if it looks them up in an embedding table
         that is a weight of the block.
+    shared : tuple of int
+        Places in `read` of inputs that each tensor-parallel rank reads whole, if ranks divide the operator.
     """
 
     kind: Literal["graph_pass"] = "graph_pass"
@@ -231,23 +245,32 @@ class GraphPass(AbstractTracedOperator):
     fusible: bool = False
     gradient: bool = True
     looked_up: Size | None = None
+    shared: tuple[int, ...] = ()
 
     def work(self, split: Split) -> AbstractOperator:
         """Return the memory-bound kernel on one micro-batch."""
+        ranks = self.cut("within", split=split)
+        read = tuple(size.of(split) for size in self.read)
+        whole = sum((read[place] for place in self.shared), ZERO) * (1.0 - 1.0 / ranks)
         return GraphKernel(
             family=self.family,
             operator=self.operator,
             row=self.row,
             is_strided=self.strided,
-            moved=self.moved.of(split),
-            moved_backward=self.moved_backward.of(split),
-            written=self.written.of(split),
-            kept=tuple((tensor.name, tensor.elements.of(split)) for tensor in self.keeps),
-            read=tuple(size.of(split) for size in self.read),
+            moved=self._share(self.moved, whole, ranks, split),
+            moved_backward=self._share(self.moved_backward, whole, ranks, split),
+            written=self.written.of(split) / ranks,
+            kept=tuple((tensor.name, tensor.of(split)) for tensor in self.keeps),
+            read=tuple(size if place in self.shared else size / ranks for place, size in enumerate(read)),
             is_fusible=self.fusible,
             has_gradient=self.gradient,
             dtype=split.dtype,
         )
+
+    def _share(self, size: Size, whole: Counts, ranks: Counts, split: Split) -> Counts:
+        """Return what one rank moves: its part of divided tensors, and `whole` more of all others."""
+        moved = size.of(split)
+        return moved / ranks + np.minimum(whole, moved * (1.0 - 1.0 / ranks))
 
 
 def _kind_of_operator(value: object) -> str:

@@ -187,12 +187,17 @@ class Traced(AlwaysWithKind, AbstractMixer):
         slope = (long - short) / (PROBES[1] - PROBES[0])
         return short - slope * PROBES[0], slope
 
-    def _flop(self, length: Number) -> float:
+    def divided_flop(self) -> tuple[float, float]:
+        """Return the FLOP of operators that tensor parallelism divides, and of all; of one sample."""
+        return self._flop(1.0, divided_only=True), self._flop(1.0)
+
+    def _flop(self, length: Number, *, divided_only: bool = False) -> float:
         """Return the FLOP of one sequence, with every pair of its tokens counted."""
         split = Split(
             sequences=ONE, length=constant(length), tensor=ONE, sequence_parallel=False, dtype="bf16"
         )
-        works = [operator.work(split) for operator in self.operators]
+        counted = [each for each in self.operators if not divided_only or each.division != "whole"]
+        works = [operator.work(split) for operator in counted]
         return sum(
             float(work.work().flop.item())
             * (2.0 if isinstance(work, FlashAttention) and work.causal else 1.0)
@@ -270,6 +275,20 @@ class NoEnd(AbstractLayer):
 
 
 NO_ENDS = (NoEnd(), NoEnd(), NoEnd())
+
+
+MOST_REASONS = 3  # why products are whole, in one sentence
+
+
+def division_note(blocks: Sequence[AbstractLayer], counts: Sequence[int]) -> str:
+    """Return a sentence on what tensor parallelism divides of an exported graph."""
+    mixers = [mixer for block in blocks if isinstance(mixer := getattr(block, "mixer", None), Traced)]
+    pairs = [mixer.divided_flop() for mixer in mixers]
+    divided, whole = (sum(n * pair[i] for n, pair in zip(counts, pairs, strict=True)) for i in (0, 1))
+    products = [f"{each.weight}: {each.because}" for mixer in mixers for each in mixer.whole_products]
+    reasons = f" ({'; '.join(products[:MOST_REASONS])})" if products else ""
+    text = f"graph: tensor parallelism divides {divided / max(whole, 1.0):.1%} of the FLOP"
+    return f"{text}; all other operators run whole on every tensor-parallel rank{reasons}"
 
 
 def is_graph(blocks: Sequence[AbstractLayer]) -> bool:

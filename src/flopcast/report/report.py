@@ -20,6 +20,7 @@ from flopcast.economics.power import PowerDraw, power_draw
 from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.economics.step import StepCost, described_checkpoint, step_cost
 from flopcast.errors import SpecError
+from flopcast.layers.traced import division_note, is_graph
 from flopcast.records import dataclass, replace
 from flopcast.report.labels import component_label
 from flopcast.report.loader import LoadedStep, loaded_step
@@ -247,11 +248,14 @@ def summarise(job: Job, priced: Priced, timeline: Timeline) -> Report:
 
 
 def _assumed(job: Job) -> list[str]:
-    """Return the assumption that all data-parallel ranks run the micro-batches listed for one rank."""
-    if len(job.batch.kinds) == 1 or job.batch.ranks or job.plan.data_parallel == 1:
-        return []
-    ranks = f"all {job.plan.data_parallel} data-parallel ranks"
-    return [f"{ranks} run the same micro-batches in the same order"]
+    """Return what ranks are assumed to run: listed micro-batches, and the divided operators of a graph."""
+    found, blocks = list[str](), job.model.blocks
+    if len(job.batch.kinds) > 1 and not job.batch.ranks and job.plan.data_parallel > 1:
+        ranks = f"all {job.plan.data_parallel} data-parallel ranks"
+        found.append(f"{ranks} run the same micro-batches in the same order")
+    if job.plan.tensor_parallel > 1 and is_graph(blocks):
+        found.append(division_note(blocks, [block.count for block in blocks]))
+    return found
 
 
 def whole_step(job: Job, priced: Priced, timeline: Timeline) -> dict[str, Factor]:

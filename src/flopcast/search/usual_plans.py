@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import KeptResults
+from flopcast.layers.traced import is_graph
 from flopcast.search.grid import batches_on
 from flopcast.search.question import Question
 from flopcast.search.space import USUAL_CHUNKS, Space
@@ -28,7 +29,8 @@ SHARDED = 3  # the ZeRO stage that shards parameters
 def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
     """Return parts of a space on the cluster of `job`, of which the first with a plan that fits counts.
 
-    Context parallelism is tried only if the space names its values.
+    Context parallelism is tried only if the space names its values; so is tensor parallelism of an exported
+    graph, whose products it divides only in part.
 
     Examples
     --------
@@ -37,14 +39,17 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
     >>> [part.micro_batch for part in usual_spaces(job, Space(micro_batch=3, zero=1))]
     [(3,)]
     """
+    of_graph = is_graph(job.model.blocks)
+    sequences = (False,) if of_graph else space.options(job)["sequence_parallel"][:1]
     first = space.model_copy(
         update={
-            "micro_batch": space.micro_batch or (MICRO_BATCHES if job.model.vocabulary else SAMPLES),
+            "micro_batch": space.micro_batch or (SAMPLES if of_graph else MICRO_BATCHES),
             "virtual_stages": space.degrees("virtual_stages", job) or USUAL_CHUNKS,
             "context_parallel": space.context_parallel or (1,),
             "data_shard": space.data_shard or (0,),
             "zero": space.zero or (_zero(job),),
-            "sequence_parallel": space.options(job)["sequence_parallel"][:1],
+            "sequence_parallel": sequences,
+            **({"tensor_parallel": space.tensor_parallel or (1,)} if of_graph else {}),
         }
     )
     if space.zero or _zero(job) == SHARDED or SHARDED not in job.stack.sharding.zero_stages:

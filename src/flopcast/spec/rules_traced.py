@@ -3,13 +3,13 @@
 Answers: what must hold between a model with a traced block, a plan and a stack, why, and what fixes it?
 Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py), the layer
 (layers/traced.py).
-A trace marks the products that tensor parallelism divides (interop/tracing/division.py). It does not record
-which axis of a tensor holds positions, nor which passes work on each token by itself.
+A trace marks the products that tensor parallelism divides (interop/tracing/division.py, graph/division.py).
+It does not record which axis of a tensor holds positions, nor which passes work on each token by itself.
 """
 
 import numpy as np
 
-from flopcast.layers.traced import Traced
+from flopcast.layers.traced import MOST_REASONS, Traced, is_graph
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed
 
@@ -24,9 +24,15 @@ def _mixers(case: Case) -> list[Traced]:
 
 
 def _units(case: Case) -> int:
-    """Return the number that a tensor-parallel degree must divide; 1 if a block cannot be divided."""
-    undivided = any((mixer.units or 1) == 1 for mixer in _mixers(case))
-    return 1 if undivided else int(np.gcd.reduce([0, *(mixer.units or 1 for mixer in _mixers(case))]))
+    """Return the number that a tensor-parallel degree must divide.
+
+    It is 1 if a block cannot be divided. Blocks of an exported graph, which may be no more than a first
+    convolution, then run whole on every rank.
+    """
+    units = [mixer.units or 1 for mixer in _mixers(case)]
+    if is_graph(case.model.blocks):
+        units = [each for each in units if each > 1]
+    return 1 if 1 in units or not units else int(np.gcd.reduce(units))
 
 
 def _degrees(case: Case) -> str:
@@ -40,10 +46,10 @@ def _degrees(case: Case) -> str:
                 "1, because this trace is from an older version and does not record which GEMM uses which "
                 "weight"
             )
-        if mixer.units == 1:
+        if mixer.units == 1 and (mixer.whole_products or not is_graph(case.model.blocks)):
             whole = [f"{product.weight}: {product.because}" for product in mixer.whole_products]
             return "1, because no GEMM of the block can be divided" + (
-                f" ({'; '.join(whole)})" if whole else ""
+                f" ({'; '.join(whole[:MOST_REASONS])})" if whole else ""
             )
     return "1, because the numbers of heads and columns of the blocks have no common divisor"
 

@@ -300,7 +300,8 @@ def _is_loss(item: Item) -> bool:
     """Return whether an item follows the logits: the loss, and the sums over ranks that it needs."""
     if isinstance(item.work, MemoryBound):
         return KINDS[item.work.kind].is_loss
-    return isinstance(item.work, AbstractMessage) and item.inputs[:1] == (item.output,)
+    in_place = isinstance(item.work, AbstractMessage) and item.inputs[:1] == (item.output,)
+    return in_place and not isinstance(item.work, Replicate)  # which comes before the operators of a trace
 
 
 def _passes_on(item: Item, place: int) -> bool:

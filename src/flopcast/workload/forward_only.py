@@ -70,11 +70,11 @@ def forward_peak(items: tuple[Item, ...]) -> Floats:
     """
     sizes = tensor_bytes(items)
     last = {name: place for place, item in enumerate(items) for name in item.inputs}
-    made = {item.output for item in items}
+    made = {item.output for item in items if item.output not in item.inputs}
     alive = sum((sizes.get(name, ZERO) for name in last if name not in made), ZERO)
     peak, held = alive, set[str]()
     for place, item in enumerate(items):
-        if item.output not in held:
+        if item.output in made and item.output not in held:
             held.add(item.output)
             alive = alive + sizes.get(item.output, ZERO)
         peak = np.maximum(peak, alive)

@@ -8,6 +8,7 @@ A name that is not here is an unknown operator, which is priced by its bytes.
 from collections.abc import Callable, Mapping
 
 from flopcast.graph.operator_graph import Attribute, GraphTensor
+from flopcast.interop.graphs.axes import along, of_view
 from flopcast.records import dataclass, field, replace
 
 VIEWS = (
@@ -220,16 +221,19 @@ def translate(call: Call) -> Translated:
     >>> translate(Call(name="aten.relu_", tensors=(x,), results=(y,))).operator
     'relu'
     """
-    base = call.base
+    base, shape = call.base, call.tensors[0].shape if call.tensors else ()
     if base in SPECIAL:
         made = SPECIAL[base](call)
     elif base in VIEWS or (base in MAY_COPY and call.is_view_by_strides):
-        made = Translated(operator="view", inputs=call.inputs[:1])
+        made = Translated(
+            operator="view", inputs=call.inputs[:1], attributes=of_view(base, shape, call.arguments)
+        )
     elif base in MAY_COPY:
         made = Translated(operator="copy", inputs=call.inputs[:1])
     else:
         unknown = f"{call.name.rpartition('.')[0]}.{base}".strip(".")
-        made = Translated(operator=CANONICAL_NAMES.get(base, unknown), inputs=call.inputs)
+        operator = CANONICAL_NAMES.get(base, unknown)
+        made = Translated(operator=operator, inputs=call.inputs, attributes=along(base, call.arguments))
     return replace(made, attributes={**made.attributes, "in_place": True}) if call.is_in_place else made
 
 

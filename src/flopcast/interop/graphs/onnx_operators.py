@@ -123,7 +123,10 @@ def translate(call: OnnxCall) -> Found:
     if call.operator in SPECIAL:
         return SPECIAL[call.operator](call)
     named = ".".join(filter(None, (call.domain, call.operator)))
-    return NAMES.get(call.operator, f"onnx.{named}"), _data(call), {}
+    usual = -1 if call.operator in ("Softmax", "LogSoftmax") else None
+    along = call.attributes.get("axis", call.attributes.get("axes", usual))
+    attributes: dict[str, Attribute] = {} if along is None else {"along": along}
+    return NAMES.get(call.operator, f"onnx.{named}"), _data(call), attributes
 
 
 def _data(call: OnnxCall) -> tuple[str, ...]:
@@ -134,6 +137,16 @@ def _data(call: OnnxCall) -> tuple[str, ...]:
 def _gemm(call: OnnxCall) -> Found:
     transposed: dict[str, Attribute] = {"transposed_left": True} if call.attributes.get("transA") else {}
     return ("linear" if call.attributes.get("transB") else "matmul"), call.inputs, transposed
+
+
+def _transpose(call: OnnxCall) -> Found:
+    """Return a transpose with the order of its axes; without one, it reverses them."""
+    order = call.attributes.get("perm")
+    return (
+        "view",
+        call.inputs[:1],
+        {"permutation": order} if isinstance(order, tuple) else {"scattered": True},
+    )
 
 
 def _convolution(call: OnnxCall) -> Found:
@@ -162,6 +175,7 @@ def _attention(call: OnnxCall) -> Found:
 
 SPECIAL: dict[str, Callable[[OnnxCall], Found]] = {
     "Gemm": _gemm,
+    "Transpose": _transpose,
     **dict.fromkeys(("Conv", "FusedConv", "ConvTranspose"), _convolution),
     "Einsum": _einsum,
     "BatchNormalization": _batch_norm,

@@ -1,0 +1,142 @@
+"""How the elements of a tensor are divided over tensor-parallel ranks, through views and reshapes.
+
+Answers: along which axis is a tensor divided, after its columns were split into heads, moved or joined?
+Elsewhere: which products divide their outputs, and which operators keep the division (division.py).
+
+An axis is a list of factors, from the outermost to the innermost. Those that come from the columns of a
+product have a key; keys of factors of the same columns are ordered as the factors are. The outermost of
+them is divided over ranks: of columns that were split into heads and elements, the heads.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from flopcast.graph.operator_graph import GraphNode, Shape
+from flopcast.records import dataclass
+
+Key = tuple[int, ...]  # () for factors that are not columns
+Factor = tuple[int, Key]
+Axes = tuple[tuple[Factor, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Divided:
+    """The divided axis of a tensor.
+
+    Attributes
+    ----------
+    axis : int
+        Its place, counted from the last axis, which is -1.
+    before : int
+        Elements of the axis beside the divided factor that lie outside of it.
+    extent : int
+        Parts into which the axis can be divided: heads or columns.
+    """
+
+    axis: int
+    before: int
+    extent: int
+
+
+def columns(shape: Shape, axis: int, *factors: int) -> Axes:
+    """Return the axes of a product's output, whose axis `axis` consists of columns.
+
+    >>> columns((2, 16), -1, 4, 4)
+    (((2, ()),), ((4, (0,)), (4, (1,))))
+    """
+    parts = tuple((size, (place,)) for place, size in enumerate(factors) if size > 1)
+    return tuple(parts if place - len(shape) == axis else ((size, ()),) for place, size in enumerate(shape))
+
+
+def divided_axis(axes: Axes) -> Divided | None:
+    """Return the axis that is divided, or None if a single head or column is left.
+
+    >>> divided_axis(columns((2, 16), -1, 4, 4))
+    Divided(axis=-1, before=1, extent=4)
+    """
+    found = [
+        (key, axis, place)
+        for axis, factors in enumerate(axes)
+        for place, (size, key) in enumerate(factors)
+        if key and size > 1
+    ]
+    if not found:
+        return None
+    _, axis, place = min(found)
+    before = prod(size for size, _ in axes[axis][:place])
+    return Divided(axis=axis - len(axes), before=before, extent=axes[axis][place][0])
+
+
+def viewed(node: GraphNode, before: Shape, after: Shape, axes: Axes) -> Axes | None:
+    """Return the axes of a view of a divided tensor, or None if flopcast cannot follow the view."""
+    if node.attributes.get("scattered"):
+        return None
+    order, taken = node.attributes.get("permutation"), node.attributes.get("taken")
+    if isinstance(order, tuple):
+        return tuple(axes[place] for place in order) if len(order) == len(axes) else None
+    if isinstance(taken, int) and len(after) == len(before) - 1:
+        place = taken % len(before)
+        return axes[:place] + axes[place + 1 :]
+    if prod(after) == prod(before):
+        return reshaped(axes, after)
+    return resized(before, after, axes)
+
+
+def resized(before: Shape, after: Shape, axes: Axes) -> Axes | None:
+    """Return the axes of a tensor in which some axes are longer or shorter, and some are new in front.
+
+    >>> resized((2, 8), (3, 2, 4), columns((2, 8), -1, 8))
+    (((3, ()),), ((2, ()),), ((4, (0,)),))
+    """
+    if len(after) < len(before):
+        return None
+    more = len(after) - len(before)
+    found: list[tuple[Factor, ...]] = [((size, ()),) for size in after[:more]]
+    for old, new, factors in zip(before, after[more:], axes, strict=True):
+        if old == new:
+            found.append(factors)
+        elif all(not key for _, key in factors):
+            found.append(((new, ()),))
+        elif len(factors) == 1:
+            found.append(((new, factors[0][1]),))
+        else:
+            return None
+    return tuple(found)
+
+
+def reshaped(axes: Axes, shape: Shape) -> Axes | None:
+    """Return the axes of a tensor of another shape whose elements have the same order.
+
+    >>> reshaped(columns((2, 16), -1, 16), (2, 4, 4))
+    (((2, ()),), ((4, (0, 0)),), ((4, (0, 1)),))
+    >>> reshaped(columns((3, 16), -1, 16), (2, 24)) is None
+    True
+    """
+    left = _joined([factor for factors in axes for factor in factors if factor[0] > 1])[::-1]
+    found = list[tuple[Factor, ...]]()
+    for size in shape:
+        parts, missing = list[Factor](), size
+        while missing > 1 and left:
+            whole, key = left.pop()
+            if whole > missing:
+                if whole % missing:
+                    return None
+                left.append((whole // missing, (*key, 1) if key else ()))
+                whole, key = missing, (*key, 0) if key else ()
+            if missing % whole:
+                return None
+            parts.append((whole, key))
+            missing //= whole
+        found.append(tuple(parts))
+    return tuple(found)
+
+
+def _joined(factors: Sequence[Factor]) -> list[Factor]:
+    """Return factors in which neighbours that are not columns are one."""
+    found = list[Factor]()
+    for size, key in factors:
+        if found and not key and not found[-1][1]:
+            found[-1] = (found[-1][0] * size, ())
+        else:
+            found.append((size, key))
+    return found
