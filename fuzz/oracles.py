@@ -33,12 +33,12 @@ NO_FILE = ("plan", "changes", *JOBS)  # kinds whose words are no file of their o
 PLACE = re.compile(r"(?:input|samples)\.\w+:\d+")
 NOTHING = re.compile(rb"(\s|(?m:#.*$)|~|null|Null|NULL|---|\xef\xbb\xbf)*")  # YAML that holds no value
 OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
-    "it contains no usable results",
+    "the file contains no usable row of results",
     "the file contains no keys and no command",
     "none of its",
     "command line: batch.sequence_length",  # a model that contradicts itself
-    "no event of a device kernel",
-    "a header and nothing below it",
+    "contains no kernels of a device",
+    "a header but no rows",
     "training command is not in the file",
     "the table must list the tasks of every stage",  # the plan has another number of them
     "valid rows of one kernel class",

@@ -64,7 +64,10 @@ def watched_suite(name: str, constants: Constants, watched: Watched[SuiteRow]) -
     fitted_on = {source for constant in shipped().constants for source in constant.sources}
     if suite.published_as in fitted_on:
         allowed = "a suite on which no constant was fitted"
-        because = f"constants were fitted on its runs, as {suite.published_as} of the published table"
+        because = (
+            f"constants were fitted on the runs of this suite, which the published table lists as"
+            f" {suite.published_as}"
+        )
         fix = f"predict them with --runs TABLE --leave-out {suite.published_as}, or with --no-constants"
         raise spec_error("--leave-one-source-out", suite.name, allowed, because, fix)
     return compare_suite(suite, predict, watched)

@@ -236,7 +236,8 @@ def compare(
 
     if isinstance(first, (Job, Report)) or isinstance(second, (Job, Report)):
         because = "a training step and a serving job have no metrics in common"
-        allowed, fix = "a job of the same kind as the first", "compare two that train, or two that serve"
+        allowed = "a job of the same kind as the first"
+        fix = "compare two training jobs or two serving jobs"
         raise spec_error("second", type(second).__name__, allowed, because, fix)
     return serving_versus(
         *(predict_serving(each) if isinstance(each, ServingJob) else each for each in (first, second))

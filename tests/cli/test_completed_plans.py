@@ -35,7 +35,7 @@ def test_what_was_filled_in_is_said_and_what_was_given_is_not():
         make_job(stack="megatron-core", plan=plan) for plan in ("tp=2 gbs=64", "auto tp=2 gbs=64")
     )
 
-    filled = completed.assumptions[0].partition("plan completed with ")[2].partition(", the ")[0].split()
+    filled = completed.assumptions[0].partition("plan completed with ")[2].partition(": the ")[0].split()
 
     given = {"tp=2", "gbs=64"}
     assert completed == chosen

@@ -98,8 +98,8 @@ def test_a_row_that_is_too_long_or_too_short_is_left_out(tmp_path):
     [
         ("", "no header"),
         (",,\n", "no header"),
-        ("m,n,m\n1,2,3\n", "twice in its header: m"),
-        ("a,b,b,a\n", "twice in its header: a, b"),
+        ("m,n,m\n1,2,3\n", "contains these columns twice: m"),
+        ("a,b,b,a\n", "contains these columns twice: a, b"),
         *((f"m{sign}n\n1{sign}2\n", word) for sign, word in SEPARATORS.items()),
     ],
 )

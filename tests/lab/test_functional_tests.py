@@ -141,7 +141,7 @@ def test_a_cell_that_is_no_value_of_its_column_leaves_its_row_out():
 def test_layers_that_virtual_stages_do_not_divide_leave_their_row_out():
     _, left_out = rows_of(pipeline_model_parallel_size="2", num_layers_per_virtual_pipeline_stage="5")
 
-    assert "12 layers are no multiple" in next(iter(left_out.values()))
+    assert "12 layers are not a multiple" in next(iter(left_out.values()))
 
 
 def test_a_table_without_a_column_that_is_read_is_refused(tmp_path):

@@ -196,7 +196,7 @@ def test_processes_that_ran_alone_are_told_instead_of_counted_as_ranks():
     # without MPI support each process is rank 0 of its own run (NVIDIA/nccl-tests issue 107)
     text = run(ranks=1, rows=[])[: -len(HEADER)] + devices(1) + HEADER + row_of(1.0, 2**23, 2**21, 100.0)
 
-    with pytest.raises(SpecError, match="each process ran alone"):
+    with pytest.raises(SpecError, match="each process ran its own test"):
         nccl_tests_log(text, "alone.log")
 
 
@@ -226,7 +226,7 @@ def test_marks_between_the_words_and_eaten_hashes_are_read_through():
 
 @pytest.mark.parametrize("text", ["", "a picture, or so", "# nThread 1 nGpus 8\n"])
 def test_a_text_without_a_row_is_refused(text):
-    with pytest.raises(SpecError, match="it contains no usable results"):
+    with pytest.raises(SpecError, match="the file contains no usable row of results"):
         nccl_tests_log(text, "none.log")
 
 

@@ -236,7 +236,7 @@ def test_a_cell_that_nothing_uses_is_an_assumption_of_the_job(tmp_path):
 
     job = reproduce(read_table(written(tmp_path, [row])).runs[0])
 
-    assert "weather = rain: the column is not used" in job.assumptions
+    assert "column weather = rain is not used" in job.assumptions
 
 
 def test_the_printed_flop_of_a_token_tell_whether_a_second_token_is_predicted(run_of):
@@ -433,7 +433,10 @@ def test_packed_documents_are_an_assumption_of_the_job(run_of):
     job = reproduce(packed(run_of, 0.03))
 
     assert len(job.batch.documents) == 33
-    assert "33 documents of 124 tokens: by the printed FLOP of a token" in job.assumptions
+    assert (
+        "33 documents of 124 tokens: this follows from the FLOP per token that the source prints"
+        in job.assumptions
+    )
 
 
 @pytest.mark.parametrize(("attention", "products"), [(0.03, 2 / 3), (1.2, 1.0)])

@@ -148,12 +148,12 @@ def changed(folder, edit, rows=1):
     ("edit", "because"),
     [
         (lambda _: b"", "no header"),
-        (lambda text: text.splitlines(keepends=True)[0], "nothing below"),
+        (lambda text: text.splitlines(keepends=True)[0], "a header but no rows"),
         (lambda text: text.replace(b",", b";"), "semicolons"),
         (lambda text: text.replace(b",", b"\t"), "tabs"),
-        (lambda text: text.replace(b"ffn_hidden", b"hidden", 1), "twice in its header: hidden"),
-        (lambda text: text.replace(b"num_gpus", b"gpus"), "lacks num_gpus"),
-        (lambda text: text.upper(), "lacks source_key, kind, model_name"),
+        (lambda text: text.replace(b"ffn_hidden", b"hidden", 1), "contains these columns twice: hidden"),
+        (lambda text: text.replace(b"num_gpus", b"gpus"), "also has the columns num_gpus"),
+        (lambda text: text.upper(), "also has the columns source_key, kind, model_name"),
         (lambda text: text.decode().encode("utf-16"), "decode"),
         (lambda text: text.replace(b"GPT", b"\xe9"), "decode"),
     ],
@@ -206,7 +206,7 @@ def test_a_quote_left_open_is_told_with_the_lines_that_it_swallows(tmp_path):
     table = read_table(path)
 
     assert [run.id for run in table.runs] == ["run-0"]
-    assert "a quote that is not closed" in table.problems[0].because
+    assert "a closing quote may be missing" in table.problems[0].because
 
 
 def test_every_fault_of_a_row_is_told_at_once(tmp_path):

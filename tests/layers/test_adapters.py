@@ -232,7 +232,7 @@ def test_two_adapters_beside_one_matrix_are_refused(targets):
 
 
 def test_adapters_beside_further_predictions_are_refused():
-    with pytest.raises(ValidationError, match="mtp 0"):
+    with pytest.raises(ValidationError, match="mtp: 0"):
         Model.model_validate(tuned("llama-2-7b", 8, ("q",)).model_dump() | {"mtp": 1})
 
 

@@ -136,10 +136,10 @@ def test_biases_inside_fused_products_of_experts_take_no_kernel_of_their_own():
 @all_cases(
     ("fields", "told"),
     [
-        ({"expert_groups": 3}, "expert_groups that divide num_experts = 8"),
-        ({"expert_groups": 2, "top_groups": 3}, "top_groups of at most expert_groups = 2"),
-        ({"expert_groups": 8, "top_groups": 1}, "top_k of at most the experts in 1 of the groups"),
-        ({"pads_to_capacity": True}, "capacity_factor above 0"),
+        ({"expert_groups": 3}, "expert_groups: a divisor of num_experts = 8"),
+        ({"expert_groups": 2, "top_groups": 3}, "top_groups: at most expert_groups = 2"),
+        ({"expert_groups": 8, "top_groups": 1}, "top_k: at most the number of experts in top_groups = 1"),
+        ({"pads_to_capacity": True}, "capacity_factor: a number above 0"),
     ],
 )
 def test_limits_that_contradict_each_other_are_refused(fields, told):

@@ -188,7 +188,7 @@ def test_every_norm_keeps_its_input_and_a_half_without_one_keeps_the_stream_as_i
 @all_cases("placement", ["after", "around"])
 @all_cases("residual", ["parallel", "parallel_shared_norm"])
 def test_parallel_halves_have_no_other_norms_than_before(placement, residual):
-    with pytest.raises(ValidationError, match="norm_placement before"):
+    with pytest.raises(ValidationError, match="norm_placement: before"):
         block(norm_placement=placement, residual=residual)
 
 
@@ -349,7 +349,9 @@ def test_a_field_of_a_model_adds_its_parameters(fields, parameters):
 
 
 def test_unused_rows_need_a_table():
-    with pytest.raises(ValidationError, match="learned_positions above 0 with position_offset 2"):
+    with pytest.raises(
+        ValidationError, match="learned_positions: a number above 0, if position_offset is 2"
+    ):
         model(position_offset=2)
 
 

@@ -135,7 +135,7 @@ def test_heads_normed_without_a_scale_take_the_time_and_memory_of_scaled_ones_an
 
 
 def test_a_window_without_a_causal_mask_is_refused():
-    with pytest.raises(ValidationError, match="causal true"):
+    with pytest.raises(ValidationError, match="causal: true"):
         Attention(heads=8, window=128, causal=False)
 
 

@@ -144,8 +144,8 @@ def test_a_factor_of_the_loader_and_of_the_devices_is_one_factor():
 
 def test_stages_refuse_fields_without_effect_and_names_that_do_not_read_back():
     cases = (
-        ({"name": "copy", "sample_bytes": "1 MB", "workers": 2}, "no workers here"),
-        ({"name": "decode", "sample_s": "0.1 s", "through": "host"}, "no through here"),
+        ({"name": "copy", "sample_bytes": "1 MB", "workers": 2}, "no workers in a stage with sample_bytes"),
+        ({"name": "decode", "sample_s": "0.1 s", "through": "host"}, "no through in a stage with sample_s"),
         ({"name": "exposed", "sample_s": "0.1 s"}, "a name without spaces"),
         ({"name": "read,copy", "sample_s": "0.1 s"}, "a name without spaces"),
     )
@@ -198,15 +198,15 @@ def test_short_forms_read_back_and_every_way_to_ask_agrees():
 
 def test_every_wrong_word_names_what_is_allowed():
     cases = {
-        "decode": "words NAME=VALUE",
-        "decode=9": "a number with its unit",
-        "decode=0s": "a number with its unit, above 0",
+        "decode": "stages of the form NAME=VALUE",
+        "decode=9": "a number above 0 with its unit",
+        "decode=0s": "a number above 0 with its unit",
         "decode=9ms:0": "TIME:WORKERS",
         "decode=fast/s": "a rate such as 110/s",
         "copy=6MB@wire": "link, pageable, zero_copy",
-        "a=1ms,exposed=b": "a or all, and not 'b'",
-        "a=1ms,a=2ms": "each name once",
-        "copy=6MB@link:4kB": "no row_bytes here",
+        "a=1ms,exposed=b": "no stage is called 'b'",
+        "a=1ms,a=2ms": "a different name for each stage",
+        "copy=6MB@link:4kB": "no row_bytes in this stage",
     }
     for text, said in cases.items():
         with pytest.raises(SpecError) as caught:

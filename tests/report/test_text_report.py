@@ -108,7 +108,7 @@ def test_the_weakest_evidence_is_named():
     report = sample_report("one stage")
     weakest = max(report.evidence, key=lambda entry: entry.relative_error)
 
-    told = line_of(as_text(report), "least accurate speeds, by mean error:")
+    told = line_of(as_text(report), "least accurate efficiency curves, by mean error:")
 
     owner, _, kernel = weakest.curve.partition("/")
     assert f"{kernel} on {owner} {weakest.relative_error:.0%}" in told
@@ -117,7 +117,7 @@ def test_the_weakest_evidence_is_named():
 def test_extrapolated_curves_are_named():
     report = sample_report("one stage")
 
-    told = line_of(as_text(report), "shapes outside of the measured range:")
+    told = line_of(as_text(report), "curves used outside their measured range:")
 
     far = [entry.curve.partition("/") for entry in report.evidence if entry.extrapolated]
     assert all(f"{kernel} on {owner}" in told for owner, _, kernel in far)

@@ -96,7 +96,7 @@ def test_what_one_word_settles_of_recompute_stays_whole():
 def test_a_plan_that_is_left_out_is_chosen_and_told(parts):
     job = job_of(described(**parts))
 
-    assert any(text.startswith("plan chosen, the ") for text in job.assumptions)
+    assert any(text.startswith("plan chosen automatically: the ") for text in job.assumptions)
     assert any(text.startswith(f"global_batch {job.plan.global_batch} ") for text in job.assumptions)
 
 

@@ -159,7 +159,7 @@ def test_where_all_that_fit_are_tight_the_fastest_of_them_is_chosen(world):
 
     assert found.plan == tight
     assert (found.possible, found.fitting, found.tight) == (3, 2, True)
-    assert "2 of 3 common plans only just fit" in found.sentence()
+    assert "(2 of 3 only just fit)" in found.sentence()
 
 
 def test_plans_that_break_a_rule_are_not_counted_as_possible(world):
@@ -251,12 +251,13 @@ def test_a_choice_is_told_with_how_much_slower_the_next_or_how_much_faster_the_f
     )
 
     more = ". flopcast search compares more plans"
-    assert alone.sentence() == f"plan chosen, the fastest (1 of 7 common plans fit){more}"
+    fastest = "plan chosen automatically: the fastest of the common plans"
+    assert alone.sentence() == f"{fastest} (1 of 7 fit){more}"
     assert ahead.sentence() == (
-        "plan chosen, the fastest (3 of 7 common plans fit)."
-        f" The next best plan, {second.short()}, is 12.5% slower{more}"
+        f"{fastest} (3 of 7 fit). The next best plan, {second.short()}, is 12.5% slower{more}"
     )
     assert behind.sentence() == (
-        "plan chosen, the simplest of 2 plans within 2% of the fastest (3 of 7 common plans fit)."
+        "plan chosen automatically: the simplest of 2 plans within 2% of the fastest"
+        " (3 of 7 common plans fit)."
         f" The fastest plan, {second.short()}, is 1.0% faster{more}"
     )

@@ -173,7 +173,7 @@ FAULTS = {
     "draft=eagle acceptance=1.5": ("plan.acceptance", "from 0 to 1"),
     "draft=eagle acceptance=0.5 accepted=2": ("one of accepted and acceptance",),
     "draft=medusa": ("plan.draft", "eagle"),
-    "drafted=3": ("plan.drafted", "without draft"),
+    "drafted=3": ("plan.drafted", "unless draft is given"),
     "draft=mtp": ("without multi-token prediction modules",),
     "draft=gpt2 accepted=2": ("plan.draft",),
     "tp=4 pp=2 draft=eagle": ("plan.pipeline_parallel",),

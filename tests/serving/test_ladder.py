@@ -102,8 +102,8 @@ def test_a_search_compares_residuals_and_a_report_names_them():
 @all_cases(
     "model, engine, plan, because",
     (
-        ("llama-3.1-8b", "vllm", "tp=1", "sends no messages"),
-        ("llama-3.1-8b", "nanoflow", "tp=2", "already overlaps messages"),
+        ("llama-3.1-8b", "vllm", "tp=1", "has no communication"),
+        ("llama-3.1-8b", "nanoflow", "tp=2", "already overlaps communication"),
         ("gpt-neox-20b", "vllm", "tp=2", "have the same input"),
     ),
 )

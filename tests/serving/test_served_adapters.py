@@ -162,8 +162,8 @@ def test_the_command_says_how_many_requests_find_their_adapter():
 
 FAULTS = {
     ("tp=1", "adapters=8"): ("plan.adapter_rank", "is missing"),
-    ("tp=1 adapter_rank=16", ""): ("plan.adapter_rank", "no request of the traffic uses"),
-    ("tp=1 adapter_slots=4", ""): ("plan.adapter_slots", "no request of the traffic uses"),
+    ("tp=1 adapter_rank=16", ""): ("plan.adapter_rank", "the requests of the traffic use no adapters"),
+    ("tp=1 adapter_slots=4", ""): ("plan.adapter_slots", "the requests of the traffic use no adapters"),
     ("tp=1 adapter_rank=0", "adapters=8"): ("plan.adapter_rank",),
     ("tp=1 adapter_rank=16", "adapter_skew=1"): ("adapter_skew", "adapters"),
 }

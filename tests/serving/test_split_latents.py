@@ -171,7 +171,7 @@ def test_split_latents_serve_and_are_printed_searched_and_noted_as_unknown_to_en
     "model, plan, because",
     (
         ("llama-3.1-8b", "tp=2 latents=split", "has no latent attention"),
-        ("deepseek-v3", "tp=1 latents=split", "with a single rank, latents are not divided"),
+        ("deepseek-v3", "tp=1 latents=split", "an instance with a single rank holds whole latents"),
         ("deepseek-v3", "tp=8 latents=half", "replicated"),
     ),
 )

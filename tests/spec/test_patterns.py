@@ -53,7 +53,7 @@ def test_very_many_blocks_of_a_pattern_are_counted_without_a_list_of_them():
     many = 10**30
 
     assert model([block(3 * many, 1024), block(many)], [0, 0, 0, 1]).num_blocks == 4 * many
-    with pytest.raises(ValidationError, match="pattern contains each kind"):
+    with pytest.raises(ValidationError, match="the pattern contains them that often"):
         model([block(3 * many, 1024), block(many + 1)], [0, 0, 0, 1])
 
 
@@ -115,10 +115,10 @@ def test_windows_of_half_the_layers_make_a_long_step_shorter():
 @all_cases(
     ("counts", "pattern", "told"),
     [
-        ((4, 4), [0, 0, 1], "counts \\[6, 2\\]"),
-        ((4, 4), [0], "a pattern that contains each"),
-        ((4, 4), [0, 2], "a pattern that contains each"),
-        ((4, 4), [-1, 0], "a pattern that contains each"),
+        ((4, 4), [0, 0, 1], "counts of \\[6, 2\\]"),
+        ((4, 4), [0], "a pattern that contains the index of every entry"),
+        ((4, 4), [0, 2], "a pattern that contains the index of every entry"),
+        ((4, 4), [-1, 0], "a pattern that contains the index of every entry"),
     ],
 )
 def test_a_pattern_that_does_not_deal_out_the_blocks_is_refused(counts, pattern, told):

@@ -66,7 +66,7 @@ def fit(data: Path, out: Path, device: str | None) -> None:
     if (data / MANIFEST).is_file():
         fit_own(data, out, device, click.echo, partial(click.echo, err=True))
     else:
-        resumes = "the same command resumes there"
+        resumes = "run the same command again to resume"
         with OfRuns(what="devices and fabrics", whole=resumes) as watch:
             fit_folder(MeasurementFolder(data, watch.say), out, watch.say, watched=watch)
 

@@ -35,7 +35,7 @@ NAME_WIDTH = 58
     type=click.IntRange(min=1),
     default=1,
     metavar="N",
-    help="Fit to every N-th row of serving tables only. Default: 1, all rows.",
+    help="For tables of serving measurements: fit to every N-th row. Default: 1, all rows.",
 )
 @click.option("--out", type=FILE, help="Write the fitted constants to this file.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
@@ -133,7 +133,10 @@ def as_json(fitted: "Fitted") -> dict[str, object]:
 def as_text(fitted: "Fitted") -> str:
     """Return a table with one line per constant."""
     if not fitted.constants:
-        return "no constants are fitted: predictions use only kernel measurements and data sheets"
+        return (
+            "The catalogue contains no fitted constants. Predictions use only kernel measurements and"
+            " data sheets."
+        )
     head = f"{'constant':{NAME_WIDTH}} {'ratio':>6} {'sigma':>6} {'before':>6} {'rows':>5}  sources"
     return "\n".join((head, *(_line(one) for one in fitted.constants)))
 

@@ -220,7 +220,8 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
     few = [name for name in few if not name.endswith("_gradient")]
     if few:
         say(
-            f"{device:20} no curves, because there are fewer than {LEAST_ROWS} rows: "
+            f"{device:20} no curves for these kernel classes, because each has fewer than {LEAST_ROWS}"
+            f" rows: "
             f"{', '.join(sorted(few))}"
         )
 

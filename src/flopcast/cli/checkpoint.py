@@ -13,7 +13,8 @@ OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and
 @click.command("checkpoint")
 @job_options(without=OF_LENGTH)
 @click.option(
-    "--to-plan", help='Show what it takes to load the checkpoint with a changed plan, such as "dp=4".'
+    "--to-plan",
+    help='Also predict what each rank reads if a changed plan, such as "dp=4", loads the checkpoint.',
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document

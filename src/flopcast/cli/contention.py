@@ -18,7 +18,8 @@ from flopcast.requests.resolve import resolve
     type=float,
     default=1.0,
     show_default=True,
-    help="Oversubscription of the shared network: bandwidth of all devices divided by that of the uplinks.",
+    help="Oversubscription of the shared network: total bandwidth of the devices divided by the total"
+    " bandwidth of the uplinks.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document

@@ -33,11 +33,11 @@ def fitted_engines(
             "the constants of serving engines are fitted separately",
             "fit on this table in a separate command",
         )
-        raise spec_error("--runs", others[0], "only tables of serving", because, fix)
+        raise spec_error("--runs", others[0], "only tables of serving measurements", because, fix)
     if out is not None:
         because = "the constants of a serving engine are stored in catalog/engines/NAME.yaml"
         fix = "remove --out, and copy the printed constants into these files"
-        raise spec_error("--out", str(out), "none, because the tables measure serving", because, fix)
+        raise spec_error("--out", str(out), "no value for tables of serving measurements", because, fix)
     return fitted_constants([run for path in paths for run in SERVING.read(Path(path))[::every]])
 
 
@@ -49,7 +49,7 @@ def engines_as_json(fitted: "Mapping[str, IterationCost]") -> dict[str, object]:
 def engines_as_text(fitted: "Mapping[str, IterationCost]") -> str:
     """Return a line for each engine, as its file in the catalogue has it."""
     if not fitted:
-        return "no constant was fitted, because too few rows of these tables are suitable"
+        return "No constant was fitted, because these tables have too few suitable rows."
     return "\n".join(f"{name}\n  {_line(cost)}" for name, cost in sorted(fitted.items()))
 
 

@@ -184,7 +184,12 @@ def _fraction(text: str, problems: list[Problem]) -> float:
         value = 0.0
     if not 0 < value < 1:
         problems.append(
-            _option("--noise", text, "more than 0 and less than 100%", "it is a relative deviation")
+            _option(
+                "--noise",
+                text,
+                "more than 0 and less than 100%",
+                "this option is a relative standard deviation",
+            )
         )
     return value
 
@@ -202,7 +207,12 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
             value = 0.0
     if not 0 < value < float("inf"):
         problems.append(
-            _option("--observed-step", text, "a time above 0, such as 12.3 or 385 ms", "a step takes time")
+            _option(
+                "--observed-step",
+                text,
+                "a time above 0, such as 12.3 or 385 ms",
+                "this option is a measured time",
+            )
         )
     return value
 
@@ -227,7 +237,7 @@ def posterior_text(posterior: "Posterior") -> str:
         sigma = f"{one.prior_log_sigma_factor:.1%} → {one.log_sigma_factor:.1%}"
         lines.append(f"{one.name:48}{one.ratio:8.3f}{sigma:>16}{one.taken_share:8.0%}")
     rest = len(posterior.factors) - len(moved[:MOST_LINES])
-    lines += [f"{rest} others moved less", ""]
+    lines += [f"{rest} other factors changed by less", ""]
     low, high = show_seconds(posterior.step_time_low_s), show_seconds(posterior.step_time_high_s)
     lines.append(f"step      {show_seconds(posterior.step_time_s)} after, 90 % between {low} and {high}")
     return "\n".join(lines)

@@ -185,7 +185,7 @@ def _places(out: Path | None, folder: Path | None) -> list[Problem]:
         allowed = "a folder to write the measurements to"
         problems.append(Problem("--out", None, allowed, because, fix, fault="is missing"))
     if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
-        because = "flopcast writes a test file into this folder, reads it and removes it"
+        because = "flopcast writes a test file to this folder, reads it and deletes it"
         allowed = "a folder in which you may write files"
         problems.append(Problem("--path", str(folder), allowed, because, "name another folder"))
     return problems
@@ -332,14 +332,35 @@ def _unread(
     alone, apart = "no value under torchrun", "remove it under torchrun"
     kernels = "under torchrun, only collectives are measured, but a site file needs kernels"
     one = "run flopcast measure --quick --site FILE on one device, without torchrun"
-    factor = "this option is used only for the host factor of a site file"
+    factor = "only the host factor of a site file needs this option"
     options = (
         ("--site", site, peers, alone, kernels, one),
         ("--path", folder, peers, alone, "under torchrun, only collectives are measured", apart),
-        ("--as", catalogue or None, peers, alone, "collectives do not depend on the device", apart),
+        (
+            "--as",
+            catalogue or None,
+            peers,
+            alone,
+            "this option names the device of kernel measurements",
+            apart,
+        ),
         ("--seed", seed, peers, alone, "collectives have the same message sizes in every run", apart),
-        ("--reference", reference, site is None, "no value without --site", factor, "add --site FILE"),
-        ("--host", host, reference is None, "no value without --reference", HOSTS, "add --reference PACK"),
+        (
+            "--reference",
+            reference,
+            site is None,
+            "no value, unless --site is given",
+            factor,
+            "add --site FILE",
+        ),
+        (
+            "--host",
+            host,
+            reference is None,
+            "no value, unless --reference is given",
+            HOSTS,
+            "add --reference PACK",
+        ),
     )
     return [
         Problem(option, str(value), allowed, because, fix)

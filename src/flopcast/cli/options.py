@@ -92,15 +92,16 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--autocast",
         is_flag=True,
         help=(
-            "Assume that an exported graph runs under torch.autocast: matrix products in 16 bits, norms "
-            "and sums in fp32."
+            "Assume that an exported graph runs under torch.autocast: GEMMs run in 16 bits, and norms"
+            " and sums in fp32."
         ),
     ),
     "seq": click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
     "images": click.option(
         "--images",
         metavar="NxWIDTHxHEIGHT[+...]",
-        help="Images of each sequence, for models that see: 2x1024x768 (two, in pixels); part of --seq.",
+        help="Images per sequence, for vision-language models: 2x1024x768 means two images of 1024x768"
+        " pixels. --seq includes their tokens.",
     ),
     "lora": click.option(
         "--lora",

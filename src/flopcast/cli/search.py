@@ -152,7 +152,8 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
     is_flag=True,
     help=(
         "Find the best tensor parallelism, ZeRO stage and recompute for every "
-        "block of the given plan. With --offload auto, also find what of each block to offload to the host."
+        "block of the given plan. With --offload auto, also find which states of each block to offload to"
+        " the host."
     ),
 )
 @click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
@@ -230,7 +231,7 @@ def command(
 def _refuse(option: str, others: Mapping[str, object]) -> None:
     """Raise SpecError if other options are given that a search with this option does not use."""
     option = _written_as(option)
-    because = "this search ranks no plans, and does not use the option"
+    because = "this search does not rank plans, so the option has no effect"
     given = [_written_as(name) for name, value in others.items() if value]
     if given:
         raise SpecError(

@@ -119,7 +119,12 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         allowed, fix = f"{MOST} scenarios at most", "split the grid into several files"
         problems.append(
             _fault(
-                document, "grid", f"{size} scenarios", allowed, "each scenario needs a whole search", fix
+                document,
+                "grid",
+                f"{size} scenarios",
+                allowed,
+                "flopcast runs a whole search for each scenario",
+                fix,
             )
         )
     if problems:
@@ -169,7 +174,7 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
             allowed = "a whole number above 0, or a range such as 64..1024"
             yield _fault(document, name, value, allowed, "this axis is the number of devices", "write 8")
         elif not (whole or isinstance(value, str)):
-            because = "values of an axis are texts or numbers"
+            because = "each value of an axis is a text or a number"
             yield _fault(document, name, value, "names, paths or numbers", because, "name a file")
 
 

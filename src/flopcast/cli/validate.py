@@ -17,7 +17,7 @@ from flopcast.errors import Problem, SpecError
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 OF_MEMORY = ("memory",)
 ALL_SUITES = (*SUITES, *OF_MEMORY)
-NEEDS_ALL = "constants are fitted to all runs together, so there is no partial result"
+NEEDS_ALL = "the constants are fitted to all runs at once, so there is no partial result"
 EXAMPLES = """\b
 flopcast validate
 flopcast validate --suite paper --json
@@ -276,7 +276,7 @@ def print_from_one_run(
     given: dict[str, object] = {"--leave-out": judging.left_out, "--report": judging.report}
     given |= {OPTIONS[name][0]: "given" for name in judging.chosen if name not in ("others", "none")}
     allowed = "only --leave-one-source-out or --no-constants, together with --from-one-run"
-    because = "before the calibration, a machine has the constants of other sources, or none"
+    because = "predictions before the calibration use either the constants of other sources or no constants"
     problems = ignored(given, allowed, because, "leave {} out")
     if not paths:
         allowed = "a table of published runs"

@@ -49,7 +49,7 @@ def _check(
             "--runs",
             others[0],
             f"tables of {kind.name} only",
-            f"{kind.name} has its own scores",
+            f"the scores of {kind.name} have other columns than the scores of training runs",
             "validate this table in a separate command",
         )
     judging.check()

@@ -36,9 +36,8 @@ class FactorKind:
 
 KINDS: Mapping[str, FactorKind] = {
     "gemm_level": FactorKind(
-        label="speed of matrix products",
-        meaning="time of matrix products in training, divided by the time that benchmarks of the device"
-        " give",
+        label="speed of GEMMs",
+        meaning="time of GEMMs in training, divided by the time that benchmarks of the device give",
     ),
     "attention_level": FactorKind(
         label="speed of attention kernels",
@@ -56,8 +55,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "in_training_derate": FactorKind(
         label="efficiency of the software in training",
-        meaning="time of matrix products and unfused attention in one software release, divided by the"
-        " time that benchmarks give; clocks, cold caches and other kernels cause the difference",
+        meaning="time of GEMMs and unfused attention under one software release, divided by their time"
+        " in benchmarks; lower clocks, cold caches and concurrent kernels cause the difference",
         is_lever=False,
     ),
     "fabric": FactorKind(
@@ -88,32 +87,31 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "attention_generation": FactorKind(
         label="version of the attention kernel",
-        meaning="time of an older attention kernel, divided by the time that the speed-up in the paper on"
-        " its successor predicts",
-        rests_on="ratios of the kernels' papers",
+        meaning="time of an older attention kernel, divided by the time that follows from the newer"
+        " kernel and the speed-up that its paper states",
+        rests_on="speed-ups that the papers on the kernels state",
     ),
     "exchange": FactorKind(
         label="speed of the all-to-all between experts",
         meaning="time of the all-to-all between experts, divided by the predicted time",
-        rests_on="the difference between kernels alone and calls of the library",
+        rests_on="the difference between the time of the kernels and the time of a call to the library",
     ),
     "expert_launch": FactorKind(
         label="launch time of one GEMM for each expert",
-        meaning="launch time of a GEMM for a single expert, divided by the launch time of a kernel from"
-        " Python",
+        meaning="time to launch the GEMM of one expert, divided by the time to launch a kernel from Python",
         rests_on="prior: a launch from C++ costs a fifth of one from Python",
     ),
     "host": FactorKind(label="speed of the host", rests_on="prior: the usual difference between hosts"),
     "host_step": FactorKind(
-        label="work of the host once a step", rests_on="prior: the usual difference between hosts"
+        label="work of the host in each step", rests_on="prior: the usual difference between hosts"
     ),
     "power_limit": FactorKind(
         label="clocks under the power limit",
         rests_on="epochs of small networks, measured under power limits",
     ),
     "reserved_multiprocessors": FactorKind(
-        label="multiprocessors that run messages alone",
-        rests_on="prior: products take longer in proportion to the multiprocessors that are left",
+        label="multiprocessors reserved for communication",
+        rests_on="prior: the time of GEMMs grows as the number of multiprocessors left for them falls",
     ),
     "clock": FactorKind(
         label="effect of a locked clock", rests_on="prior: the effect of a locked clock was not measured"
@@ -124,21 +122,23 @@ KINDS: Mapping[str, FactorKind] = {
         is_lever=False,
     ),
     "iteration": FactorKind(
-        label="software efficiency of the engine", rests_on="measured runs of engines, by their residuals"
+        label="software efficiency of the engine", rests_on="the residuals of measured runs of engines"
     ),
     "jitter": FactorKind(label="variation from step to step", is_lever=False),
     "between_plans": FactorKind(
         label="unexplained differences between plans",
-        meaning="sigma of the ratio of two plans' step times on one machine that no other factor explains",
+        meaning="sigma of the part of the ratio of two plans' step times on one machine that no other"
+        " factor explains",
     ),
     "carried": FactorKind(
-        label="constants used for another kind of job",
-        meaning="sigma of constants between device generations, precisions, model families or numbers of"
-        " devices",
+        label="constants that were fitted on another kind of job",
+        meaning="sigma of the differences between the constants of different device generations,"
+        " precisions, model families and numbers of devices",
     ),
     "unexplained": FactorKind(
         label="unexplained differences between runs",
-        meaning="sigma of the step time that no other factor explains; it only widens intervals",
+        meaning="sigma of the part of the step time that no other factor explains; it widens intervals"
+        " and does not change the step time",
         is_lever=False,
     ),
     "host_link": FactorKind(
@@ -154,46 +154,47 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "state_copies": FactorKind(
         label="speed of software that copies states",
-        meaning="time of copies of states through pinned memory, divided by the time at the rate of the"
-        " link",
+        meaning="time of copies of states through pinned memory, divided by their time at the full rate"
+        " of the link",
         rests_on="prior: software reaches a fraction of the link's bandwidth",
     ),
     "host_updates": FactorKind(
         label="speed of the optimizer on a host without measured rate",
-        meaning="time of optimizer updates on the host, divided by the time at the peak bandwidth of its"
-        " memory",
-        rests_on="prior: processors reach a fraction of their memory bandwidth",
+        meaning="time of optimizer updates on the host, divided by their time at the peak bandwidth of"
+        " the host's memory",
+        rests_on="prior: CPUs reach a fraction of their memory bandwidth",
     ),
     "interleaved_update": FactorKind(
         label="speed of updates that the host and the device share",
         meaning="time of an optimizer update that host and device share: the time of the host, divided by"
         " the time of its usual updates, and the time of the device, divided by half of the time that the"
         " host would need",
-        rests_on="prior: the device costs between nothing and as much as the host",
+        rests_on="prior: updates on the device take between no time and as much time as on the host",
     ),
     "checkpoint_copies": FactorKind(
         label="speed of copies of checkpoints",
-        meaning="time of copies to memory that is not pinned, divided by the time at 4 GB/s for each rank",
-        rests_on="prior: one processor core zeroes the pages before it writes them",
+        meaning="time of copies to memory that is not pinned, divided by their time at 4 GB/s per rank",
+        rests_on="prior: one CPU core zeroes the pages before it writes to them",
     ),
     "checkpoint_files": FactorKind(
         label="time to open a file of a checkpoint",
-        meaning="time that each further file of a checkpoint adds because the ranks coordinate, divided by"
-        " 2 ms",
+        meaning="time that each additional file of a checkpoint costs because the ranks coordinate,"
+        " divided by 2 ms",
         rests_on="prior: the time to create a file on a parallel file system",
     ),
     "checkpoint_interference": FactorKind(
-        label="training speed lost to writes in the background",
-        meaning="factor on 0.2, the fraction of the training speed that is lost while a Python process"
-        " writes a checkpoint",
-        rests_on="prior: a writer in Python slows training",
+        label="training speed lost while checkpoints are written in the background",
+        meaning="fraction of the training speed that is lost while a Python process writes a checkpoint,"
+        " divided by 0.2",
+        rests_on="prior: a Python process that writes files slows training",
     ),
     "loader": FactorKind(
-        label="speed of a stage of the loader", rests_on="prior: the usual error of a stated time"
+        label="speed of a stage of data loading",
+        rests_on="prior: the usual error of a time that a user states",
     ),
     "loader_gather": FactorKind(
         label="speed of gathers in the memory of the host",
-        rests_on="prior: processors reach a fraction of their memory bandwidth",
+        rests_on="prior: CPUs reach a fraction of their memory bandwidth",
     ),
     "storage": FactorKind(
         label="speed of the storage", rests_on="prior: the usual difference from data sheets"

@@ -150,8 +150,8 @@ def _period(cost: CheckpointCost) -> list[Problem]:
     if cost.interval_s >= times.least_work_s * (1 - 1e-9):
         return []
     because = (
-        f"a checkpoint of {show_memory(cost.saved.total_bytes)} is written in"
-        f" {show_seconds(times.write_s)}, and the next one begins after it"
+        f"a checkpoint of {show_memory(cost.saved.total_bytes)} takes {show_seconds(times.write_s)} to"
+        f" write, and the next one cannot begin earlier"
     )
     if checkpoint.every_steps is not None:
         least = math.ceil(times.least_work_s / cost.step_s)
@@ -175,7 +175,7 @@ def _room(cost: CheckpointCost, cluster: Cluster) -> list[Problem]:
     if need_bytes <= storage.capacity_bytes:
         return []
     each = " of a node" if on_node else ""
-    because = f"the checkpoint{each} has {show_memory(need_bytes)}"
+    because = f"the checkpoint{each} needs {show_memory(need_bytes)} of storage"
     need = f"{math.ceil(need_bytes / 1e9)} GB"
     field = f"{FIELDS[name]}.capacity_bytes"
     fix = f"write to another storage, or set {field} to {need}"

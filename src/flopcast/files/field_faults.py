@@ -18,16 +18,16 @@ from flopcast.records import dataclass
 from flopcast.units import units_of
 
 KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and why
-    "model_": ("a name, or a mapping of its fields", "it has named parts"),
-    "dict_": ("a mapping of names", "it has named parts"),
-    "mapping_": ("a mapping of names", "it has named parts"),
-    "int_parsing_size": ("a whole number of fewer digits", "the setting is a whole number"),
-    "int_": ("a whole number", "the setting is a whole number"),
-    "float_": ("a number", "it is a quantity"),
-    "finite_": ("a finite number", "it is a quantity"),
-    "bool_": ("true or false", "the setting is either on or off"),
-    "string_type": ("a string", "it is a name or a word"),
-    "tuple_": ("a list", "it may hold several"),
+    "model_": ("a name, or a mapping of its fields", "this field has several named values"),
+    "dict_": ("a mapping of names", "this field has several named values"),
+    "mapping_": ("a mapping of names", "this field has several named values"),
+    "int_parsing_size": ("a whole number of fewer digits", "this field is a whole number"),
+    "int_": ("a whole number", "this field is a whole number"),
+    "float_": ("a number", "this field is a number"),
+    "finite_": ("a finite number", "this field is a number"),
+    "bool_": ("true or false", "this field is either on or off"),
+    "string_type": ("a string", "this field is a text"),
+    "tuple_": ("a list", "this field can have several values"),
 }
 BOUNDS = {"greater_than": "smaller", "less_than": "larger"}  # pydantic's kind → values that are refused
 SIDES = ("ge", "gt", "le", "lt")  # of a range, as annotated_types and pydantic's errors call them
@@ -97,7 +97,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     message, _, fix = message.partition("; fix: ")
     allowed, _, because = message.partition("; because ")
     if isinstance(detail["input"], dict):
-        because = because or "its fields contradict each other"
+        because = because or "some fields of this entry contradict each other"
         fix = fix or f"change a field of {name}"
     else:
         because = because or meaning or "no other value is supported"

@@ -78,9 +78,9 @@ class Adapters(StrictModel):
     def _one_adapter_for_a_matrix(self) -> "Adapters":
         for whole, parts in FUSED.items():
             if whole in self.targets and parts & set(self.targets):
-                raise ValueError(f"{whole}, or any of {', '.join(sorted(parts))}: not both")
+                raise ValueError(f"targets: either {whole}, or some of {', '.join(sorted(parts))}")
         if len(set(self.targets)) < len(self.targets):
-            raise ValueError(f"each target once, not {', '.join(self.targets)}")
+            raise ValueError(f"targets: each name only once, unlike {', '.join(self.targets)}")
         return self
 
 

@@ -115,13 +115,13 @@ class Attention(AbstractMixer):
     @model_validator(mode="after")
     def _windows_are_causal(self) -> "Attention":
         if self.window is not None and not self.causal:
-            raise ValueError(f"causal true if there is a window, here {self.window}")
+            raise ValueError(f"causal: true, if window is set (here {self.window})")
         return self
 
     @model_validator(mode="after")
     def _what_is_scaled_is_turned(self) -> "Attention":
         if self.rotary_scaled and not self.rotary_fraction:
-            raise ValueError(f"rotary_fraction above 0 if rotary_scaled is {self.rotary_scaled}")
+            raise ValueError("rotary_fraction: a number above 0, if rotary_scaled is true")
         return self
 
     @property

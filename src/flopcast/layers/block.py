@@ -146,31 +146,33 @@ class Block(AbstractLayer):
     @model_validator(mode="after")
     def _norms_of_parallel_halves_stand_before(self) -> "Block":
         if self.residual != "sequential" and self.norm_placement != "before":
-            raise ValueError(f"norm_placement before if residual is {self.residual}")
+            raise ValueError(f"norm_placement: before, if residual is {self.residual}")
         return self
 
     @model_validator(mode="after")
     def _an_encoder_reads_the_source(self) -> "Block":
         if self.ends_encoder and (self.reads != "source" or self.count > 1):
-            raise ValueError("ends_encoder only in an entry of one block that reads the source")
+            raise ValueError("ends_encoder: true only in an entry with count: 1 and reads: source")
         if self.cross and (self.reads == "source" or self.residual != "sequential"):
-            raise ValueError("no cross, unless reads is sequence and residual is sequential")
+            raise ValueError("cross only together with reads: sequence and residual: sequential")
         return self
 
     @model_validator(mode="after")
     def _parallel_halves_share_a_region(self) -> "Block":
         for field, half in (("mixer", self.mixer), ("feed_forward", self.feed_forward)):
             if self.residual != "sequential" and not half.in_tensor_region:
-                raise ValueError(f"residual sequential if {field} is {half.kind}")
+                raise ValueError(f"residual: sequential, if {field} is of kind {half.kind}")
         return self
 
     @model_validator(mode="after")
     def _a_traced_block_is_whole(self) -> "Block":
         rest = isinstance(self.feed_forward, NoFeedForward)
         if not rest and self.mixer.is_whole_block:
-            raise ValueError("feed_forward of kind none if the mixer is of kind traced")
+            raise ValueError("feed_forward of kind none, if the mixer is of kind traced")
         if rest and (self.residual, self.norm_placement, self.dropout) != ("sequential", "before", 0.0):
-            raise ValueError("no residual, norm_placement and dropout without a feed-forward layer")
+            raise ValueError(
+                "no value of residual, norm_placement and dropout, if feed_forward is of kind none"
+            )
         return self
 
     def split_of(self, split: Split) -> Split:

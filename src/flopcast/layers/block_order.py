@@ -53,10 +53,13 @@ def pattern_that_fits(blocks: Sequence[Block], pattern: Sequence[int]) -> str:
     """
     kinds, counts = [*range(len(blocks))], [block.count for block in blocks]
     if set(pattern) != set(kinds):
-        return f"a pattern that contains each index of blocks ({kinds})"
+        return f"a pattern that contains the index of every entry of blocks ({kinds})"
     wanted, number = counts_of_pattern(pattern, len(kinds), sum(counts)), sum(counts)
     if wanted != counts:
-        return f"blocks with counts {wanted}: pattern contains each kind so often in {number} blocks"
+        return (
+            f"counts of {wanted} for the entries of blocks, because the pattern contains them that often"
+            f" in {number} blocks"
+        )
     return ""
 
 

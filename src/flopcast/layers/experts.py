@@ -97,23 +97,25 @@ class Experts(AbstractLayer):
     @model_validator(mode="after")
     def _a_token_picks_different_experts(self) -> "Experts":
         if self.top_k > self.num_experts:
-            raise ValueError(f"top_k of at most num_experts = {self.num_experts}")
+            raise ValueError(f"top_k: at most num_experts = {self.num_experts}")
         return self
 
     @model_validator(mode="after")
     def _groups_hold_what_a_token_picks(self) -> "Experts":
         if self.num_experts % self.expert_groups:
-            raise ValueError(f"expert_groups that divide num_experts = {self.num_experts}")
+            raise ValueError(f"expert_groups: a divisor of num_experts = {self.num_experts}")
         if self.top_groups > self.expert_groups:
-            raise ValueError(f"top_groups of at most expert_groups = {self.expert_groups}")
+            raise ValueError(f"top_groups: at most expert_groups = {self.expert_groups}")
         if self.top_k > self.num_experts * self.top_groups // self.expert_groups:
-            raise ValueError(f"top_k of at most the experts in {self.top_groups} of the groups")
+            raise ValueError(
+                f"top_k: at most the number of experts in top_groups = {self.top_groups} groups"
+            )
         return self
 
     @model_validator(mode="after")
     def _padding_ends_at_a_capacity(self) -> "Experts":
         if self.pads_to_capacity and not self.capacity_factor:
-            raise ValueError(f"capacity_factor above 0 if pads_to_capacity is {self.pads_to_capacity}")
+            raise ValueError("capacity_factor: a number above 0, if pads_to_capacity is true")
         return self
 
     @model_validator(mode="after")
@@ -121,7 +123,7 @@ class Experts(AbstractLayer):
         if self.gate_clamp and not KINDS[self.activation].is_gated:
             known = get_args(type(self).model_fields["activation"].annotation)
             gated = ", ".join(name for name in known if KINDS[name].is_gated)
-            raise ValueError(f"activation one of {gated} if gate_clamp is {self.gate_clamp}")
+            raise ValueError(f"activation: one of {gated}, if gate_clamp is true")
         return self
 
     @property

@@ -69,7 +69,7 @@ def _image(word: str) -> dict[str, int]:
         raise ValueError('images such as "2x1024x768" (number, width and height in pixels), joined by +')
     count, width, height = (int(each or 1) for each in found.groups())
     if not all(1 <= each <= LARGEST for each in (count, width, height)):
-        because = "because an image has a size, and a sequence a number of them"
+        because = "because each entry states how many images of one size a sequence has"
         raise ValueError(f"numbers from 1 to {LARGEST}, and not {word!r}; {because}; fix: write 2x1024x768")
     return {"width": width, "height": height, "count": count}
 
@@ -129,11 +129,11 @@ class Patching(StrictModel):
     def _sizes_agree(self) -> "Patching":
         token = self.patch * self.merge
         if self.side is not None and self.side % token:
-            raise ValueError(f"a side that is a multiple of patch · merge = {token} pixels")
+            raise ValueError(f"side: a multiple of patch · merge = {token} pixels")
         if self.side is None and self.tiles > 1:
-            raise ValueError("tiles 1, unless side states the size of a tile")
+            raise ValueError("tiles: 1, unless side states the size of a tile")
         if self.least_pixels > self.most_pixels:
-            raise ValueError(f"least_pixels of at most most_pixels = {self.most_pixels}")
+            raise ValueError(f"least_pixels: at most most_pixels = {self.most_pixels}")
         return self
 
     def grids(self, images: Iterable[Image]) -> Iterator[tuple[int, int, int]]:

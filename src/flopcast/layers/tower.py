@@ -63,11 +63,16 @@ class TowerBlock(Block):
     @model_validator(mode="after")
     def _sees_images(self) -> "TowerBlock":
         if not isinstance(self.mixer, Attention) or not isinstance(self.feed_forward, Mlp):
-            raise ValueError("attention and an MLP in blocks of a vision tower")
+            raise ValueError(
+                "a mixer of kind attention and a feed_forward of kind mlp in blocks of a vision tower"
+            )
         if self.mixer.causal:
-            raise ValueError("mixer.causal false in blocks of a vision tower, because images have no order")
+            raise ValueError(
+                "mixer.causal: false in blocks of a vision tower, because patches attend to each other in"
+                " both directions"
+            )
         if self.reads != "sequence" or self.cross:
-            raise ValueError("neither reads nor cross in blocks of a vision tower")
+            raise ValueError("no value of reads and cross in blocks of a vision tower")
         return self
 
 

@@ -62,9 +62,9 @@ class Vision(Patching):
     def _windows_hold_whole_patches(self) -> "Vision":
         for block in self.blocks:
             if block.window_pixels is not None and block.window_pixels % self.patch:
-                raise ValueError(f"window_pixels that are a multiple of patch = {self.patch}")
+                raise ValueError(f"window_pixels: a multiple of patch = {self.patch}")
             if not block.mixer.has_whole_heads(self.hidden):
-                raise ValueError(f"heads that divide hidden = {self.hidden}")
+                raise ValueError(f"heads: a divisor of hidden = {self.hidden}")
         return self
 
     def fault_before(self, hidden: int, adapted: bool) -> str:
@@ -76,9 +76,9 @@ class Vision(Patching):
         'vision.projections whose last width is hidden = 256'
         """
         if any(each.widths[-1] != hidden for each in self.projections):
-            return f"vision.projections whose last width is hidden = {hidden}"
+            return f"vision.projections: the last of widths is the hidden size of the decoder, {hidden}"
         if adapted and self.trained not in (None, "none"):
-            return f"vision.trained none if the model has adapters, not {self.trained}"
+            return "vision.trained: none, if the model has adapters"
         return ""
 
     def part_trained(self, adapted: bool) -> str:

@@ -108,7 +108,7 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
             where,
             f"{name}: {text}",
             "a whole number from 0",
-            "the setting is a whole number",
+            "this field is a whole number",
             f"set {name} to 0, or to another whole number",
         )
         for name, text in named.items()

@@ -263,10 +263,10 @@ def _certainty(report: Report) -> list[str]:
     lines = [head, *factor_lines(report.factors[:6], "step")]
     worst = sorted(report.evidence, key=lambda e: -e.relative_error)[:3]
     errors = ", ".join(f"{_measured(e)} {e.relative_error:.0%}" for e in worst)
-    lines.append(f"  least accurate speeds, by mean error: {errors}")
+    lines.append(f"  least accurate efficiency curves, by mean error: {errors}")
     outside = [_measured(e) for e in report.evidence if e.extrapolated]
     if outside:
-        lines.append(f"  shapes outside of the measured range: {', '.join(outside)}")
+        lines.append(f"  curves used outside their measured range: {', '.join(outside)}")
     return lines
 
 

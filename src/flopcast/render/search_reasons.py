@@ -32,9 +32,10 @@ def reason_recommended(result: SearchResult) -> str:
     parts = [_place_of_first(result), f"the largest components are {_largest(first.played)}"]
     gains = [(saved_share(factor), factor.name) for factor in first.played.factors]
     some = sorted(gains, reverse=True)[:3]
-    levers = [f"{in_words(name)} by {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
+    levers = [f"{in_words(name)}: {gain:.1%}" for gain, name in some if gain > SMALLEST_FRACTION]
     if levers:
-        parts.append(f"a gain of 10 % in one of these would shorten the step: {', '.join(levers)}")
+        gained = "a 10 % improvement of one of these factors would shorten the step"
+        parts.append(f"{gained}: {', '.join(levers)}")
     return "; ".join(parts)
 
 
@@ -47,9 +48,9 @@ def _place_of_first(result: SearchResult) -> str:
         return "better than every other plan"
     if near == 1:
         return f"the best of {len(tied)} tied plans"
-    distance = "and itself the best" if first.ratio == 1.0 else _behind(first, result.question.first)
+    distance = "also the best" if first.ratio == 1.0 else _behind(first, result.question.first)
     which = "simplest" if is_simplest(result) else f"{CHOSEN}, one"
-    return f"{which} of {near} tied plans within {TIED_RATIO - 1:.0%} of the best, {distance}"
+    return f"{which} of {near} tied plans within {TIED_RATIO - 1:.0%} of the best; it is {distance}"
 
 
 def is_simplest(result: SearchResult) -> bool:

@@ -55,11 +55,7 @@ MEMORY: Mapping[str, str] = {
     "main_gradients": "gradients in fp32",
     "update": "temporary tensors of the optimizer",
 }
-WORK: Mapping[str, str] = {
-    "products": "matrix products",
-    "attention": "attention kernels",
-    "memory": "other kernels",
-}
+WORK: Mapping[str, str] = {"products": "GEMMs", "attention": "attention kernels", "memory": "other kernels"}
 
 
 def component_label(key: str) -> str:
@@ -84,6 +80,6 @@ def work_label(key: str) -> str:
     """Return the label of a kind of work, as power and energy know it.
 
     >>> work_label("products"), work_label("waiting")
-    ('matrix products', 'waiting')
+    ('GEMMs', 'waiting')
     """
     return WORK.get(key) or key

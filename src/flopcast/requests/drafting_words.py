@@ -33,7 +33,10 @@ def with_drafting(plan: dict[str, object], document: Document) -> dict[str, obje
     where = document.where(("plan",))
     if "draft" not in given:
         name = next(iter(given))
-        allowed, because = "no value without draft", "this setting describes how tokens are drafted"
+        allowed, because = (
+            "no value, unless draft is given",
+            "this setting describes how tokens are drafted",
+        )
         raise spec_error(f"plan.{name}", given[name], allowed, because, "write draft=mtp", where)
     drafter = str(given["draft"])
     own = drafter not in KINDS

@@ -85,14 +85,14 @@ class ChosenPlan:
         own = {short_name(name, Plan.model_fields[name]) for name in fixed} | set(fixed)
         words = self.plan.short().split()
         filled = " ".join(word for word in words if word.partition("=")[0] not in own)
-        start = f"plan completed with {filled}" if fixed and filled else "plan chosen"
+        start = f"plan completed with {filled}" if fixed and filled else "plan chosen automatically"
         fit = "only just fit" if self.tight else "fit"
-        usual = f"({self.fitting} of {self.possible} common plans {fit})"
         if self.next_best is None or self.next_ratio >= 1:
-            text = f"{start}, the fastest {usual}"
+            text = f"{start}: the fastest of the common plans ({self.fitting} of {self.possible} {fit})"
         else:
             near = f"plans within {TIED_RATIO - 1:.0%} of the fastest"
-            text = f"{start}, the simplest of {self.tied} {near} {usual}"
+            tried = f"({self.fitting} of {self.possible} common plans {fit})"
+            text = f"{start}: the simplest of {self.tied} {near} {tried}"
         if self.next_best is not None:
             text += f". {self._next()}"
         return f"{text}. flopcast search compares more plans"

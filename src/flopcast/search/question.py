@@ -127,7 +127,7 @@ def _faults(question: Question) -> Iterator[Problem]:
         if name not in OBJECTIVES:
             yield _unknown(name)
     if not question.objectives:
-        because = "the search needs an objective to rank plans by"
+        because = "a search ranks plans by an objective"
         yield _missing("objectives", ", ".join(OBJECTIVES), because, "name one")
     known = [name for name in question.objectives if name in OBJECTIVES]
     yield from _of_needs(question, known)

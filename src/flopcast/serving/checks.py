@@ -76,11 +76,17 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
             )
     for field, usual in (("reference", "none"), ("teacher", None), ("head", "tokens")):
         if getattr(job.model, field) != usual:
-            because = "serving needs a model without a reference model, teacher or score head"
+            because = "serving does not support reference models, teachers and score heads"
             yield Problem(f"model.{field}", "given", "none", because, f"remove model.{field}")
     if job.model.has_encoder:
         because = "serving of encoder-decoder models is not supported yet"
-        yield Problem("model.blocks", "an encoder", "blocks of a decoder", because, "choose a decoder")
+        yield Problem(
+            "model.blocks",
+            "an encoder",
+            "a model without an encoder",
+            because,
+            "choose a model without an encoder",
+        )
     if job.model.adapters is not None:
         because = "serving adapters is not supported yet"
         yield Problem("model.adapters", "given", "none", because, "remove the adapters")
@@ -100,7 +106,10 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
     if plan.pools and plan.devices > devices:
         shares = " + ".join(f"{max(pool.replicas, 1)} x {pool.devices}" for pool in plan.pools)
         because = f"the prefill and decode pools need {shares} devices"
-        fix = "set plan.prefill.replicas or plan.decode.replicas to less, or take a larger cluster"
+        fix = (
+            "set plan.prefill.replicas or plan.decode.replicas to a smaller number, or choose a larger"
+            " cluster"
+        )
         allowed, stated = f"at most {devices} devices in total", max(plan.pools[-1].replicas, 1)
         yield Problem("plan.decode.replicas", stated, allowed, because, fix)
     elif job.replicas * plan.devices > devices:
@@ -130,10 +139,20 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
             "speculative decoding with pipeline stages is not supported yet",
             "set plan.pipeline_parallel to 1",
         )
-        yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, "1 with a draft", because, fix)
+        yield Problem(
+            "plan.pipeline_parallel",
+            plan.pipeline_parallel,
+            "1, because the plan drafts tokens",
+            because,
+            fix,
+        )
     yield from _of_draft(job)
     if ranks > domain:
-        because, tiers = "every layer waits for all-reduces over these ranks", job.cluster.tiers
+        because, tiers = (
+            "every layer waits for all-reduces over its tensor-parallel ranks, which are too slow between"
+            " domains",
+            job.cluster.tiers,
+        )
         fix = f"set plan.tensor_parallel to {domain}"
         allowed = (
             f"at most {domain}, the number of devices of one {tiers[job.cluster.inner_tiers].name} domain"
@@ -151,7 +170,13 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     if plan.expert_messages == "hidden" and plan.data_parallel == 1:
         because = "without data-parallel groups, no tokens are sent to experts on other ranks"
         fix = "set plan.expert_messages to exposed"
-        yield Problem("plan.expert_messages", "hidden", "exposed without dp", because, fix)
+        yield Problem(
+            "plan.expert_messages",
+            "hidden",
+            "exposed, unless the plan has data-parallel groups (dp)",
+            because,
+            fix,
+        )
     yield from _of_experts(job)
 
 
@@ -166,13 +191,16 @@ def _of_latents(job: ServingJob) -> Iterator[Problem]:
     if not latents:
         because = f"{job.model.name} has no latent attention"
     elif plan.tensor_parallel == 1:
-        because = "with a single rank, latents are not divided"
+        because = "an instance with a single rank holds whole latents"
     elif any(mixer.latent_groups > 1 for mixer in latents):
         because = (
             "each group of heads already has its own latent, and these groups are divided over the ranks"
         )
     elif any(mixer.kv_lora_rank % plan.tensor_parallel for mixer in latents):
-        because = f"{plan.tensor_parallel} ranks do not divide the {latents[0].kv_lora_rank} elements"
+        because = (
+            f"the {latents[0].kv_lora_rank} elements of a latent are not divisible by the"
+            f" {plan.tensor_parallel} ranks"
+        )
     if because:
         yield Problem("plan.latents", plan.latents, "replicated", because, "set plan.latents to replicated")
 
@@ -183,13 +211,13 @@ def _of_residual(job: ServingJob) -> Iterator[Problem]:
     if plan.residual == "sequential":
         return
     if plan.tensor_parallel == 1:
-        because = "a single rank sends no messages that could overlap with other kernels"
+        because = "a single rank has no communication that could overlap with kernels"
     elif any(block.residual != "sequential" for block in blocks):
         because = (
-            f"attention and MLP of a block of {job.model.name} have the same input and share one all-reduce"
+            f"in blocks of {job.model.name}, attention and MLP have the same input and share one all-reduce"
         )
     elif job.engine.overlap is not None:
-        because = f"{job.engine.name} already overlaps messages with GEMMs"
+        because = f"{job.engine.name} already overlaps communication with GEMMs"
     if because:
         fix = "set plan.residual to sequential"
         yield Problem("plan.residual", plan.residual, "sequential", because, fix)
@@ -204,10 +232,16 @@ def _of_adapters(job: ServingJob) -> Iterator[Problem]:
     unused = "adapter_rank" if plan.adapter_rank is not None else "adapter_slots"
     if not traffic.adapters and getattr(plan, unused) is not None:
         because, fix = (
-            "no request of the traffic uses an adapter",
+            "the requests of the traffic use no adapters",
             f"set traffic.adapters to 10, or remove plan.{unused}",
         )
-        yield Problem(f"plan.{unused}", getattr(plan, unused), "no value without adapters", because, fix)
+        yield Problem(
+            f"plan.{unused}",
+            getattr(plan, unused),
+            "no value, unless requests use adapters (traffic.adapters)",
+            because,
+            fix,
+        )
     bare = [block for block in job.model.blocks if not adapted(block, job.model.hidden)]
     if traffic.adapters and bare:
         because = f"adapters on layers of kind {bare[0].mixer.kind} are not supported yet"
@@ -233,7 +267,7 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
         because = "the draft model has the same tensor-parallel degree, and each rank holds whole heads"
         yield Problem("plan.draft", draft.model.name, allowed, because, "choose another draft")
     if drafting is not None and drafting.layers_at_once > ranks:
-        because = f"each draft layer runs on one of the {ranks} ranks"
+        because = f"each of these draft layers needs its own rank, and an instance has {ranks} ranks"
         fix = f"write draft_layers={ranks}"
         yield Problem("plan.draft_layers", drafting.layers_at_once, f"at most {ranks}", because, fix)
     sizes = draft.model.vocabulary, job.model.vocabulary
@@ -297,7 +331,10 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
             f" {show_memory(taken)} of the {show_memory(memory.usable_bytes)} that the engine uses on each"
             " device"
         )
-        fix, allowed = _fix_of_memory(job, longest), "a deployment whose weights fit in device memory"
+        fix, allowed = (
+            _fix_of_memory(job, longest),
+            "a deployment whose weights, activations and runtime fit into device memory",
+        )
         yield Problem("plan.tensor_parallel", job.plan.tensor_parallel, allowed, because, fix)
     elif tokens < longest:
         share = ""

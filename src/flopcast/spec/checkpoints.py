@@ -106,8 +106,8 @@ class Checkpoint(StrictModel):
     @model_validator(mode="after")
     def _one_period(self) -> "Checkpoint":
         if self.every_steps is not None and self.every_s is not None:
-            because = "because both set the time between two checkpoints"
-            raise ValueError(f"every_steps or every_s, not both; {because}; fix: leave out every_s")
+            because = "because both fields set the interval between two checkpoints"
+            raise ValueError(f"either every_steps or every_s; {because}; fix: leave out every_s")
         return self
 
     @property
@@ -152,7 +152,9 @@ def _of_text(given: object) -> object:
     for word in given.replace(",", " ").split():
         key, value = _setting(word)
         if key in found:
-            raise ValueError(f"each setting only once, so not also {word}; fix: leave out {word}")
+            raise ValueError(
+                f"each setting only once, but {word} sets a field again; fix: leave out {word}"
+            )
         found[key] = value
     return found
 
@@ -173,8 +175,11 @@ def _setting(word: str) -> tuple[str, object]:
     if equals and name in SETTINGS:
         return SETTINGS[name], value
     words = ", ".join([*METHODS, *STORES, "every=100", *(f"{key}=…" for key in SETTINGS), "cache=64GB"])
-    because = "because these are the words of the short form of a checkpoint"
-    raise ValueError(f"{words}, and not {word!r}; {because}; fix: set checkpoint to 'lazy file_system'")
+    because = "because the short form of a checkpoint consists of these words,"
+    raise ValueError(
+        f"words of this list: {words}; {because} and {word!r} is none of them; fix: set checkpoint to"
+        f" 'lazy file_system'"
+    )
 
 
 def _quantity(word: str, unit: str, allowed: str) -> float:
@@ -184,7 +189,7 @@ def _quantity(word: str, unit: str, allowed: str) -> float:
         return parse_quantity(text, (unit, "min", "h") if unit == "s" else (unit,))
     except ValueError:
         because = f"because {name} needs a number and a unit"
-        raise ValueError(f"{allowed}, and not {text!r}; {because}; fix: leave out {word}") from None
+        raise ValueError(f"{allowed}, instead of {text!r}; {because}; fix: leave out {word}") from None
 
 
 def _or_text(schema: dict[str, Any]) -> None:

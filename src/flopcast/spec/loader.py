@@ -58,27 +58,29 @@ class LoaderStage(StrictModel):
     @model_validator(mode="after")
     def _one_kind(self) -> "LoaderStage":
         if (self.sample_s is None) == (self.sample_bytes is None):
-            because = "because a stage either works on a sample or moves its bytes"
-            raise ValueError(f"sample_s or sample_bytes, and not both; {because}; fix: state one of them")
+            because = (
+                "because a stage either processes a sample (sample_s) or moves its bytes (sample_bytes)"
+            )
+            raise ValueError(f"either sample_s or sample_bytes; {because}; fix: state one of them")
         if self.row_bytes is not None and (self.sample_s is not None or self.through not in OF_ROWS):
-            because = "because other stages do not read scattered rows"
-            raise ValueError(f"no row_bytes here; {because}; fix: remove row_bytes")
+            because = "because only stages with through: zero_copy or host read scattered rows"
+            raise ValueError(f"no row_bytes in this stage; {because}; fix: remove row_bytes")
         if self.sample_bytes is not None and self.workers > 1:
             because = "because the rate of a memory, a link or a storage does not depend on workers"
-            raise ValueError(f"no workers here; {because}; fix: remove workers")
+            raise ValueError(f"no workers in a stage with sample_bytes; {because}; fix: remove workers")
         if self.sample_s is not None and self.through != "link":
-            because = "because a stage that works on a sample for sample_s moves no bytes"
-            raise ValueError(f"no through here; {because}; fix: remove through")
+            because = "because a stage with sample_s processes samples and moves no bytes"
+            raise ValueError(f"no through in a stage with sample_s; {because}; fix: remove through")
         return self
 
     @field_validator("name")
     @classmethod
     def _is_word(cls, name: str) -> str:
         if name in KEYWORDS or re.search(r"[\s,=+]", name):
-            because = "because the short form of a loader gives these another meaning"
+            because = "because these words and signs have a meaning in the short form of a loader"
             words = ", ".join(KEYWORDS)
             raise ValueError(
-                f"a name without spaces, commas, = and +, and none of {words}; {because}; fix: write decode"
+                f"a name without spaces, commas, = and +, other than {words}; {because}; fix: write decode"
             )
         return name
 
@@ -112,8 +114,11 @@ class Loader(StrictModel):
         names = [stage.name for stage in self.stages]
         for name in names:
             if names.count(name) > 1:
-                because = "because stages are told apart by their names"
-                raise ValueError(f"each name once, and not {name!r} again; {because}; fix: rename a stage")
+                because = "because each stage is identified by its name"
+                raise ValueError(
+                    f"a different name for each stage, but {name!r} occurs twice; {because}; fix: rename"
+                    f" a stage"
+                )
         return self
 
     def text(self) -> str:
@@ -156,8 +161,10 @@ def _stages(text: str) -> list[dict[str, object]]:
     for word in text.replace(",", " ").split():
         name, _, value = word.partition("=")
         if not name or not value:
-            because = "because each stage has a name"
-            raise ValueError(f"words NAME=VALUE, and not {word!r}; {because}; fix: write {EXAMPLE}")
+            because = "because a stage consists of a name and its time or size"
+            raise ValueError(
+                f"stages of the form NAME=VALUE, unlike {word!r}; {because}; fix: write {EXAMPLE}"
+            )
         if name == "exposed":
             exposed += value.split("+")
         else:
@@ -165,9 +172,10 @@ def _stages(text: str) -> list[dict[str, object]]:
     names = [str(stage["name"]) for stage in stages]
     for name in exposed:
         if name not in (*names, "all"):
-            because = "because exposed lists stages that the step waits for"
+            because = "because exposed lists the stages that every step waits for"
             raise ValueError(
-                f"{', '.join(names)} or all, and not {name!r}; {because}; fix: write exposed=all"
+                f"exposed={'+'.join(names)}, some of these stages, or all, but no stage is called"
+                f" {name!r}; {because}; fix: write exposed=all"
             )
     for stage in stages:
         if "all" in exposed or stage["name"] in exposed:
@@ -182,15 +190,16 @@ def _stage(word: str, value: str) -> dict[str, object]:
         through, colon, row = way.partition(":")
         fields: dict[str, object] = {"sample_bytes": _quantity(word, amount, "B"), "through": through}
         if through not in PATHS:
-            because = "because bytes pass through one of these"
+            because = "because flopcast knows the rate of only these paths"
             raise ValueError(
-                f"{', '.join(PATHS)}, and not {through!r}; {because}; fix: write {amount}@link"
+                f"one of {', '.join(PATHS)} after @ instead of {through!r}; {because}; fix: write"
+                f" {amount}@link"
             )
         return fields | ({"row_bytes": _quantity(word, row, "B")} if colon else {})
     amount, colon, workers = value.partition(":")
     if colon and not (workers.isdecimal() and int(workers)):
-        because = "because a stage has a whole number of workers"
-        raise ValueError(f"TIME:WORKERS, and not {value!r}; {because}; fix: write {amount}:8")
+        because = "because the number after the colon is the number of workers"
+        raise ValueError(f"TIME:WORKERS instead of {value!r}; {because}; fix: write {amount}:8")
     rate = amount.endswith("/s")
     fields = {"sample_s": 1 / _rate(word, amount) if rate else _quantity(word, amount, "s")}
     return fields | ({"workers": int(workers)} if colon else {})
@@ -203,8 +212,8 @@ def _rate(word: str, text: str) -> float:
     except ValueError:
         rate = 0.0
     if not 0 < rate < float("inf"):
-        because = "because a rate counts samples per second and worker"
-        raise ValueError(f"a rate such as 110/s, and not {word!r}; {because}; fix: write {EXAMPLE}")
+        because = "because a rate is the number of samples per second of one worker"
+        raise ValueError(f"a rate such as 110/s, unlike that of {word!r}; {because}; fix: write {EXAMPLE}")
     return rate
 
 
@@ -216,7 +225,7 @@ def _quantity(word: str, text: str, unit: str) -> float:
     if found <= 0:
         because = "because a stage has a time (9ms), a rate (110/s) or a size (602kB@link) for each sample"
         raise ValueError(
-            f"a number with its unit, above 0, and not {word!r}; {because}; fix: write {EXAMPLE}"
+            f"a number above 0 with its unit, unlike that of {word!r}; {because}; fix: write {EXAMPLE}"
         )
     return found
 

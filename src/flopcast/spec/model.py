@@ -125,13 +125,18 @@ class Model(StrictModel):
     @model_validator(mode="after")
     def _parts_agree(self) -> "Model":
         if self.position_offset and not self.learned_positions:
-            raise ValueError(f"learned_positions above 0 with position_offset {self.position_offset}")
+            raise ValueError(
+                f"learned_positions: a number above 0, if position_offset is {self.position_offset}"
+            )
         if not self.vocabulary and not is_graph(self.blocks):
-            raise ValueError("a vocabulary of 1 or more; only an exported graph may have a vocabulary of 0")
+            raise ValueError("vocabulary: 1 or more (0 is only for exported graphs)")
         if not encoder_comes_first(self.blocks, self.pattern):
-            raise ValueError("encoder blocks up to ends_encoder, then blocks with cross-attention")
+            raise ValueError(
+                "first the blocks of the encoder, of which the last has ends_encoder: true, then blocks"
+                " with cross"
+            )
         if self.adapters and self.mtp:
-            raise ValueError(f"mtp 0 if the model has adapters, not {self.mtp}")
+            raise ValueError("mtp: 0, if the model has adapters")
         if self.pattern and (wanted := pattern_that_fits(self.blocks, self.pattern)):
             raise ValueError(wanted)
         if self.vision and (wanted := self.vision.fault_before(self.hidden, self.adapters is not None)):

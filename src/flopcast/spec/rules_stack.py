@@ -29,7 +29,7 @@ RULES: tuple[Rule, ...] = (
         field="stack.contention.reserved_multiprocessors",
         holds=lambda c: c.stack.contention.reserved_multiprocessors < c.cluster.node.device.multiprocessors,
         allowed=lambda c: f"less than the {c.cluster.node.device.multiprocessors} of the device",
-        because="matrix products and attention run on the multiprocessors that messages leave",
+        because="GEMMs and attention run on the multiprocessors that are not reserved for communication",
         fix="set reserved_multiprocessors to 0",
     ),
     Rule(

@@ -45,7 +45,7 @@ RULES: tuple[Rule, ...] = (
         field="batch.images",
         holds=lambda c: not c.batch.images or c.model.vision is not None,
         value=lambda c: images_text(c.batch.images),
-        allowed="none for a model without a vision tower",
+        allowed="no images, because the model has no vision tower",
         because="the model has no layers that read images",
         fix="remove batch.images",
     ),

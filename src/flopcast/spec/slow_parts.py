@@ -76,10 +76,8 @@ def _of_word(word: str) -> dict[str, object]:
     index, colon, speed = rest.partition(":")
     fraction = _number(speed)
     if not (kind.strip() and equals and colon and index.strip().isdecimal() and fraction is not None):
-        allowed = (
-            f"the kind and the index of a part, and its fraction of the usual speed, such as {EXAMPLE}"
-        )
-        because = "a slow part is one device, host or link of the job"
+        allowed = f"KIND=INDEX:FRACTION, where the fraction is one of the usual speed, such as {EXAMPLE}"
+        because = "each entry describes one slow device, host or link"
         raise ValueError(f"{allowed}; because {because}; fix: set slow to {EXAMPLE}")
     return {"kind": kind.strip(), "index": int(index), "speed_fraction": fraction}
 
@@ -96,9 +94,11 @@ def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
     """Yield the parts of a mapping by kind: {"device": {3: 0.8}}."""
     for kind, parts in given.items():
         if not isinstance(parts, Mapping):
-            because = "a slow part is one device, host or link of the job"
+            because = "each entry describes one slow device, host or link"
             fix = f"set slow to {EXAMPLE}"
-            raise ValueError(f"an index with a fraction for {kind}; because {because}; fix: {fix}")
+            raise ValueError(
+                f"a mapping from indices to fractions for {kind}; because {because}; fix: {fix}"
+            )
         for index, fraction in parts.items():
             yield {"kind": kind, "index": index, "speed_fraction": fraction}
 

@@ -109,5 +109,7 @@ class Tier(StrictModel):
     def _libraries_measured_their_own_collectives(self) -> "Tier":
         unknown = [name for name in self.library_fraction if name not in OF_LIBRARIES]
         if unknown:
-            raise ValueError(f"library_fraction of {', '.join(OF_LIBRARIES)}, not of {', '.join(unknown)}")
+            raise ValueError(
+                f"library_fraction: only keys {', '.join(OF_LIBRARIES)}, unlike {', '.join(unknown)}"
+            )
         return self

@@ -158,10 +158,10 @@ class Traffic(StrictModel):
             return value
         if info.data.get("rate_per_s", 1.0) is None:
             because = "this field applies only if requests arrive at a rate"
-            raise ValueError(f"no value without rate_per_s; because {because}; fix: remove {name}")
+            raise ValueError(f"no value, unless rate_per_s is given; because {because}; fix: remove {name}")
         if name == "burstiness" and info.data.get("arrivals", "gamma") != "gamma":
             because = "this field is the shape parameter of a gamma distribution"
-            raise ValueError(f"1 unless arrivals is gamma; because {because}; fix: write arrivals=gamma")
+            raise ValueError(f"1, unless arrivals is gamma; because {because}; fix: write arrivals=gamma")
         return value
 
     @field_validator("shared_prefix_tokens", "shared_prefix_share", "turns", "pause_s", "adapter_skew")
@@ -181,7 +181,7 @@ class Traffic(StrictModel):
         if name in needed and info.data.get(needed[name][0]) == needed[name][1]:
             other, unused = needed[name]
             because = f"this field has an effect only if {other} is above {unused}"
-            raise ValueError(f"no value without {other}; because {because}; fix: remove {name}")
+            raise ValueError(f"no value, unless {other} is given; because {because}; fix: remove {name}")
         return value
 
     @property

@@ -307,7 +307,7 @@ def count(words: Words, name: str) -> int | None:
             name,
             value,
             "a whole number above 0",
-            "the setting is a whole number",
+            "this field is a whole number",
             f"write {name}={USUAL_COUNTS.get(name, 8)}",
             "request",
         )

@@ -117,7 +117,7 @@ def test_a_folder_is_written_and_read_and_nothing_remains_in_it(tmp_path):
     found = list(measure_storage(tmp_path, "d", TINY_TIERS, clock))
 
     if not hasattr(os, "posix_fadvise"):  # the read would come from the system's cache
-        assert found.pop().why.endswith("cannot drop its cache of a file")
+        assert found.pop().why.endswith("cannot drop a file from its page cache")
     assert [one.kind for one in found] == list(STORAGE)[: len(found)]
     assert {one.size_bytes for one in found} == {TINY_TIERS.file_bytes}
     assert list(tmp_path.iterdir()) == []

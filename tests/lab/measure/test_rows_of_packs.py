@@ -86,7 +86,7 @@ def test_the_median_is_the_middle_repetition():
 
 
 def test_a_fault_says_what_was_found():
-    with pytest.raises(ValueError, match="not 'fast'"):
+    with pytest.raises(ValueError, match="a number instead of 'fast'"):
         sample_pack.sample_of(row_of(repetitions_us="1;fast"), "d")
 
 

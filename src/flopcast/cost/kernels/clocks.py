@@ -121,11 +121,11 @@ def clock_warnings(site: Site, device: Device) -> list[str]:
     if limit_w is not None and board_w is not None and limit_w < FAMILIAR_LIMIT_FRACTION * board_w:
         warnings.append(
             f"power limit: {limit_w:.0f} W is less than half of the board power of {board_w:.0f} W;"
-            " measured times differ from the formula by up to 15 % there"
+            " below that, measured times differ from the formula by up to 15 %"
         )
     if site.clock_hz is not None:
         warnings.append(
-            "untested: no measurement shows how much a locked clock slows products and attention"
+            "untested: no measurement shows how much a locked clock slows down GEMMs and attention"
         )
     return warnings
 

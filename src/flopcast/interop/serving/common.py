@@ -44,7 +44,7 @@ def read_model(reader: LaunchReader, key: str) -> str | None:
     if not name:
         if not reader.faulty(key):
             because, allowed = (
-                "an engine needs the model that it serves",
+                "the deployment needs a model to serve",
                 "the name of a model of the Hugging Face hub, or a folder",
             )
             reader.fault(key, allowed, because, "add --model NAME", "is missing")

@@ -149,9 +149,9 @@ def sample_of(row: Mapping[str, str], device: str) -> Sample:
     """
     check_columns(row, SAMPLE_COLUMNS, device)
     if row["condition"] not in (COLD, LOADED):
-        raise ValueError(f"a condition, {COLD} or {LOADED}, not {row['condition']!r}")
+        raise ValueError(f"condition {COLD} or {LOADED} instead of {row['condition']!r}")
     if not row["kernel"] or row["dtype"] not in ELEMENT_BYTES:
-        raise ValueError(f"a kernel class and a dtype, one of {', '.join(ELEMENT_BYTES)}")
+        raise ValueError(f"a kernel class, and one of these dtypes: {', '.join(ELEMENT_BYTES)}")
     shape = Shape(
         kernel=row["kernel"],
         layout=row["layout"],
@@ -162,7 +162,9 @@ def sample_of(row: Mapping[str, str], device: str) -> Sample:
     if (names := SIZES.get(shape.kernel)) is not None and sorted(names) != sorted(
         name for name, _ in shape.sizes
     ):
-        raise ValueError(f"the sizes {', '.join(names)} of {shape.kernel}, each once, not {row['sizes']!r}")
+        raise ValueError(
+            f"the sizes {', '.join(names)} of {shape.kernel}, each once, instead of {row['sizes']!r}"
+        )
     return Sample(
         device=device,
         shape=shape,
@@ -182,11 +184,11 @@ def message_of(row: Mapping[str, str], device: str) -> MessageSample:
     """
     check_columns(row, MESSAGE_COLUMNS, device)
     if row["condition"] not in (ALONE, OVERLAPPED):
-        raise ValueError(f"a condition, {ALONE} or {OVERLAPPED}, not {row['condition']!r}")
+        raise ValueError(f"condition {ALONE} or {OVERLAPPED} instead of {row['condition']!r}")
     sizes = {name: row[name] for name in ("message_bytes", "inside", "nodes")}
     if not all(text.isdecimal() and int(text) > 0 for text in sizes.values()):
         given = [*sizes.values()]
-        raise ValueError(f"whole numbers above 0 for message_bytes, inside and nodes, not {given}")
+        raise ValueError(f"whole numbers above 0 for message_bytes, inside and nodes instead of {given}")
     return MessageSample(
         device=device,
         collective=row["collective"],
@@ -215,23 +217,21 @@ def check_columns(row: Mapping[str, str], names: tuple[str, ...], device: str) -
     if any(row.get(name) is None for name in names) or None in row:
         raise ValueError(f"{len(names)} columns: {', '.join(names)}")
     if row["device"] != device:
-        raise ValueError(f"the device of the pack, {device}")
+        raise ValueError(f"{device}, the device of the pack")
 
 
 def repetitions_of_row(row: Mapping[str, str]) -> tuple[float, ...]:
     """Return times above 0 that agree with the given median."""
     times = tuple(_time(word) for word in row["repetitions_us"].split(";"))
     if abs(_time(row["median_us"]) / median(times) - 1) > MEDIAN_SLACK:
-        raise ValueError(
-            f"the median of repetitions_us, {median(times):g}, as median_us, both in microseconds"
-        )
+        raise ValueError(f"a median_us that equals the median of repetitions_us, {median(times):g}")
     return times
 
 
 def _time(text: str) -> float:
     value = _finite(text)
     if value <= 0:
-        raise ValueError(f"times above 0, not {text}")
+        raise ValueError(f"times above 0 instead of {text}")
     return value
 
 
@@ -240,7 +240,7 @@ def _optional(text: str) -> float | None:
         return None
     value = _finite(text)
     if value < 0:
-        raise ValueError(f"readings that are not negative, as {text} is")
+        raise ValueError(f"readings of at least 0 instead of {text}")
     return value
 
 
@@ -249,14 +249,14 @@ def _finite(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"a number, not {text!r}") from None
+        raise ValueError(f"a number instead of {text!r}") from None
     if not math.isfinite(value):
-        raise ValueError(f"a finite number, not {text}")
+        raise ValueError(f"a finite number instead of {text}")
     return value
 
 
 def _size(word: str) -> tuple[str, int]:
     name, _, value = word.partition("=")
     if not name or not value.isdecimal() or int(value) == 0:
-        raise ValueError(f"sizes as m=4096;n=1024, whole numbers above 0, not {word!r}")
+        raise ValueError(f"sizes such as m=4096;n=1024 with whole numbers above 0 instead of {word!r}")
     return name, int(value)

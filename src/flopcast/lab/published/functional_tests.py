@@ -41,9 +41,9 @@ MOST, MOST_LOGGED_BYTES = 1e9, 1e15  # of anything that is counted
 VOCABULARY = 50257
 MOST_BYTES = 10_000_000
 LEFT_OUT = {  # words in the name of a case → why its row is not compared
-    "uneven": "stages are uneven, and the log does not say on which stage its rank is",
-    "frozen": "it continues from a checkpoint of another run",
-    "multi_dist_optimizer_instances": "its states are sharded over half of the replicas",
+    "uneven": "the stages are uneven, and the log does not state to which stage its rank belongs",
+    "frozen": "the test continues from a checkpoint of another run",
+    "multi_dist_optimizer_instances": "the states are sharded over only half of the replicas",
 }
 CUBLAS_BYTES = {False: 8 * 2**20 + 128 * 2**10, True: 32 * 2**20}  # whether deterministic
 TRANSFORMER_ENGINE_BYTES = 4 * 2**20
@@ -63,7 +63,10 @@ def read_runs(path: Path) -> str:
     missing = set(COLUMNS) - set(_names(text))
     if missing:
         allowed = f"a CSV with the columns {', '.join(COLUMNS)}"
-        because = f"{', '.join(sorted(missing))} missing: not a table of Megatron-LM's functional tests"
+        because = (
+            f"{', '.join(sorted(missing))} missing, so this is not a table of Megatron-LM's functional"
+            f" tests"
+        )
         raise spec_error("--runs", str(path), allowed, because, "give another file", where=f"{path}:1")
     return text
 
@@ -144,7 +147,7 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
 def _fault(row: Mapping[str, str]) -> str:
     """Return why the cells of a row cannot be read; empty if they can."""
     if None in row:
-        return "it has more cells than the header"
+        return "the row has more cells than the header has columns"
     faults = [
         f"{name} is {row[name]!r}, not a whole number above 0" for name in COUNTS if not _counts(row[name])
     ]
@@ -159,7 +162,7 @@ def _fault(row: Mapping[str, str]) -> str:
     each = _number(row, "num_layers_per_virtual_pipeline_stage", 0)
     stages, layers = _number(row, "pipeline_model_parallel_size"), _number(row, "num_layers", 12)
     if each and layers % (stages * each):
-        return f"{layers} layers are no multiple of {stages} stages of {each} layers each"
+        return f"{layers} layers are not a multiple of {stages} stages of {each} layers each"
     return ""
 
 

@@ -46,7 +46,7 @@ def reproduce(run: Run) -> Job:
     problems: list[Problem] = []
     software = software_of(run)
     if software is None:
-        because = "no entry of the catalogue's table of software matches it"
+        because = "no entry of catalog/runs/stacks.yaml matches the framework and version of the row"
         problems.append(
             _missing(run, "framework", run.software.framework, "software that flopcast knows", because)
         )
@@ -69,7 +69,7 @@ def reproduce(run: Run) -> Job:
     data["stack"] = _stack(run, software, defaults, assumed)
     if run.site:
         data["site"] = run.site
-    assumed += (f"{cell}: the column is not used" for cell in run.unused)
+    assumed += (f"column {cell} is not used" for cell in run.unused)
     data["batch"] = {"sequence_length": run.sequence_length} | _packed(run, data["model"], assumed)
     _deal_out(run, data, assumed)
     try:
@@ -116,7 +116,9 @@ def _plan(run: Run, defaults: tuple[Default, ...], assumed: list[str]) -> dict[s
                 fixed.add(name)
     for name, degree in cells.implied_degrees(run, plan).items():
         plan[name] = degree
-        assumed.append(f"{name} {degree}: the row states other degrees, or that parameters are sharded")
+        assumed.append(
+            f"{name} {degree}: this follows from the other degrees in the row, or from its sharding"
+        )
     if plan.get("sequence_parallel") == WITH_TENSOR_PARALLEL:
         plan["sequence_parallel"] = _degree(plan, "tensor_parallel") > 1
     if "data_parallel" not in plan and run.machine.num_devices:
@@ -155,7 +157,10 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
         rate = f"{network / per_node / 1e9:g} GB/s"
         changes["tiers"] = {str(len(own.tiers) - 1): {"bytes_per_s": rate}}
     elif machine.network and machine.num_devices > inside:
-        unknown = f"'{machine.network}' does not state the bandwidth of a node"
+        unknown = (
+            f"'{machine.network}' does not state the bandwidth of a node, so the bandwidth of the"
+            f" catalogue is used"
+        )
         assumed.append(f"network of {known.cluster}: {unknown}")
     assumed.append(f"cluster {known.cluster}: {known.because}")
     return changes
@@ -177,7 +182,9 @@ def _trained(model: object, defaults: tuple[Default, ...], run: Run, assumed: li
     mtp = trains_mtp(run, own)
     if mtp is not None:
         document["mtp"] = own.mtp if mtp else 0
-        assumed.append(f"mtp {document['mtp']}: by the printed FLOP of a token")
+        assumed.append(
+            f"mtp {document['mtp']}: this follows from the FLOP per token that the source prints"
+        )
     experts: dict[str, object] = {}
     for default in defaults:
         experts |= default.experts
@@ -206,7 +213,10 @@ def _packed(run: Run, model: object, assumed: list[str]) -> dict[str, object]:
     documents = packed_documents(run, own) if own else None
     if documents is None:
         return {"packed": True}
-    assumed.append(f"{len(documents)} documents of {documents[0]} tokens: by the printed FLOP of a token")
+    assumed.append(
+        f"{len(documents)} documents of {documents[0]} tokens: this follows from the FLOP per token that"
+        f" the source prints"
+    )
     return {"documents": documents}
 
 

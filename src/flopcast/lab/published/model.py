@@ -38,7 +38,13 @@ def model_document(run: Run, assumed: list[str]) -> dict[str, object]:
     if known is None or known.refused:
         because = "the catalogue has no model of this name, and the row does not state all sizes"
         because = known.refused if known else because
-        raise SpecError([run.fault("model", run.model, "a model of the catalogue, or sizes", because)])
+        raise SpecError(
+            [
+                run.fault(
+                    "model", run.model, "a model of the catalogue, or a row that states all sizes", because
+                )
+            ]
+        )
     if known.sized:
         assumed.append(f"model {known.base}'s block: {known.because}")
         return _sized(run, known, assumed)
@@ -52,7 +58,8 @@ def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]
     heads = sizes.heads or assumed_heads(sizes.hidden or 0)
     if sizes.heads is None:
         assumed.append(
-            f"{heads} heads: the row states none; each has {(sizes.hidden or 0) // (heads or 1)}"
+            f"{heads} heads: the row does not state the number of heads; each head has"
+            f" {(sizes.hidden or 0) // (heads or 1)}"
         )
     mixer = {"heads": heads} | _given(sizes, kv_heads="kv_heads", head_size="head_size")
     block: dict[str, Any] = {"count": sizes.num_layers, "mixer": mixer}
@@ -84,8 +91,8 @@ def _agrees(run: Run, own: Model) -> None:
     }
     wrong = [name for name, (stated, ours) in pairs.items() if stated and stated != ours]
     if wrong:
-        because = f"the catalogue's model of that name has a different {', '.join(wrong)}"
-        raise SpecError([run.fault("model", run.model, "sizes of the model that is named", because)])
+        because = f"the model of this name in the catalogue has a different {', '.join(wrong)}"
+        raise SpecError([run.fault("model", run.model, "the sizes of the named model", because)])
 
 
 def _is_latent(own: Model) -> bool:
@@ -114,9 +121,10 @@ def _as_many_layers(run: Run, own: Model, assumed: list[str]) -> dict[str, objec
     if min(counts) < 1:
         kinds = len(own.blocks)
         because = (
-            f"{own.name} has {kinds} kinds of blocks, and a model of {layers} layers lacks one of them"
+            f"{own.name} has {kinds} kinds of blocks, and in a model of {layers} layers one of these"
+            f" kinds does not occur"
         )
-        raise SpecError([run.fault("layers", layers, f"{own.num_blocks}, or some fewer", because)])
+        raise SpecError([run.fault("layers", layers, f"{own.num_blocks}, or slightly fewer", because)])
     changed = {
         str(place): {"count": count}
         for place, (count, block) in enumerate(zip(counts, own.blocks, strict=True))
@@ -125,7 +133,7 @@ def _as_many_layers(run: Run, own: Model, assumed: list[str]) -> dict[str, objec
     document: dict[str, object] = {"blocks": changed} if changed else {}
     if layers != own.num_blocks and own.mtp and not run.says("mtp"):
         document["mtp"] = 0
-        assumed.append(f"mtp 0: the row cuts {own.name} to {layers} layers and does not mention MTP")
+        assumed.append(f"mtp 0: the row has only {layers} layers of {own.name} and does not mention MTP")
     return document
 
 
@@ -144,7 +152,10 @@ def _run_counts(run: Run, own: Model, layers: int) -> list[int]:
     if dense is not None and any(experts):
         before = [place for place, kind in enumerate(experts) if not kind]
         if len(before) > 1 or (dense and not before):
-            because = f"{own.name} does not have one run of dense layers that could have another length"
+            because = (
+                f"{own.name} does not have exactly one group of consecutive dense layers, whose number"
+                f" could differ"
+            )
             raise SpecError([run.fault("n_dense_layers", dense, "an empty cell", because)])
         if before:
             counts[before[0]] = dense

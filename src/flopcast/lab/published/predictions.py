@@ -74,7 +74,7 @@ class PublishedTables:
                 field="--leave-out",
                 value=source,
                 allowed=", ".join(sorted(known)),
-                because="no run of these tables has that source",
+                because="no run in these tables has this source",
                 fix="name one of them",
             )
             for source in sources

@@ -65,7 +65,7 @@ def read_table(path: Path) -> RunTable:
     rows = list(read_rows(path))
     if not rows:
         allowed, fix = "a table with a row for each run", "give a file with rows"
-        raise spec_error("--runs", str(path), allowed, "it has a header and nothing below it", fix)
+        raise spec_error("--runs", str(path), allowed, "the file has a header but no rows", fix)
     columns = tuple(name for name in rows[0][1] if name)
     header = header_of(columns)
     if header is None:
@@ -81,7 +81,7 @@ def read_table(path: Path) -> RunTable:
             problems += error.problems
             continue
         if run.id in places:
-            because = f"{places[run.id]} has the same id; it may be a copied row"
+            because = f"the row at {places[run.id]} has the same id; one of the two rows may be a copy"
             problems.append(_fault(place, "id", run.id, "a unique id", because))
             continue
         places[run.id] = place
@@ -136,17 +136,23 @@ def _value(text: str, name: str, column: Column, place: str, faults: list[Proble
         return text
     if kind == "truth":
         if text.lower() not in WORDS:
-            faults.append(_fault(place, name, text, "true or false", "the column holds true or false"))
+            faults.append(_fault(place, name, text, "true or false", "this column contains true or false"))
         return WORDS.get(text.lower())
     number = as_number(text)
     if number is None:
-        faults.append(_fault(place, name, text, "a number", "the column counts or measures"))
+        faults.append(_fault(place, name, text, "a number", "this column contains numbers"))
         return None
     if kind == "count":
         whole = number.is_integer() and abs(number) <= MOST
         if not whole:
             faults.append(
-                _fault(place, name, text, f"a whole number up to {MOST:.0e}", "the column counts")
+                _fault(
+                    place,
+                    name,
+                    text,
+                    f"a whole number up to {MOST:.0e}",
+                    "this column contains whole numbers",
+                )
             )
         return int(number) if whole else None
     return number * column.unit_factor
@@ -188,20 +194,23 @@ def _check_units(run: Run) -> None:
     tokens = (plan.global_batch or 0) * (run.sequence_length or 0) / (run.machine.num_devices or 1)
     ratio = seen.step_time_s * seen.device_tokens_per_s / tokens
     if not 1 / WORST_DISAGREEMENT < ratio < WORST_DISAGREEMENT:
-        because = f"the row's tokens/s imply a step that is {ratio:.3g} times shorter: another unit?"
-        allowed = "seconds that agree with the row's tokens/s"
+        because = (
+            f"the tokens/s of the row imply a step that is {ratio:.3g} times shorter, so one of the two"
+            f" values may have another unit"
+        )
+        allowed = "a step time in seconds that agrees with the tokens/s of the row"
         raise SpecError([_fault(run.where, STEP_COLUMN, seen.step_time_s, allowed, because)])
 
 
 def _torn(row: Mapping[str, str], place: str) -> Problem:
     """Return the fault of a row with too few or too many cells, or of an open quote."""
     cells = [cell for cell in row.values() if isinstance(cell, str)]
-    because = f"it has {len(cells)} of {len(row)} cells"
+    because = f"the row has {len(cells)} cells, and the header has {len(row)} columns"
     if None in row:
-        because = "it has more cells than the header"
+        because = "the row has more cells than the header has columns"
     lines = sum(cell.count("\n") for cell in cells)
     if lines:
-        because += f", and goes over {lines + 1} lines: a quote that is not closed?"
+        because += f"; the row spans {lines + 1} lines, so a closing quote may be missing"
     first = cells[0].partition("\n")[0] if cells else ""
     return _fault(place, "row", first, "as many cells as the header has", because)
 
@@ -220,7 +229,10 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
         return len(missing(header)) / len(header.marks)
 
     name, header = min(HEADERS.items(), key=lambda entry: missing_fraction(entry[1]))
-    allowed = f"a table of {', '.join(HEADERS)}, or of Megatron-LM's functional tests"
-    because = f"its header matches no known kind; for {name} it lacks {', '.join(missing(header))}"
+    allowed = f"a table of one of these kinds: {', '.join(HEADERS)}, or of Megatron-LM's functional tests"
+    because = (
+        f"the header matches no known kind of table; the most similar kind, {name}, also has the columns"
+        f" {', '.join(missing(header))}"
+    )
     fix = "rename the columns, or use another file"
     return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")

@@ -100,12 +100,12 @@ def _as_row(names: list[str], cells: list[str]) -> dict[str, str]:
 
 def _header_fault(names: list[str]) -> str:
     if not names:
-        return "it has no header"
+        return "the file has no header"
     separators = [word for sign, word in SEPARATORS.items() if len(names) == 1 and sign in names[0]]
     if separators:
-        return f"its cells are separated by {separators[0]}, not by commas"
+        return f"the cells are separated by {separators[0]} instead of commas"
     twice = sorted(name for name, number in Counter(names).items() if number > 1)
-    return f"these columns are twice in its header: {', '.join(twice)}" if twice else ""
+    return f"the header contains these columns twice: {', '.join(twice)}" if twice else ""
 
 
 def read_columns(path: Path) -> MeasuredTable:
@@ -221,8 +221,8 @@ def _why(row: dict[str, str], words: dict[str, list[str]]) -> str:
 
 def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> Problem:
     """Return the fault of one row, with its file and line."""
-    because = "flopcast leaves out this row and keeps the others"
-    fix = "correct or remove the row, or measure it again: skipped rows do not count as measured"
+    because = "flopcast ignores this row and uses the other rows"
+    fix = "correct or remove the row, or measure again: flopcast measure repeats rows that it had to ignore"
     return Problem(
         "row", ",".join(str(value) for value in row.values()), allowed, because, fix, where=f"{path}:{line}"
     )

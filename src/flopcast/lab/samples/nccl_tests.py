@@ -114,7 +114,7 @@ def nccl_tests_log(text: str, name: str, collective: str = "") -> CollectiveLog:
         reading.take(number, _INNER.sub(" ", _PREFIX.sub("", line)))
     reading.close()
     if not reading.rows:
-        raise SpecError([*reading.problems, _unusable(name, "it contains no usable results")])
+        raise SpecError([*reading.problems, _unusable(name, "the file contains no usable row of results")])
     return CollectiveLog(rows=tuple(reading.rows), problems=tuple(reading.problems))
 
 
@@ -144,7 +144,7 @@ class _NcclState:
         elif match := _AVERAGE.search(line):
             self._average(number, float(match.group(1)))
         elif match := _FAILED.search(line):
-            because = "the collective gave wrong values in this run"
+            because = "nccl-tests reports wrong results of the collective for this run"
             self._report(number, "Out of bounds values", match.group(1), "0", because, "measure again")
         elif tuple(entries[:3]) == _HEADER:
             self.columns = entries
@@ -154,9 +154,17 @@ class _NcclState:
     def close(self) -> None:
         """End the text or a run; rows whose average is missing were cut off."""
         if self.open:
-            because = "the run ends without its line 'Avg bus bandwidth': larger messages may be missing"
+            because = (
+                "the line 'Avg bus bandwidth' at the end of the run is missing, so rows of larger"
+                " messages may be missing too"
+            )
             self._report(
-                0, "run", self.collective, "a whole run", because, "use it for the sizes that it has"
+                0,
+                "run",
+                self.collective,
+                "a whole run",
+                because,
+                "check that the log has all message sizes that you need",
             )
         self.open, self.printed = False, []
 
@@ -177,18 +185,21 @@ class _NcclState:
         """End a run's rows: their average must be the printed one."""
         mean = sum(self.printed) / len(self.printed) if self.printed else 0.0
         if self.printed and abs(printed - mean) > WORST_ERROR * mean + 0.01:
-            because = f"the rows that were read average {mean:.2f} GB/s: some are missing or changed"
+            because = f"the mean of the rows is {mean:.2f} GB/s, so rows are missing or were changed"
             self._report(
-                number, "Avg bus bandwidth", printed, "the mean of the rows' busbw", because, "compare"
+                number,
+                "Avg bus bandwidth",
+                printed,
+                "the mean of the rows' busbw",
+                because,
+                "give the whole log",
             )
         self.open, self.printed = False, []
 
     def _row(self, number: int, words: Sequence[str]) -> None:
         columns = self.columns or DEFAULT_COLUMNS.get(len(words), ())
         if len(words) != len(columns):
-            because = (
-                f"it has {len(words)} entries where its table has {len(columns)} columns: it was truncated"
-            )
+            because = f"the row has {len(words)} entries for {len(columns)} columns, so it was truncated"
             self._report(number, "row", " ".join(words), "a whole row", because, "give the whole log")
             return
         self.open = True
@@ -208,8 +219,18 @@ class _NcclState:
         time_us, _, busbw = (figure or 0.0 for figure in figures)
         self.printed.append(busbw)
         if columns[at + 3 : at + 4] == ["#wrong"] and wrong not in ("0", "N/A"):
-            because = "the collective gave wrong values: what was timed is not the collective"
-            self._report(number, "#wrong", wrong, "0", because, "repair the network or the library first")
+            because = (
+                "nccl-tests reports wrong results for this row, so its time is not the time of a correct"
+                " collective"
+            )
+            self._report(
+                number,
+                "#wrong",
+                wrong,
+                "0",
+                because,
+                "repair the network or the library, and measure again",
+            )
         elif self._usable(number, words, time_us):
             size_bytes = self._message_bytes(words)
             self._check(number, words, (size_bytes, time_us, busbw))
@@ -235,16 +256,22 @@ class _NcclState:
         ranks = sorted(rank for rank, _, _ in self.devices)
         if self.collective not in PROGRAMS.values():
             because = (
-                f"the log names {self.collective!r}" if self.collective else "the log does not name it"
+                f"the log names {self.collective!r}" if self.collective else "the log names no collective"
             )
-            fix = "name the file after its program, or give the collective: all_reduce, all_gather, …"
+            fix = (
+                "add --collective all_reduce, or name the file after the program, such as"
+                " all_reduce_perf.log"
+            )
             self._report(number, "collective", self.collective, ", ".join(PROGRAMS), because, fix)
         elif len(ranks) < 2:
-            because = "the lines '# Rank … device' name fewer than two ranks"
+            because = "the log has fewer than two lines '# Rank … device', one for each rank"
             self._report(number, "ranks", len(ranks), "at least 2", because, "give the log with its header")
         elif ranks != list(range(len(ranks))):
-            because = "a rank is named twice, or missing: each process ran alone, or the header was cut"
-            fix = "build nccl-tests with MPI=1, and give the whole log"
+            because = (
+                "a rank is listed twice or not at all: either each process ran its own test, or a part of"
+                " the header is missing"
+            )
+            fix = "build nccl-tests with MPI=1, run it again, and give the whole log"
             self._report(number, "ranks", _few(ranks), "0, 1, 2, … each once", because, fix)
         else:
             return True
@@ -271,7 +298,7 @@ class _NcclState:
         expected = bus_ratio * size_bytes / (time_us * US) / GB
         if abs(busbw - expected) > WORST_ERROR * expected + 0.006:
             because = f"size / time gives {expected:.2f} GB/s for {self.collective} on {ranks} ranks"
-            fix = "check that the header names every rank, and the program"
+            fix = "check that the header lists every rank, and that it names the right program"
             self._report(
                 number, "busbw", f"{busbw} of {' '.join(words[:3])}", "within 2 % of it", because, fix
             )
@@ -299,4 +326,10 @@ def _few(ranks: Iterable[int]) -> str:
 
 def _unusable(value: str, because: str) -> Problem:
     allowed = "the output of nccl-tests or rccl-tests"
-    return Problem("log", value, allowed, because, "give what all_reduce_perf printed, with its header")
+    return Problem(
+        "log",
+        value,
+        allowed,
+        because,
+        "give the whole output of a program such as all_reduce_perf, with its header",
+    )

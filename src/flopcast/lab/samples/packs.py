@@ -144,12 +144,19 @@ def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
         raise SpecError([_no_folder(folder, error.strerror or str(error))]) from None
     if not (folder / MANIFEST).exists():
         if others - {MANIFEST + PARTIAL}:
-            raise SpecError([_no_folder(folder, f"it holds {min(others)} and no {MANIFEST}")])
+            raise SpecError(
+                [
+                    _no_folder(
+                        folder,
+                        f"the folder contains {min(others)} but no {MANIFEST}, so it is not a sample pack",
+                    )
+                ]
+            )
         return PackWriter(folder, manifest, frozenset())
     device = _manifest(folder / MANIFEST).device
     if device != manifest.device:
-        allowed = f"the device that the pack was begun on, {device}"
-        because = "rows of two devices must not be fitted to one curve"
+        allowed = f"{device}, the device of the existing pack"
+        because = "a curve is fitted to rows of one device"
         fix = "give --out a new folder"
         raise spec_error("--out", manifest.device, allowed, because, fix, where=str(folder))
     for name in TABLES:
@@ -205,13 +212,13 @@ def _manifest(path: Path) -> Manifest:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, SpecError):
             raise
-        raise SpecError([_not_a_pack(path, f"its manifest is not valid: {error}")]) from None
+        raise SpecError([_not_a_pack(path, f"the manifest is not valid: {error}")]) from None
     words = (manifest.device, manifest.tool_version, manifest.started)
     tables = (manifest.facts, manifest.options, manifest.counts, manifest.unsupported)
     if not all(isinstance(word, str) for word in words) or not all(isinstance(t, dict) for t in tables):
-        raise SpecError([_not_a_pack(path, "one of its files has another type than text or table")])
+        raise SpecError([_not_a_pack(path, "a field of the manifest has the wrong type")])
     if manifest.format_version != FORMAT_VERSION:
-        raise SpecError([_not_a_pack(path, f"it is of format_version {manifest.format_version!r}")])
+        raise SpecError([_not_a_pack(path, f"the pack has format_version {manifest.format_version!r}")])
     return manifest
 
 
@@ -219,7 +226,7 @@ def _whole(path: Path) -> bytes:
     """Return the whole file; a part of one would look like a complete pack."""
     held = read_file(path, MOST_BYTES)
     if len(held) > MOST_BYTES:
-        raise SpecError([_not_a_pack(path, f"it holds more than {MOST_BYTES} bytes")])
+        raise SpecError([_not_a_pack(path, f"the file has more than {MOST_BYTES} bytes")])
     return held
 
 
@@ -241,7 +248,7 @@ def _rows(
     missing = [name for name in names if name not in (reader.fieldnames or ())]
     if missing:
         allowed = f"a header with {', '.join(missing)}"
-        because = "only their names give the units and meanings of columns"
+        because = "flopcast recognises columns and their units by their names"
         fix = "restore the header, or measure again into a new folder"
         problems.append(
             Problem("header", ",".join(reader.fieldnames or ()), allowed, because, fix, where=f"{path}:1")
@@ -283,5 +290,5 @@ def _not_a_pack(path: Path, because: str) -> Problem:
 
 
 def _no_folder(path: Path, because: str) -> Problem:
-    allowed = "a folder that can be written: an empty one, or a pack"
-    return Problem("--out", str(path), allowed, because, "give another place")
+    allowed = "an empty folder, or a sample pack, in which you may write files"
+    return Problem("--out", str(path), allowed, because, "choose another folder")

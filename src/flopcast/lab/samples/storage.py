@@ -50,7 +50,7 @@ def measure_storage(
             del left[0]
             yield _stored(STORAGE[0], written, folder, device)
             if not _drop_cache(files):
-                raise OSError("this system cannot drop its cache of a file")
+                raise OSError("this operating system cannot drop a file from its page cache")
             read = _all_streams(lambda file: _read(file, clock), files, clock)
             left.clear()
             yield _stored(STORAGE[1], read, folder, device)

@@ -134,16 +134,15 @@ def _remarks(kernels: Launched, mine: Integers, devices: Integers, place: Intege
     remarks = []
     others = len(kernels.start_s) - len(mine)
     if others:
-        remarks.append(f"{others} kernels of {len(devices) - 1} other devices were left out")
+        remarks.append(f"{others} kernels of {len(devices) - 1} other devices are ignored")
     unjoined = int((kernels.call[mine] < 0).sum())
     if unjoined:
         remarks.append(
-            f"{unjoined} of {len(mine)} kernels have no known operator, so their pass is not known"
+            f"{unjoined} of {len(mine)} kernels cannot be matched to an operator, so flopcast does not"
+            f" know whether they belong to the forward or the backward pass"
         )
     if (place < 0).all():
-        remarks.append("no step is annotated, so the whole trace counts as one step")
+        remarks.append("the trace has no step annotations, so flopcast treats the whole trace as one step")
     elif (place < 0).any():
-        remarks.append(
-            f"{int((place < 0).sum())} kernels lie outside of the annotated steps and do not count"
-        )
+        remarks.append(f"{int((place < 0).sum())} kernels outside of the annotated steps are ignored")
     return remarks

@@ -76,7 +76,11 @@ def values(chunks: Iterable[str], name: str) -> Iterator[tuple[str, object]]:
     elif opened == "{":
         yield from _members(text)
     else:
-        because = f"it begins with {opened!r}, and JSON with {{ or [" if opened else "it is empty"
+        because = (
+            f"the file begins with {opened!r}, but JSON begins with {{ or ["
+            if opened
+            else "the file is empty"
+        )
         raise SpecError([fault(name, because, "give the file that the profiler exported", text.line())])
 
 
@@ -180,12 +184,19 @@ class _Text:
 
     def cut(self) -> Problem:
         """Return the fault of a text that ends too early, as of a job that was killed while it wrote."""
-        because = f"it ends after {self.passed + len(self.held)} characters, before its last bracket"
-        return fault(self.name, because, "export again: its writer was stopped", self._line(len(self.held)))
+        because = (
+            f"the file ends after {self.passed + len(self.held)} characters without its closing bracket"
+        )
+        return fault(
+            self.name,
+            because,
+            "export the trace again: the program stopped before it had written the whole file",
+            self._line(len(self.held)),
+        )
 
     def broken(self, why: str) -> Problem:
         """Return the fault of a text that is not JSON, with the place."""
-        because = f"it is not valid JSON near character {self.passed + self.at}: {why}"
+        because = f"the file is not valid JSON near character {self.passed + self.at}: {why}"
         return fault(
             self.name, because, "export the trace again, or correct that place", self._line(self.at)
         )

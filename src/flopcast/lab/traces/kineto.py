@@ -86,10 +86,10 @@ def kineto_trace(chunks: Iterable[str], name: str) -> Trace:
                 f"rank {value['rank']} of {value.get('world_size', 'an unknown number')}"
             )
     if reading.num_bad:
-        reading.remarks.append(f"{reading.num_bad} kernels have no start or no duration, and were left out")
+        reading.remarks.append(f"{reading.num_bad} kernels without a start time or a duration are ignored")
     if not len(reading.kernels["start_s"]):
-        because = "it has no event of a device kernel (category kernel)"
-        fix = "profile with ProfilerActivity.CUDA, and export one rank's trace"
+        because = "the trace contains no kernels of a device (events of category kernel)"
+        fix = "profile with ProfilerActivity.CUDA, and export the trace of one rank"
         raise SpecError([fault(name, because, fix)])
     return traced(name, reading.launched(), reading.steps(), tuple(reading.remarks))
 

@@ -84,8 +84,8 @@ def _trace(path: Path, database: sqlite3.Connection) -> Trace:
     """Return kernels, copies, launches and ranges, joined."""
     tables = _tables(database)
     if missing := {KERNELS, "StringIds"} - tables.keys():
-        because = f"it has no table {' and '.join(sorted(missing))}"
-        fix = "trace with --trace=cuda,nvtx, and export that report"
+        because = f"the file has no table {' and '.join(sorted(missing))}"
+        fix = "run nsys with --trace=cuda,nvtx, and export the new report"
         raise SpecError([_fault(path, because, fix)])
     if lacking := {"start", "end"} - tables[KERNELS]:
         raise SpecError(
@@ -96,7 +96,13 @@ def _trace(path: Path, database: sqlite3.Connection) -> Trace:
     for table, name in COPIES.items():
         rows += _activities(database, table, tables.get(table, set()), words.number(name))
     if not rows:
-        raise SpecError([_fault(path, "it holds no kernel", "trace a part of the run that computes")])
+        raise SpecError(
+            [
+                _fault(
+                    path, "the report contains no kernels", "profile a part of the run in which kernels run"
+                )
+            ]
+        )
     ranges = _ranges(database, tables.get(RANGES, set()))
     launches = _launches(database, tables.get(LAUNCHES, set()), "globalPid" in tables[KERNELS])
     joined = _Joined(words, ranges, launches)

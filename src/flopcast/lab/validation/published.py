@@ -50,7 +50,7 @@ Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
 UNREADABLE = "unreadable"  # in the place of a source, which is not known
-MEASURED = "seconds of a step"
+MEASURED = "a step time in seconds"
 SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
 
 
@@ -233,11 +233,12 @@ def _believable_step_time_s(run: Run, job: Job) -> tuple[float, str]:
     """
     measured_s, note = measured_step_time_s(run, job)
     if measured_s is None:
-        raise SpecError([run.fault("step_time_s", None, MEASURED, "the row has no measured time")])
+        raise SpecError([run.fault("step_time_s", None, MEASURED, "the row states no measured time")])
     mfu_ratio = counted_flop(job, causal=True) / _peak_flop_per_s(job) / measured_s
     if not SLOWEST_MFU_RATIO < mfu_ratio < FASTEST_MFU_RATIO:
         because = (
-            f"its step would run at {mfu_ratio:.2g} of the devices' peak: another unit, or another run"
+            f"the measured step would reach {mfu_ratio:.2g} of the peak rate of the devices, so the time"
+            f" may have another unit or be of another run"
         )
         raise SpecError([run.fault("step_time_s", measured_s, MEASURED, because)])
     return measured_s, note

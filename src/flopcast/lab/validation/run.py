@@ -181,7 +181,7 @@ def measured_step_time_s(run: Run, job: Job) -> tuple[float | None, str]:
     The job gives the tokens of a step, and its FLOP where the row prints nothing but a rate of them. The
     time is the printed one, or else the tokens of a step over their rate, or else the step's FLOP over
     theirs: by the convention that the row names, full attention without recompute where it names none. None
-    where the row has no measured time at all.
+    where the row states no measured time at all.
     """
     seen, devices = run.observed, job.cluster.num_devices
     if seen.step_time_s is not None:

@@ -55,7 +55,7 @@ def explain_step(report: Report) -> Explanation:
         for name, seconds in report.breakdown.items()
     )
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
-    interval = Input(name="90 %", text=f"{low} to {high}", source="its factors: explain one of them")
+    interval = Input(name="90 %", text=f"{low} to {high}", source="to explain a factor, give its name")
     return Explanation(
         name="step",
         amount=report.step_time_s,
