@@ -89,7 +89,7 @@ def test_a_price_that_is_none_is_told_with_the_option(job, price, told):
 def test_without_a_price_the_report_says_how_to_give_one(job):
     text = flopcast("predict", job, "cluster=vista:8").out
 
-    assert "cost      unknown: set the price of a device by --price" in text
+    assert "cost      unknown: set the price of a device with --price" in text
     assert data_of("predict", job, "cluster=vista:8")["cost_usd_per_step"] is None
 
 

@@ -131,7 +131,7 @@ def test_the_table_shows_as_many_plans_as_asked_and_a_sentence_for_each():
     assert "searched " in ended.out
     assert "\n  3  " in ended.out
     assert "\n  4  " not in ended.out
-    assert "the front: no other plan is better in all of step time and memory in use" in ended.out
+    assert "Pareto front: no other plan is better in step time and memory in use at once" in ended.out
 
 
 def test_every_played_plan_is_a_row_of_the_table_that_is_written(tmp_path):

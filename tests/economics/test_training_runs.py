@@ -169,7 +169,7 @@ def test_what_a_run_does_not_know_it_says_how_to_tell():
 
     text, data = as_text(told), as_json(told)
 
-    assert "cost      unknown: set the price of a device by --price" in text
+    assert "cost      unknown: set the price of a device with --price" in text
     assert "energy    unknown: board_power_w" in text
     assert (data["cost_usd"], data["energy_kwh"]) == (None, None)
     assert data["days"] > 0

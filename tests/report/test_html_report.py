@@ -181,7 +181,7 @@ def test_tables_have_the_numbers_of_the_json(name):
     step_s = told["step_time_s"]
 
     _, components = page.table("by component")
-    factors = page.table("The factors of the interval")[1]
+    factors = page.table("The factors that determine the interval")[1]
     folded = f"less than {LEAST_SHOWN:.2%}"  # factors that move nothing
     if any(folded in caption for caption in page.tables):
         factors = [*factors, *page.table(folded)[1]]

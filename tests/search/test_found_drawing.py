@@ -149,7 +149,7 @@ def test_a_drawing_is_told_in_words():
         f"{first.get('id')} {second.get('id')}",
     )
     assert first.text == "step time against memory in use of 4 plans"
-    assert "orange the recommended one" in second.text
+    assert "Orange: the recommended plan" in second.text
 
 
 def test_names_of_both_axes_stand_beside_their_ticks():

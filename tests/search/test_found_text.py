@@ -269,7 +269,7 @@ def test_the_front_is_shown_where_it_is_asked_for():
     plain, whole = (as_text(found(*PLANS), 2, with_front=front) for front in (False, True))
 
     assert "the front:" not in plain
-    assert "the front: no other plan is better in all of step time and memory in use" in whole
+    assert "Pareto front: no other plan is better in step time and memory in use at once" in whole
     assert len(rows(whole)) == 2 + len(PLANS)
 
 

@@ -54,7 +54,7 @@ def test_a_model_that_does_not_fit_is_served_and_the_report_says_what_it_waits_f
     assert report.job.devices == 1
     text = flopcast(*WORDS, "tp=1 replicas=1 peer_weight_fraction=0.6").out
     assert "peer_weight_fraction=0.6" in text
-    assert "waiting for weights of other devices" in text
+    assert "waiting for weights from other devices" in text
 
 
 @all_cases(

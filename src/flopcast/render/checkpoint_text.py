@@ -11,7 +11,7 @@ from flopcast.report.checkpoint_report import CheckpointReport, Resharded
 from flopcast.units import nine_digits, show_count, show_memory, show_seconds
 
 FORMAT_VERSION = 1
-NO_PROGRESS = "none: the devices fail faster than the job restarts"
+NO_PROGRESS = "none: devices fail before the job has restarted"
 
 
 def checkpoint_lines(cost: CheckpointCost) -> list[str]:
@@ -22,11 +22,12 @@ def checkpoint_lines(cost: CheckpointCost) -> list[str]:
     return [
         f"checkpoints: {cost.checkpoint.text()}",
         f"  size      {show_memory(saved.total_bytes)}{_files(cost)},"
-        f" {most} of the rank that writes the most",
-        f"  waiting   {show_seconds(times.blocked_s)} for each: {_parts(cost)}",
+        f" {most} from the rank that writes the most",
+        f"  waiting   {show_seconds(times.blocked_s)} for each checkpoint: {_parts(cost)}",
         f"  writing   {_writing(cost)}",
         f"  interval  {show_seconds(cost.interval_s)} of training, {show_count(cost.interval_steps)} steps"
-        f"{'' if stated else ', which loses the least time'}; saving takes {cost.saved_share:.2%} of the"
+        f"{'' if stated else ', the interval with the least lost time'}; saving takes"
+        f" {cost.saved_share:.2%} of the"
         " time",
         f"  restore   {show_seconds(times.restore_s)} to read it on {_nodes(saved.num_nodes)}",
     ]
@@ -48,7 +49,7 @@ def _parts(cost: CheckpointCost) -> str:
     times, how = cost.times, cost.checkpoint.how
     copy = f"{show_seconds(times.copy_s)} of copying to the host"
     if times.write_s == 0:
-        return copy if times.blocked_s > 0 else f"{copy} run beside forward and backward"
+        return copy if times.blocked_s > 0 else f"{copy} overlap with forward and backward"
     files = f"{show_seconds(times.files_s)} to open the files"
     if how.waits_for_write:
         rest = f"{show_seconds(times.serialise_s)} to serialise, {show_seconds(times.write_s)} to write"
@@ -56,14 +57,14 @@ def _parts(cost: CheckpointCost) -> str:
     if not how.hides_copy:
         return copy if how.opens_files_later else f"{copy}, {files}"
     late_s = times.blocked_s - times.files_s
-    hidden = f"{show_seconds(times.copy_s - late_s)} of copying runs beside forward and backward"
+    hidden = f"{show_seconds(times.copy_s - late_s)} of copying overlaps with forward and backward"
     return f"{files}, {show_seconds(late_s)} of copying; {hidden}" if late_s > 0 else f"{files}; {hidden}"
 
 
 def _writing(cost: CheckpointCost) -> str:
     times, place = cost.times, cost.checkpoint.to.replace("_", " ")
     if times.write_s == 0:
-        return "nothing: the copy stays in the memory of the host, and is lost with the node"
+        return "nothing: the copy stays in host memory, and is lost if the node fails"
     if cost.checkpoint.how.waits_for_write:
         return f"{show_seconds(times.write_s)} to the {place}, while training waits"
     slower = f"{times.background_fraction:.0%} slower meanwhile"
@@ -127,13 +128,15 @@ def _share(useful_ratio: float | None) -> str:
 
 
 def _methods(found: CheckpointReport) -> list[str]:
-    rows: list[tuple[str, ...]] = [("method", "waiting", "writing", "lost for each", "interval", "goodput")]
+    rows: list[tuple[str, ...]] = [
+        ("method", "waiting", "writing", "lost per checkpoint", "interval", "goodput")
+    ]
     for name, cost in found.methods.items():
         goodput = found.goodput_of(name)
         seconds = (cost.times.blocked_s, cost.times.write_s, cost.times.lost_s, cost.interval_s)
         shown = "none" if goodput is None else f"{goodput:.2%}"
         rows.append((name, *map(show_seconds, seconds), shown))
-    head = "every method, at the interval that loses the least time"
+    head = "all methods, each at the interval with the least lost time"
     return [head, *(f"  {line}" for line in aligned(rows, "<>>>>>"))]
 
 
@@ -144,8 +147,9 @@ def _loading(loaded: Resharded) -> list[str]:
     return [
         f"loaded by {loaded.job.plan.short()}, {cluster.machine}",
         f"  reads     {show_memory(float(found.rank_bytes.sum()))} in all,"
-        f" {show_memory(float(found.rank_bytes[most]))} of the rank that reads the most, in parts that"
-        f" {found.rank_parts[most]:.0f} {'rank' if found.rank_parts[most] == 1 else 'ranks'} wrote",
+        f" {show_memory(float(found.rank_bytes[most]))} by the rank that reads the most, from"
+        f" {found.rank_parts[most]:.0f} {'rank' if found.rank_parts[most] == 1 else 'ranks'} that wrote"
+        f" them",
         f"  takes     {show_seconds(loaded.restore_s)}",
     ]
 

@@ -9,9 +9,9 @@ from flopcast.render.serving_text import plan_text
 from flopcast.search.deployments.find import DeploymentResult, RankedDeployment
 
 LEGEND = (
-    "A mark is a deployment that was simulated and keeps up: orange the recommended one, green those within"
-    " 1 % of the best, blue the front, grey the others. Lines: 90 % interval. Point at a mark for its"
-    " deployment."
+    "Each mark is a deployment that was simulated and that keeps up with the traffic. Orange: the"
+    " recommended deployment. Green: deployments within 1 % of the best. Blue: the Pareto front. Grey:"
+    " all other deployments. Lines show 90 % intervals. Point at a mark to see its deployment."
 )
 
 

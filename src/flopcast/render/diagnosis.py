@@ -38,15 +38,19 @@ def marked_text(found: SlowStep) -> str:
     if not found.suspects:
         lines += ["", "no suspects: flopcast knows no change that would make this step shorter"]
     elif len(found.suspects) > 1:
-        lines += ["", "suspects, ordered by their seconds and by how certain these are"]
+        lines += ["", "suspects, ordered by the seconds that they cost and by their certainty"]
     for place, suspect in enumerate(found.suspects, 1):
         lines += ["", *_suspect(place, suspect)]
     if found.cleared:
-        lines += ["", "not longer than predicted", *(f"  {text}" for text in found.cleared)]
+        lines += [
+            "",
+            "components that do not take longer than predicted",
+            *(f"  {text}" for text in found.cleared),
+        ]
     if found.negligible:
         lines += [
             "",
-            "checked, and worth less than 1% of the step",
+            "changes that would save less than 1% of the step",
             *(f"  {text}" for text in found.negligible),
         ]
     if found.advice:
@@ -93,14 +97,14 @@ def contradictions(found: SlowStep) -> tuple[str, ...]:
     if not found.contradictions:
         return ()
     then = (
-        "are those of the job with the values of the log"
+        "are computed for the job with the values of the log"
         if found.describes_run
-        else "are those of the job alone"
+        else "are computed for the job without the values of the log"
     )
     return (
         f"the log contradicts the description of the job; the suspects below {then}",
         *(
-            f"the log has {one.of_log}, and the job {one.of_job}: {one.change}"
+            f"the log has {one.of_log}, but the job has {one.of_job}: {one.change}"
             for one in found.contradictions
         ),
     )

@@ -29,7 +29,9 @@ from flopcast.units import Number, show, show_count, show_memory, show_seconds, 
 BAR = "█"
 WIDTH = 24
 NO_CHECKPOINT = "the run ends before a checkpoint is due"
-NO_PRICE = "unknown: set the price of a device by --price '2.10 USD/h', or by cluster.price of a job"
+NO_PRICE = (
+    "unknown: set the price of a device with --price '2.10 USD/h', or with cluster.price in a job file"
+)
 FEW = 0.01  # interruptions: fewer are not told
 WORTH_TELLING = 0.01  # share of the energy; smaller savings are below the accuracy of the estimate
 NO_POWER = "unknown: board_power_w of the device is not stated"

@@ -11,9 +11,9 @@ from flopcast.search.find import SearchResult
 from flopcast.search.rank import Ranked
 
 LEGEND = (
-    "A mark is a plan, simulated exactly: orange the recommended one, green those that are tied with the"
-    " best, blue the front, grey the others. Lines: 90 % interval of the ratio to the best. Point at a mark"
-    " for its plan."
+    "Each mark is a plan that was simulated exactly. Orange: the recommended plan. Green: plans that are"
+    " tied with the best. Blue: the Pareto front. Grey: all other plans. Lines show the 90 % interval of"
+    " the ratio to the best plan. Point at a mark to see its plan."
 )
 
 

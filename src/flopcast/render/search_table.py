@@ -106,7 +106,10 @@ def preference_rows(result: SearchResult, place: int) -> tuple[str, list[list[st
     """
     first, other = result.question.asked[0], result.question.asked[place + 1]
     names = objective_name(first), objective_name(other)
-    heading = f"by preference: with the weight w, 1 % of {names[0]} is worth w / (1 − w) % of {names[1]}"
+    heading = (
+        f"best plan by preference: a weight w means that 1 % of {names[0]} is worth w / (1 − w) % of"
+        f" {names[1]}"
+    )
     rows = [["weight", *names, "plan"]]
     for one in result.preferences[place]:
         values = values_of(result, one.plan)

@@ -238,7 +238,7 @@ def _front(result: SearchResult) -> list[str]:
     """Return the table of the plans that no other plan beats in all objectives."""
     names = " and ".join(objective_name(objective) for objective in result.question.asked)
     lines = [
-        f"the front: no other plan is better in all of {names}",
+        f"Pareto front: no other plan is better in {names} at once",
         *_table(result, [(one,) for one in result.on_front], front=True),
     ]
     for place in range(len(result.preferences)):
@@ -263,7 +263,7 @@ def nearest(result: SearchResult) -> list[str]:
     if result.partial and not result.plans:
         if not result.candidates:
             return ["the search was interrupted before any part of the space was searched"]
-        return ["nothing that was searched so far is feasible"]
+        return ["none of the plans that were searched so far is feasible"]
     if not result.candidates:
         sized = result.question.sized()
         return [

@@ -53,7 +53,9 @@ def _verdict(job: ServingJob, memory: ServingMemory) -> list[str]:
     ]
     if longest := mean_request(job):
         number = memory.whole_requests(longest)
-        lines.append(f"requests  {number:,} of {longest:,} tokens (prompt and output) fit at a time")
+        lines.append(
+            f"requests  up to {number:,} concurrent requests of {longest:,} tokens each (prompt and output)"
+        )
     return lines
 
 

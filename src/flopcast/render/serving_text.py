@@ -19,27 +19,27 @@ NAMES = {"ttft": "TTFT", "tpot": "TPOT", "end_to_end": "end to end", "inter_toke
 LABELS = {
     "mlp": "dense feed-forward layers",
     "experts": "experts",
-    "attention": "projections of attention",
-    "decode_attention": "attention to cached tokens",
-    "prompt_attention": "attention of prompts",
+    "attention": "attention projections",
+    "decode_attention": "decode attention",
+    "prompt_attention": "prefill attention",
     "communication": "communication between devices",
-    "expert_communication": "communication between groups that share experts",
+    "expert_communication": "all-to-all of experts",
     "head": "head and sampling",
     "norm": "norms",
     "embedding": "embedding",
     "host": "host",
     "draft": "drafting",
     "adapters": "adapters",
-    "fetch": "waiting for weights of other devices",
-    "copies": "copies from other memories, and work on the host",
+    "fetch": "waiting for weights from other devices",
+    "copies": "copies from host memory and drives, compute on the host",
     "stages": "waiting for a busy pipeline stage",
 }
 LIMITS = {
-    "arrivals": "arrivals: the engine serves every request as it comes",
-    "max_sequences": "the largest number of sequences in a pass (plan.max_sequences)",
+    "arrivals": "arrivals: the engine keeps up with the requests",
+    "max_sequences": "the maximum number of sequences in a pass (plan.max_sequences)",
     "kv": "memory: the KV cache is full",
-    "budget": "the largest number of new tokens in a pass (plan.max_tokens)",
-    "adapters": "memory: no slot for further adapters (plan.adapter_slots)",
+    "budget": "the maximum number of new tokens in a pass (plan.max_tokens)",
+    "adapters": "memory: all slots for adapters are in use (plan.adapter_slots)",
     "batch": "static batches: each must end before the next one starts",
 }
 POOLS = "prefill", "decode"
@@ -105,8 +105,8 @@ def _answer(report: ServingReport) -> list[str]:
         )
     elif not report.stable_if_slower:
         lines.append(
-            "warning   the engine is nearly saturated: with passes at the slow end of their interval, it"
-            " cannot keep up, and the queue keeps growing"
+            "warning   the engine is nearly saturated: if passes are as slow as the upper end of their"
+            " 90 % interval, it cannot keep up, and the queue keeps growing"
         )
     return lines
 

@@ -129,7 +129,7 @@ class Model(StrictModel):
                 f"learned_positions: a number above 0, if position_offset is {self.position_offset}"
             )
         if not self.vocabulary and not is_graph(self.blocks):
-            raise ValueError("vocabulary: 1 or more (0 is only for exported graphs)")
+            raise ValueError("vocabulary: 1 or more (0 only for exported graphs)")
         if not encoder_comes_first(self.blocks, self.pattern):
             raise ValueError(
                 "first the blocks of the encoder, of which the last has ends_encoder: true, then blocks"

@@ -55,7 +55,8 @@ COUNTED = {
     "seq": Field(
         "Sequence length",
         "tokens",
-        about="The number of tokens of a sequence; by default, what the model was trained with.",
+        about="The number of tokens of a sequence; by default, the length with which the model was"
+        " pretrained.",
         counts=True,
         wide=True,
     ),
@@ -124,7 +125,8 @@ FROM_A_LIST = {
     ),
     "stack": Field(
         "Software",
-        about="The training software, with its version: what it overlaps, fuses and keeps.",
+        about="The training software and its version. They determine what overlaps, what is fused and"
+        " what stays in memory.",
         choices=catalog.names("stacks"),
         wide=True,
     ),
@@ -139,7 +141,7 @@ FROM_A_LIST = {
         choices=("none", "selective", "full"),
     ),
     "precision": Field(
-        "Precision", about="The number format of weights and matrix products.", choices=tuple(RECIPES)
+        "Precision", about="The number format of weights and GEMMs.", choices=tuple(RECIPES)
     ),
     "objectives": Field(
         "Best by",
@@ -209,7 +211,11 @@ WRITTEN = {
         about="Stages of data loading: the time for each sample with a number of workers, or its bytes.",
         wide=True,
     ),
-    "schedule": Field("Schedule", "such as 1f1b", about="The order of work on pipeline stages."),
+    "schedule": Field(
+        "Schedule",
+        "such as 1f1b",
+        about="The pipeline schedule: the order of forward and backward passes on each stage.",
+    ),
     "offload": Field(
         "Offload",
         "such as optimizer=host",
@@ -254,9 +260,10 @@ WRITTEN = {
     "deadline": Field("Done within", "such as 30 d", about="The maximum time of the whole run."),
     "budget": Field("Budget", "such as 2.5M USD", about="The maximum cost of the whole run."),
     "headroom": Field(
-        "Memory used at most",
-        "such as 90 %; empty: what fits",
-        about="The fraction of device memory that a plan may use; by default, plans must surely fit.",
+        "Maximum memory use",
+        "such as 90 %; by default, what fits",
+        about="The fraction of device memory that a plan may use; by default, plans must fit even at the"
+        " upper end of the memory interval.",
         wide=True,
     ),
 }

@@ -82,8 +82,8 @@ def of_rates(report: Report, log: Log) -> Iterator[Contradiction]:
     if abs(match.mismatch_ratio) > OTHER_FLOP:
         yield Contradiction(
             of_log=f"{rate / 1e12:.1f} TFLOP/s a device, which is {flop:.3g} FLOP in a step",
-            of_job=f"{flop * (1.0 + match.mismatch_ratio):.3g} FLOP in a step by the nearest of the known"
-            f" formulas ({match.name})",
+            of_job=f"{flop * (1.0 + match.mismatch_ratio):.3g} FLOP in a step according to the most"
+            f" similar known formula ({match.name})",
             change=f"check the model, {SIZES}",
         )
 

@@ -192,7 +192,7 @@ def _does_not_fit(report: Report) -> Iterator[str]:
     memory = report.memory
     if memory.verdict == "does not fit":
         yield (
-            f"The job as described does not fit: {memory.need}. A run that works has another plan or"
+            f"The job as described does not fit: {memory.need}. If the run works, it has another plan or"
             " precision"
         )
 
@@ -202,9 +202,8 @@ def _other_software(job: Job, log: Log) -> Iterator[str]:
     printed_by, ours = FORMATS[log.framework].software, job.stack.switches.software
     if ours and printed_by and ours not in printed_by:
         yield (
-            f"The log is one of {' or of '.join(printed_by)}, and the stack of the job"
-            f" ({job.stack.label}) is {ours}: set the stack of the run with --stack; the suspects then"
-            " name its switches"
+            f"{' or '.join(printed_by)} printed the log, but the stack of the job ({job.stack.label}) is"
+            f" one of {ours}: set the stack of the run with --stack, so that the suspects name its flags"
         )
 
 
@@ -236,9 +235,12 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
     if often and (hides or ratios["network"] <= MOST_NETWORK):
         spent = show_seconds(exposed_s)
         times = f"{ratios['network']:.2f} times as long"
-        slower = f"if only the network is slow, the communication of {spent} takes {times}"
+        slower = f"if the network is the only cause, the exposed communication of {spent} takes {times}"
         if hides:
-            slower = f"{spent} of exposed communication are predicted; a slow network exposes more"
+            slower = (
+                f"flopcast predicts {spent} of exposed communication; on a slow network, more of it is"
+                f" exposed"
+            )
         yield Suspect(
             name="network",
             title="The network could be slow",
@@ -256,7 +258,7 @@ def _possible(report: Report, left_s: float) -> Iterator[Suspect]:
             cost_s=left_s,
             basis="possible",
             evidence=(
-                f"{text}; if only the clocks are low, the compute of {spent} takes"
+                f"{text}; if low clocks are the only cause, the compute of {spent} takes"
                 f" {ratios['clocks']:.2f} times as long",
             ),
             against=(against,),

@@ -131,7 +131,7 @@ def other_recompute(
     if nearest == mode or ratio.off(theirs) > NEARER * ratio.off(ratio.predicted_ratio):
         return None
     contradiction = Contradiction(
-        of_log=f"a backward pass of {ratio.measured_ratio:.2f} times the forward pass (by its timers)",
+        of_log=f"a backward pass that takes {ratio.measured_ratio:.2f} times as long as the forward pass",
         of_job=f"a predicted ratio of {ratio.predicted_ratio:.2f}, because its plan has recompute={mode}",
         change=f"set plan.recompute={nearest}",
     )
@@ -141,12 +141,12 @@ def other_recompute(
         )
         return report, (), replace(contradiction, change=unless)
     told = (
-        f"{ratio.text}; {theirs:.2f} is predicted with recompute {nearest}, and"
-        f" {ratio.predicted_ratio:.2f} with {mode}; the suspects below assume {nearest}"
+        f"{ratio.text}; flopcast predicts a ratio of {theirs:.2f} with recompute {nearest} and of"
+        f" {ratio.predicted_ratio:.2f} with recompute {mode}; the suspects below assume {nearest}"
     )
     suspect = Suspect(
         name="other_recompute",
-        title=f"The run uses recompute {nearest}, and the job states {mode}",
+        title=f"The run uses recompute {nearest}, but the job states {mode}",
         cost_s=changed.step_time_s - report.step_time_s,
         basis="measured",
         evidence=(told,),
@@ -173,7 +173,7 @@ def with_ratio(suspect: Suspect, ratio: PassRatio | None) -> Suspect:
         return suspect  # the ratio hardly depends on what is recomputed
     agrees = ratio.off(ratio.predicted_ratio) < LEAST_OFF
     pro, text = BEARS_ON[suspect.name][agrees]
-    told = f"{ratio.text}, and {ratio.predicted_ratio:.2f} is predicted: {text}"
+    told = f"{ratio.text}, and flopcast predicts {ratio.predicted_ratio:.2f}: {text}"
     if pro:
         return replace(suspect, evidence=(*suspect.evidence, told))
     basis: Basis = "unsettled" if suspect.basis == "predicted" else suspect.basis
@@ -191,11 +191,12 @@ BEARS_ON: Mapping[str, Mapping[bool, tuple[bool, str]]] = {
         True: (True, "both passes are slower by the same ratio, as with low clocks"),
         False: (
             False,
-            "low clocks would slow down both equally; look for kernels that only one of the passes has",
+            "low clocks would slow down both passes equally; look for kernels that run in only one of the"
+            " passes",
         ),
     },
     "clocks": {
         True: (True, "low clocks slow down both passes equally, so the ratio stays as predicted"),
-        False: (False, "low clocks would slow down both equally"),
+        False: (False, "low clocks would slow down both passes equally"),
     },
 }

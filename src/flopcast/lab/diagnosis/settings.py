@@ -92,7 +92,7 @@ SETTINGS = (
     ),
     Setting(
         name="parameters_not_overlapped",
-        title="The gather of updated parameters does not overlap with the forward pass",
+        title="The all-gather of updated parameters does not overlap with the forward pass",
         switch="overlap_gather",
         changed=_of_stack(
             lambda job: (
@@ -106,7 +106,7 @@ SETTINGS = (
     ),
     Setting(
         name="tensor_messages_not_overlapped",
-        title="Messages of tensor parallelism do not overlap with matrix products",
+        title="Tensor-parallel communication does not overlap with GEMMs",
         switch="overlap_tensor",
         changed=_of_stack(
             lambda job: job.plan.tensor_parallel > 1 and job.stack.tensor_overlap == "none",
@@ -132,7 +132,7 @@ SETTINGS = (
     ),
     Setting(
         name="dispatcher_slow",
-        title="Tokens are sorted and sent once for each expert, not once for each device",
+        title="A token is sent once for each of its experts instead of once for each device",
         switch="dispatcher",
         changed=_of_stack(
             lambda job: job.plan.expert_parallel > 1 and job.stack.experts.sends_every_row,

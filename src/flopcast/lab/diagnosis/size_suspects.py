@@ -228,7 +228,7 @@ def _suspect(size: Size, cost_s: float | None, against: tuple[str, ...]) -> Susp
     judged = "; the suspects below assume this" if not against else ""
     return Suspect(
         name=f"other_{size.kind}",
-        title=f"The {kind.name} of the run is {size.theirs}, and the job states {size.ours}",
+        title=f"The {kind.name} of the run is {size.theirs}, but the job states {size.ours}",
         cost_s=cost_s,
         basis="stated",
         evidence=(f"the log states {theirs}{judged}",),

@@ -27,7 +27,7 @@ def stated_stragglers(report: Report) -> Iterator[Suspect]:
                 title=f"{one.part.label.capitalize()} runs at {one.part.speed_fraction:.0%} of its speed",
                 cost_s=one.alone_s,
                 basis="predicted",
-                evidence=(f"with this slow part alone, the predicted step grows from {healthy} to {slow}",),
+                evidence=(f"this slow part alone lengthens the predicted step from {healthy} to {slow}",),
                 against=(SHOWN_TWICE,) if len(found.each) > 1 else (),
                 change="replace it, or give its ranks less work",
             )
@@ -40,7 +40,7 @@ def slow_loader(report: Report) -> Iterator[Suspect]:
         return
     exposed = [each.stage.name for each in found.stages if not each.stage.overlapped]
     names = " and ".join(found.slowest if found.is_limit else exposed)
-    title, change = f"Every step waits for {names} of the loader", "prepare later batches during the step"
+    title, change = f"Every step waits for the loader: {names}", "prepare later batches during the step"
     if found.is_limit:
         title = f"The loader is the limit: {names}"
         change = "give these stages more workers or fewer bytes, or prepare samples before the run"

@@ -106,7 +106,10 @@ def _with_bubble(suspect: Suspect, bubble_ratio: float) -> Suspect:
     """Return the suspect that compute is slow with what stages wait longer for each other because of it."""
     if suspect.name != OF_TIMERS["compute"].name or suspect.cost_s is None:
         return suspect
-    evidence = (*suspect.evidence, "the cost includes the pipeline bubble, which grows in proportion")
+    evidence = (
+        *suspect.evidence,
+        "the cost includes the pipeline bubble, which grows in proportion to compute",
+    )
     return replace(suspect, cost_s=suspect.cost_s * (1.0 + bubble_ratio), evidence=evidence)
 
 

@@ -35,8 +35,8 @@ MOST_STEPS = 2.0  # of a trace without annotated steps that is one step
 OF_TRACES: Mapping[str, Excess] = {
     GEMM: Excess(
         name="products",
-        part="matrix products",
-        title="Matrix products are slower than predicted",
+        part="GEMMs",
+        title="GEMMs are slower than predicted",
         change=f"{CLOCKS}, and the library's version with a newer one",
     ),
     ATTENTION: Excess(
@@ -103,7 +103,8 @@ def _clocks(
     doubt_s = sum(predicted[part] for part in OF_THE_CORE) * doubt_of(report)
     return Suspect(
         name="clocks",
-        title="Matrix products and attention are slower by about the same ratio, as at a lower clock",
+        title="GEMMs and attention are slower than predicted by about the same ratio, as if the clocks"
+        " were low",
         cost_s=extra_s,
         basis="measured" if extra_s >= doubt_s else "within doubt",
         evidence=(f"{SEEN} {each} of the predicted time",),

@@ -87,13 +87,15 @@ def limits(report: Report) -> Section:
     ]
     num_shown = sum(one.share * one.log_sigma_factor >= LEAST_SHOWN for one in report.factors)
     headings = (
-        "factor", "share of the step", "× uncertainty", "= effect on the step", "10 % faster saves"
+        "factor", "share of the step", "× uncertainty", "= effect on the step", "saved if 10 % faster"
     )  # fmt: skip
     caption = (
-        "The factors of the interval, the largest effect first; uncertainties are one standard deviation."
-        " The share of a factor is the part of the critical path that it scales. Shares overlap,"
-        " because some kernels have several factors. The last column shows – for factors"
-        " that better hardware does not change."
+        "The factors that determine the interval, ordered by their effect. An uncertainty is one standard"
+        " deviation."
+        " The share of a factor is the fraction of the critical path that this factor scales. Shares"
+        " overlap,"
+        " because some kernels have several factors. A dash in the last column marks factors that faster"
+        " hardware does not change."
     )
     return Section(
         key="limits",
@@ -110,7 +112,7 @@ def _folded(headings: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> str:
     """Return a folded table of the factors that barely move the step."""
     if not rows:
         return ""
-    caption = f"Each moves the step by less than {LEAST_SHOWN:.2%}."
+    caption = f"Each of these factors changes the step by less than {LEAST_SHOWN:.2%}."
     return f"<details><summary>{len(rows)} more</summary>{table(caption, headings, rows)}</details>"
 
 

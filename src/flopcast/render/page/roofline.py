@@ -124,7 +124,7 @@ def roofline(report: Report) -> Section:
         f"<p>One device ({escape(device.name)}): memory {show(device.memory_bytes_per_s, 'B/s')}; matrix"
         " engine "
         + escape(", ".join(f"{show(device.peak(unit), 'FLOP/s')} in {unit}" for unit in _units(products)))
-        + ". Only matrix products count FLOP; bytes count each tensor once.</p>"
+        + ". FLOP are those of matrix multiplications only, and bytes count each tensor once.</p>"
         if products
         else ""
     )
@@ -174,8 +174,8 @@ def _drawing(report: Report, products: list[KernelPoint]) -> str:
         )
     described = (
         "Attained FLOP/s against FLOP per byte, on logarithmic axes. The line is the roof: the memory"
-        f" bandwidth, then the peak of the matrix engine. Each of the {len(products)} kernels with products"
-        " is a mark, numbered as in the table."
+        f" bandwidth, then the peak of the matrix engine. Each mark is one of the {len(products)}"
+        " kernels with matrix multiplications, numbered as in the table."
     )
     drawn = "".join(lines) + "".join(reversed(marks))
     drawn += names(across, up, "FLOP per byte moved", "attained FLOP/s")

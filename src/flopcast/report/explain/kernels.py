@@ -110,9 +110,9 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         lasting("launch", curve.launch_s, source=source_of(device.source, "launch")),
         *([by_layout] if kind.layout else []),
         *([_busy(slower, source_of(device.source, "sustained"))] if slower > 1.0 else []),
-        *([lasting(ADDED[0], results_s, ", written after the products")] if results_s else []),
+        *([lasting(ADDED[0], results_s, ", written after the GEMM is complete")] if results_s else []),
         *([lasting(ADDED[1], waits_s)] if waits_s else []),
-        *([lasting(ADDED[2], after_s, ", read and written after the products")] if after_s else []),
+        *([lasting(ADDED[2], after_s, ", read and written after the GEMM is complete")] if after_s else []),
         lasting("without factors", alone_s),
     )
 

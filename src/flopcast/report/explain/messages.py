@@ -119,7 +119,9 @@ def _beyond(curve: Curve | None, size_bytes: np.ndarray, group: Group) -> str:
 def _evidence(name: str, link: Tier, curve: Curve | None) -> str:
     """Return the source of the attained share of the bandwidth."""
     if curve is None:
-        library = "its library's own measurements" if name in link.library_fraction else "no curve"
+        library = (
+            "measurements by the authors of the library" if name in link.library_fraction else "no curve"
+        )
         return f"{library}: the fraction in the entry of {link.name}"
     lent = "" if curve.name == name else f", from the curve of its {curve.name}"
     evidence = curve.evidence

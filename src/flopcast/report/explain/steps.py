@@ -194,7 +194,7 @@ def explain_operator(report: Report, name: str, book: CurveBook, sources: Mappin
     total = sum(path_s[item] for item in taken)
     if len(parts) == 1:
         return parts[0]
-    formula = "its passes and kinds"
+    formula = "sum over its passes, and over the kinds of blocks that contain it"
     return Explanation(
         name=name, amount=total, unit="s", formula=formula, parts=parts, note=_share(total, report)
     )
@@ -222,7 +222,11 @@ def _execution(
         formula = "time that the stack states / speed of the host × factors"
         field = HOST_KINDS[item.work.kind]
         inputs = (
-            Input(name=field, text="of the stack", source=source_of(priced.programs.stack.source, "host")),
+            Input(
+                name=field,
+                text="stated by the stack",
+                source=source_of(priced.programs.stack.source, "host"),
+            ),
         )
     times = path_s / one_s if one_s else 0.0
     ran = lasting("one", one_s)
@@ -291,7 +295,7 @@ def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> s
 
 
 def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Explanation:
-    """Return a factor: its level, its uncertainty, and the part of the critical path that it scales.
+    """Return a factor: its level, its uncertainty, and the fraction of the critical path that it scales.
 
     The slope d log(step) / d log(factor) is the share of the critical path that the factor scales. A factor
     that concerns only the ratio of two plans has no part in a step and says so.
@@ -322,7 +326,7 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
         name=name,
         amount=known.share * report.clean_step_time_s,
         unit="s",
-        formula="the part of the critical path that it scales",
+        formula="the fraction of the critical path that this factor scales",
         inputs=(
             Input(
                 name="level",
