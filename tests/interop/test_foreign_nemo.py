@@ -189,7 +189,12 @@ def test_a_width_that_is_a_product_is_worked_out():
         (SMALL, "amp_O2: False", "amp_O2: False", "as with megatron_amp_O2 (nemo.yaml:29)"),
         (SMALL, "amp_O2: False", "amp_O2: False", "kernels are predicted as those of Transformer Engine"),
         (SMALL, "gradient_accumulation_fusion: False", "fp8: True", "model.fp8 has no effect"),
-        (LLAMA, "ffn_dropout: 0.0", "ffn_dropout: 0.1", "model.ffn_dropout: dropout inside"),
+        (
+            LLAMA,
+            "ffn_dropout: 0.0",
+            "ffn_dropout: 0.1",
+            "model.ffn_dropout: flopcast ignores dropout inside",
+        ),
         (LLAMA, "ffn_dropout: 0.0", "mascot: llama", "model.mascot is not known and is ignored"),
         (LLAMA, "context_parallel_size: 1", "rampup_batch_size: [32, 32, 1000]", "after the ramp-up, 128"),
     ],

@@ -659,7 +659,9 @@ def test_a_flag_without_effect_on_time_is_silent():
 def test_a_flag_that_is_not_modelled_yet_says_what_it_would_change():
     assumptions = document_of("--use-sharp").data["assumptions"]
 
-    assert any(a.startswith("--use-sharp is not supported yet: reductions inside") for a in assumptions)
+    assert any(
+        a.startswith("--use-sharp is not supported yet: flopcast predicts reductions") for a in assumptions
+    )
 
 
 def test_a_script_may_hide_messages_of_tensor_parallelism_under_products():

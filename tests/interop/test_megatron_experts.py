@@ -127,8 +127,8 @@ def test_a_flag_whose_value_asks_for_nothing_leaves_a_dense_model(flags):
     ("flags", "words"),
     [
         ("--moe-token-dispatcher-type allgather", "and not all-gathered"),
-        ("--moe-z-loss-coeff 1e-3", "a pass over the router's scores is left out"),
-        ("--moe-shared-expert-overlap", "shared experts are counted without overlap"),
+        ("--moe-z-loss-coeff 1e-3", "flopcast ignores the time of a pass over the router's scores"),
+        ("--moe-shared-expert-overlap", "flopcast predicts shared experts without overlap"),
         ("", "choose experts at random"),
     ],
 )

@@ -138,7 +138,7 @@ def test_biases_inside_fused_products_of_experts_take_no_kernel_of_their_own():
     [
         ({"expert_groups": 3}, "expert_groups: a divisor of num_experts = 8"),
         ({"expert_groups": 2, "top_groups": 3}, "top_groups: at most expert_groups = 2"),
-        ({"expert_groups": 8, "top_groups": 1}, "top_k: at most the number of experts in top_groups = 1"),
+        ({"expert_groups": 8, "top_groups": 1}, "top_k: at most the number of experts in 1 groups"),
         ({"pads_to_capacity": True}, "capacity_factor: a number above 0"),
     ],
 )

@@ -349,9 +349,7 @@ def test_a_field_of_a_model_adds_its_parameters(fields, parameters):
 
 
 def test_unused_rows_need_a_table():
-    with pytest.raises(
-        ValidationError, match="learned_positions: a number above 0, if position_offset is 2"
-    ):
+    with pytest.raises(ValidationError, match="learned_positions above 0, if position_offset is 2"):
         model(position_offset=2)
 
 

@@ -99,13 +99,17 @@ def test_kills_of_a_worker_and_of_the_driver_change_no_byte_and_lose_no_finished
 @pytest.mark.parametrize(
     ("wrong", "told", "mended"),
     [
-        ("another program", "its numbers would differ", "install the same flopcast on every worker"),
+        (
+            "another program",
+            "results of another version would differ",
+            "install the same flopcast on every worker",
+        ),
         (
             "no flopcast",
             "a worker has no flopcast, or a different version",
             "the scheduler and every worker",
         ),
-        ("death", "workers died at 0/screen/0 repeatedly", "give each worker more memory"),
+        ("death", "workers ended repeatedly during the task 0/screen/0", "give each worker more memory"),
     ],
 )
 def test_what_is_wrong_with_workers_is_told(faults, wrong, told, mended):
@@ -119,7 +123,7 @@ def test_a_cluster_that_ends_during_a_search_is_told(tmp_path):
         told = scripted(SCRIPT, "gone", own.address, own.scheduler.pid)
 
     assert "the cluster disconnected" in told
-    assert "with --ledger FILE, finished parts are kept" in told
+    assert "with --ledger FILE, finished parts of the search are kept" in told
 
 
 def test_without_dask_its_extra_is_named(monkeypatch):

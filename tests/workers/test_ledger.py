@@ -45,7 +45,7 @@ def test_a_ledger_of_something_else_is_refused_and_stays(path, question, program
 def test_two_searches_do_not_share_a_ledger(path):
     with (
         open_ledger(path, "question", "program"),
-        pytest.raises(SpecError, match="another search is writing it"),
+        pytest.raises(SpecError, match="another search is writing to this ledger"),
         open_ledger(path, "question", "program"),
     ):
         pass
@@ -67,7 +67,7 @@ def test_a_database_of_another_program_is_refused(path):
     other.close()
 
     with (
-        pytest.raises(SpecError, match="file of another program"),
+        pytest.raises(SpecError, match="written by another program"),
         open_ledger(path, "question", "program"),
     ):
         pass

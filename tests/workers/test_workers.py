@@ -99,7 +99,7 @@ def test_a_task_that_kills_every_worker_is_told(monkeypatch):
     monkeypatch.setattr(process_executor._Worker, "ask", lambda worker, task: worker.process.kill() or "")
 
     executor.submit(search(1000).tasks[0])
-    with pytest.raises(SpecError, match="3 workers were killed at 0/screen/0"):
+    with pytest.raises(SpecError, match="3 workers were killed during the task 0/screen/0"):
         executor.next_done()
     executor.close()
 
@@ -115,5 +115,5 @@ def test_a_task_that_fails_by_itself_is_a_bug_of_ours(capfd):
 
 
 def test_a_worker_of_another_version_refuses():
-    with pytest.raises(SpecError, match="numbers would differ"):
+    with pytest.raises(SpecError, match="results of another version would differ"):
         done_elsewhere({}, "digest of another program")

@@ -13,9 +13,10 @@ from flopcast.cli.suggestions import kinds, names_of_kind
 def command(kind: str | None, name: str | None) -> None:
     """List the catalogue or one kind of entry, or show one entry with its sources.
 
-    KIND is devices, hosts, clusters, models, stacks, engines, sites or prices. An entry is printed as
-    YAML, its quantities with units. To change it, copy it into a job file, or name it there as the `base`
-    of your own entry. `flopcast catalog hub` lists further models by their ids on the Hugging Face hub.
+    KIND is devices, hosts, clusters, models, stacks, engines, sites or prices. An entry is printed as YAML,
+    with units. To use a changed entry, copy it into a job file and edit it, or set `base` to its name and
+    add the fields that differ. `flopcast catalog hub` lists further models by their ids on the Hugging Face
+    hub.
 
     \b
     flopcast catalog

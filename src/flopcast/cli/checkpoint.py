@@ -21,8 +21,8 @@ OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and
 def command(request: JobRequest, to_plan: str | None, wants_json: bool) -> None:
     """Predict the checkpoints of a job: their size, the time to save and load them, the best interval.
 
-    Also compares the methods of saving, each at the interval that loses the least time to checkpoints and
-    failures. --to-plan predicts what each rank reads if another plan loads the checkpoint.
+    The command also compares all methods of saving, each at the interval with the least time lost to
+    checkpoints and failures. --to-plan predicts what each rank reads if another plan loads the checkpoint.
 
     \b
     flopcast checkpoint llama-3-8b --gpus 64 --checkpoint "lazy host"

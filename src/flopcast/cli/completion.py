@@ -14,7 +14,7 @@ SHELLS = ("bash", "zsh", "fish")
 def command(shell: str) -> None:
     """Print the script that lets a shell complete commands, options and names of the catalogue.
 
-    Append it to the file that your shell reads at its start.
+    Append the script to the startup file of your shell.
 
     \b
     flopcast completion bash >> ~/.bashrc

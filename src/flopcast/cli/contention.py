@@ -26,11 +26,12 @@ from flopcast.requests.resolve import resolve
 def command(
     words: tuple[str, ...], request: JobRequest, oversubscription_ratio: float, wants_json: bool
 ) -> None:
-    """Predict how much several jobs slow each other on one network.
+    """Predict how much several jobs slow each other down on one network.
 
-    Each JOB is a file or a model; options and KEY=VALUE apply to all of them. The jobs run at the same
-    time on nodes of their own and share the uplinks of the last tier of their clusters. Each job's step
-    is compared with its step without the others. "At worst" is the step if all others sent all the time.
+    Each JOB is a file or a model; options and KEY=VALUE apply to all of them. The jobs run at the same time
+    on separate nodes and share the uplinks of the last tier of their clusters. flopcast compares the step
+    time of each job with its step time alone. "At worst" is the step time if all other jobs sent data all
+    the time.
 
     \b
     flopcast contention a.yaml b.yaml --oversubscription 4

@@ -34,11 +34,13 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
 
     Files are read as data: no code runs, no pickle is loaded, and weights are not read. Only --module
     and names run code. --module runs a function with your own PyTorch, on tensors without data. The
-    function returns a model and its arguments; of models of timm and transformers, the model is enough.
+    function returns a model and its arguments; for models of timm and transformers, the function may return
+    only the model.
 
     A name such as timm:resnet50, hf:google-t5/t5-11b or diffusers:FOLDER is a model of timm, transformers
-    or diffusers. The library makes it without weights; the last two read its configuration from the Hugging
-    Face hub or a folder. --size batch=8 and --size tokens=512 set the sizes of the example.
+    or diffusers. The library creates the model without weights. transformers and diffusers read its
+    configuration from the Hugging Face hub or a folder. --size batch=8 and --size tokens=512 set the sizes
+    of the example input.
 
     \b
     flopcast import graph timm:resnet50 -o resnet50.yaml

@@ -184,12 +184,7 @@ def _fraction(text: str, problems: list[Problem]) -> float:
         value = 0.0
     if not 0 < value < 1:
         problems.append(
-            _option(
-                "--noise",
-                text,
-                "more than 0 and less than 100%",
-                "this option is a relative standard deviation",
-            )
+            _option("--noise", text, "more than 0 and less than 100%", "noise is a relative deviation")
         )
     return value
 
@@ -207,12 +202,7 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
             value = 0.0
     if not 0 < value < float("inf"):
         problems.append(
-            _option(
-                "--observed-step",
-                text,
-                "a time above 0, such as 12.3 or 385 ms",
-                "this option is a measured time",
-            )
+            _option("--observed-step", text, "a time above 0, such as 12.3 or 385 ms", "it is a step time")
         )
     return value
 

@@ -139,7 +139,7 @@ def command(
 
     Needs torch; uses triton, flash-attn and Transformer Engine if they are installed. To resume an
     interrupted run, run the same command again. Under torchrun, flopcast measures the collectives of every
-    network tier, and how much they slow down a concurrent matrix product.
+    network tier, and how much they slow down a concurrent GEMM.
 
     \b
     flopcast measure --out pack --minutes 8
@@ -336,31 +336,10 @@ def _unread(
     options = (
         ("--site", site, peers, alone, kernels, one),
         ("--path", folder, peers, alone, "under torchrun, only collectives are measured", apart),
-        (
-            "--as",
-            catalogue or None,
-            peers,
-            alone,
-            "this option names the device of kernel measurements",
-            apart,
-        ),
+        ("--as", catalogue or None, peers, alone, "collectives do not depend on the device", apart),
         ("--seed", seed, peers, alone, "collectives have the same message sizes in every run", apart),
-        (
-            "--reference",
-            reference,
-            site is None,
-            "no value, unless --site is given",
-            factor,
-            "add --site FILE",
-        ),
-        (
-            "--host",
-            host,
-            reference is None,
-            "no value, unless --reference is given",
-            HOSTS,
-            "add --reference PACK",
-        ),
+        ("--reference", reference, site is None, "only together with --site", factor, "add --site FILE"),
+        ("--host", host, reference is None, "only with --reference", HOSTS, "add --reference PACK"),
     )
     return [
         Problem(option, str(value), allowed, because, fix)

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 def command(request: JobRequest, wants_json: bool) -> None:
     """Print the memory of a job on each device, and whether it fits. Needs no measured curves.
 
-    Counts what the driver reports as used: allocated bytes, the bytes that the allocator reserves beyond
-    them, communicators and the context. The job fits if its fullest stage fits. If the plan places states
-    outside the devices (--offload), every memory that it uses has its own line and verdict.
+    The memory in use is what the driver reports: allocated tensors, additional memory that the allocator
+    reserves, communication buffers and the CUDA context. The job fits if its fullest stage fits. If the
+    plan places states outside the devices (--offload), every memory that it uses has its own line and
+    verdict.
 
     \b
     flopcast memory llama-3-8b --gpus 16

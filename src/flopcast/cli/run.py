@@ -19,7 +19,8 @@ def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:
     """Predict a whole training run: days, goodput, dollars, kilowatt-hours.
 
     The time and cost include failures, restarts and checkpoints. Set them in cluster.reliability; otherwise
-    published rates are used. A file of phases lists the tokens of each phase and what it changes:
+    published rates are used. A file of phases (--phases) lists the tokens of each phase and the fields that
+    it changes:
 
     \b
     phases:

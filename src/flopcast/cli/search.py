@@ -177,13 +177,13 @@ def command(
 ) -> None:
     """Find the best plans for a model on a cluster, or the best deployments to serve it.
 
-    The search estimates all plans, simulates the best 64 exactly, and ranks these. A plan is tied with
-    the best, and marked "=", if the 90 % interval of its time over the best time contains 1. The simplest
-    tied plan within 2 % of the best comes first. Variants that are tied with a plan and differ only in
-    virtual stages, ZeRO stage or rank order are counted below it. With several clusters, sizes or stacks,
-    the answer contains the best plan for each, or the reason why there is none. Use --plan to set fields
-    of the plan, or to list the values to try; the search tries all values of the other fields. If a job
-    file contains a plan, the search uses only its global batch, precision and optimizer.
+    The search estimates all plans, simulates the best 64 exactly, and ranks these. A plan is tied with the
+    best, and marked "=", if the 90 % interval of the ratio of its step time to the best one contains 1. The
+    simplest tied plan within 2 % of the best comes first. Plans that are tied with a plan and differ from
+    it only in virtual stages, ZeRO stage or rank order are listed below it. With several clusters, sizes or
+    stacks, the answer contains the best plan for each, or the reason why there is none. Use --plan to set
+    fields of the plan, or to list the values to try; the search tries all values of the other fields. If a
+    job file contains a plan, the search uses only its global batch, precision and optimizer.
 
     \b
     flopcast search llama-3-8b --gpus 64
@@ -198,10 +198,11 @@ def command(
     axis of the Pareto front is memory. Exit code 2: no plan is feasible; the output shows the plan that
     comes closest.
 
-    With --engine, --traffic or --slo, all deployments (degrees, replicas, largest number of tokens in a
-    pass) are estimated, and the most promising are simulated. --gpus is then the largest number of devices
-    to use. By default the best deployment is the cheapest that keeps up with the traffic and meets --slo.
-    Objectives: cost, tokens_per_s_per_device, goodput_per_device, ttft, tpot, end_to_end.
+    With --engine, --traffic or --slo, flopcast searches deployments: parallel degrees, replicas, and the
+    largest number of tokens in a pass. It estimates all of them, and simulates the most promising. --gpus
+    is then the largest number of devices to use. By default the best deployment is the cheapest that keeps
+    up with the traffic and meets --slo. Objectives: cost, tokens_per_s_per_device, goodput_per_device,
+    ttft, tpot, end_to_end.
     """
     from flopcast.requests.search_request import OF_RANKING, SearchRequest
 

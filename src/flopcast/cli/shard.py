@@ -12,7 +12,7 @@ from flopcast.cli.options import FILE, print_found
 @click.option("--ranks", type=click.IntRange(min=2), required=True, help="Tensor-parallel ranks.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 def command(file: Path, ranks: int, wants_json: bool) -> None:
-    """Derive rules of tensor parallelism from a list of parameters, and what each rank holds.
+    """Derive sharding rules for tensor parallelism from a list of parameters.
 
     PARAMETERS is a JSON file of names and shapes, such as {"model.embed.weight": [32000, 4096]}, or a
     .safetensors file, of which only the header is read. Each rule gives the dimension of a parameter that

@@ -87,18 +87,21 @@ def command(
 
     --runs reads CSV tables of published measurements, which it recognises by their headers:
 
-    \b - training runs: the model, hardware, plan, software and step time of one run per row - steps that
-    vTrain or SimuMax measured - functional tests of Megatron-LM, with the memory that is allocated after a
-    step - measured serving - training with the optimizer on the host or on drives - only models that are
-    not decoders: timm, NeuSight, and those of ML.ENERGY and MLPerf Training
+    \b
+    - training runs: each row has model, hardware, plan, software and step time of one run
+    - steps of training that vTrain or SimuMax measured
+    - functional tests of Megatron-LM, with the memory that is allocated after a step
+    - measured serving
+    - training with the optimizer on the host or on drives
+    - models that are not decoders: tables of timm, NeuSight, ML.ENERGY and MLPerf Training
 
-    For tables of timm, the file's name states device, precision and software; for other names, use
+    For tables of timm, the name of the file states device, precision and software; for other names, use
     --device, --precision and --software.
 
     Predictions of tables use the constants of the catalogue, which were fitted on published runs; the
     --leave-... options fit the constants again without the runs to predict. Suites are predicted without
-    constants, or with those of the catalogue if --leave-one-source-out is given. The suite korthikanti is
-    one of the sources of these constants, so it is rejected with this option; the other suites are not.
+    constants, or with those of the catalogue if --leave-one-source-out is given. This option rejects the
+    suite korthikanti, because it is one of the sources of these constants.
 
     --decisions compares plans of the same model on the same machine. It reports whether predictions rank
     the plans in the right order, and how much slower the recommended plan is than the best. If you

@@ -107,14 +107,14 @@ class Block(AbstractLayer):
     dropout : float
         Probability of dropout on the outputs of mixer and feed-forward layer, before the residual add.
     reads : str
-        Tokens that the block processes: "sequence", those with a loss, or "source", an encoder's (T5).
+        Tokens that the block processes: those with a loss ("sequence") or those of an encoder ("source").
     ends_encoder : bool
         Whether the block is the last one of the encoder. A norm then follows it, and all decoder blocks
         read the output of this norm.
     cross : CrossAttention or None
         Cross-attention to the output of the encoder, between the mixer and the feed-forward layer.
     count : int
-        Number of consecutive blocks that are equal to this one.
+        Number of consecutive blocks that this entry describes.
 
     Examples
     --------
@@ -170,9 +170,7 @@ class Block(AbstractLayer):
         if not rest and self.mixer.is_whole_block:
             raise ValueError("feed_forward of kind none, if the mixer is of kind traced")
         if rest and (self.residual, self.norm_placement, self.dropout) != ("sequential", "before", 0.0):
-            raise ValueError(
-                "no value of residual, norm_placement and dropout, if feed_forward is of kind none"
-            )
+            raise ValueError("no residual, norm_placement and dropout, if feed_forward is of kind none")
         return self
 
     def split_of(self, split: Split) -> Split:

@@ -58,8 +58,8 @@ class Experts(AbstractLayer):
 
     kind: Literal["experts"] = "experts"
     in_tensor_region: ClassVar[bool] = False
-    num_experts: int = Field(ge=1, description="Number of experts, without shared experts.")
-    top_k: int = Field(ge=1, description="Number of experts that each token uses, without shared experts.")
+    num_experts: int = Field(ge=1, description="Number of routed experts, without shared experts.")
+    top_k: int = Field(ge=1, description="Number of routed experts that each token uses.")
     expert_hidden: int = Field(ge=1, description="Width between the two linear layers of one expert.")
     activation: Literal["gelu", "silu", "relu", "relu2", "swiglu", "geglu"] = Field(
         default="swiglu", description="Activation function; 'swiglu' and 'geglu' are gated."
@@ -75,7 +75,7 @@ class Experts(AbstractLayer):
     router_dtype: Literal["model", "fp32"] = Field(
         default="model", description="Number format of the router; 'model' is that of the other layers."
     )
-    selection_bias: bool = Field(default=False, description="Whether a bias of the scores balances loads.")
+    selection_bias: bool = Field(default=False, description="Whether a bias on scores balances loads.")
     expert_groups: int = Field(default=1, ge=1, description="Number of groups for group-limited routing.")
     top_groups: int = Field(default=1, ge=1, description="Number of groups from which a token may choose.")
     auxiliary_loss: bool = Field(default=True, description="Whether an auxiliary loss balances the loads.")
@@ -85,13 +85,13 @@ class Experts(AbstractLayer):
         default=False, description="Whether both inputs of the gated activation are clamped (GPT-OSS)."
     )
     capacity_factor: float = Field(
-        default=0.0, ge=0, description="Capacity of an expert / its mean load; 0 means no limit."
+        default=0.0, ge=0, description="Capacity of an expert divided by its mean load; 0 means no limit."
     )
     pads_to_capacity: bool = Field(
         default=False, description="Whether experts are padded to their capacity."
     )
     load_imbalance_ratio: float | None = Field(
-        default=None, ge=1, description="Largest / mean load of experts; by default, of random routing."
+        default=None, ge=1, description="Largest load / mean load of experts; by default, random routing."
     )
 
     @model_validator(mode="after")
@@ -107,9 +107,7 @@ class Experts(AbstractLayer):
         if self.top_groups > self.expert_groups:
             raise ValueError(f"top_groups: at most expert_groups = {self.expert_groups}")
         if self.top_k > self.num_experts * self.top_groups // self.expert_groups:
-            raise ValueError(
-                f"top_k: at most the number of experts in top_groups = {self.top_groups} groups"
-            )
+            raise ValueError(f"top_k: at most the number of experts in {self.top_groups} groups")
         return self
 
     @model_validator(mode="after")

@@ -31,9 +31,9 @@ class GatedDeltaNet(AbstractMixer):
     Attributes
     ----------
     rule : str
-        How a token changes the decayed state of a head: by replacing what it holds for the key ("delta"),
-        or by adding the product of key and value ("additive"). Mamba-2 has the additive rule. Its groups
-        are heads of keys, and its state size is the size of a key.
+        How a token changes the decayed state of a head. "delta": it replaces the value that the state holds
+        for the key. "additive": it adds the product of key and value, as in Mamba-2. The groups of Mamba-2
+        correspond to key heads, and its state size to `key_size`.
     heads : int
         Number of value heads. Each has a state of key_size times value_size elements.
     key_heads : int

@@ -22,14 +22,14 @@ _WORD = re.compile(r"(?:(\d+)\s*[x*]\s*)?(\d+)\s*x\s*(\d+)", re.IGNORECASE)
 
 
 class Image(StrictModel):
-    """Images of one size in a sequence.
+    """One or several images of the same size in a sequence.
 
     Attributes
     ----------
     width, height : int
         Size in pixels, before the model resizes the image.
     count : int
-        How many of them a sequence has.
+        Number of images of this size in a sequence.
 
     Examples
     --------
@@ -92,20 +92,22 @@ class Patching(StrictModel):
     Attributes
     ----------
     patch : int
-        Pixels of the side of a patch.
+        Side of a square patch in pixels.
     merge : int
-        Patches of a square of merge · merge become one token.
+        Side, in patches, of the squares of patches that become one token: merge · merge patches become one
+        token.
     side : int, optional
         Side, in pixels, of the square to which each image or tile is resized; by default, an image keeps
         its size, rounded to whole tokens.
     tiles : int
-        Largest number of tiles of an image. With more than one, an image is resized to a grid of tiles, and
-        a small copy of the whole image follows if it has several.
+        Largest number of tiles of an image. With more than one, an image is resized to a grid of tiles. If
+        the grid has several tiles, the tower also processes a small copy of the whole image.
     least_pixels, most_pixels : int
-        Limits of the area of an image that keeps its size: others are scaled to meet them.
+        Limits of the area of an image, in pixels, if images keep their size. Smaller and larger images are
+        scaled to these limits.
     class_token : bool
-        Whether the tower works on a further token for each image or tile, which does not become a token of
-        the sequence.
+        Whether the tower processes an additional class token for each image or tile. It does not become a
+        token of the sequence.
 
     Examples
     --------

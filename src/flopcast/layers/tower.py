@@ -82,18 +82,19 @@ class Projection(StrictModel):
     Attributes
     ----------
     widths : tuple of int
-        Columns of its matrices in order. Activations stand between them; the last one has the width of the
-        decoder.
+        Output widths of the matrices of the projection, in order. An activation function follows each
+        matrix except the last. The last width is the hidden size of the decoder.
     norm : str or None
-        Kind of a norm before the first matrix.
+        Kind of the norm before the first matrix of the projection; null if there is none.
     norm_merged : bool
-        Whether the norm has the width of merged patches, not that of a single one.
+        Whether the norm has the width of merged patches instead of the width of a single patch.
     bias : bool
-        Whether the matrices, and a layer norm, have biases.
+        Whether the matrices, and the norm if it is a layer norm, have biases.
     pooled : bool
-        Whether patches that become one token are averaged (Gemma 3), not put side by side.
+        Whether patches that are merged into one token are averaged (Gemma 3) instead of concatenated.
     count : int
-        Number of equal projections, such as those of Qwen3-VL for further layers of the tower.
+        Number of equal projections; Qwen3-VL has additional ones for the outputs of inner layers of the
+        tower.
     """
 
     widths: tuple[int, ...] = Field(min_length=1, max_length=8)

@@ -61,7 +61,7 @@ class TracedWeight(StrictModel):
 
 
 class WholeProduct(StrictModel):
-    """A GEMM that tensor parallelism does not divide, and the reason.
+    """A GEMM that tensor parallelism does not divide, with the reason.
 
     Attributes
     ----------

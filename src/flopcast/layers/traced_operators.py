@@ -170,7 +170,7 @@ class TracedMatmul(AbstractTracedOperator):
     n : Size
         Number of columns of the output.
     k : Size
-        Number of products that are added up for each element of the output.
+        Length of the sum for each element of the output.
     """
 
     kind: Literal["matmul"] = "matmul"
@@ -190,7 +190,7 @@ class TracedMatmul(AbstractTracedOperator):
 
 
 class TracedBatchedMatmul(AbstractTracedOperator):
-    """Batched products of [m, k] and [k, n] without a weight, such as attention scores.
+    """A batched GEMM of [m, k] and [k, n] without a weight, such as attention scores.
 
     Attributes
     ----------
@@ -201,7 +201,7 @@ class TracedBatchedMatmul(AbstractTracedOperator):
     n : Size
         Number of columns of each output.
     k : Size
-        Number of products that are added up for each element of the output.
+        Length of the sum for each element of the output.
     scores : bool
         Whether the product computes attention scores (a large output and short sums) instead of their
         product with the values.
@@ -269,7 +269,7 @@ class TracedAttention(AbstractTracedOperator):
 
 
 class TracedGroupedMatmul(AbstractTracedOperator):
-    """Products of `groups` weights of shape [k, n], each with the same number of rows.
+    """A grouped GEMM with `groups` weights of shape [k, n], each with the same number of rows.
 
     Attributes
     ----------
@@ -280,7 +280,7 @@ class TracedGroupedMatmul(AbstractTracedOperator):
     n : Size
         Number of columns of each output.
     k : Size
-        Number of products that are added up for each element of the output.
+        Length of the sum for each element of the output.
     """
 
     kind: Literal["grouped_matmul"] = "grouped_matmul"

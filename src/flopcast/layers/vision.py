@@ -26,20 +26,21 @@ class Vision(Patching):
     hidden : int
         Width of the tower.
     frames : int
-        Frames of a video that form one patch; an image is repeated as often.
+        Number of video frames that form one patch. An image is repeated this many times.
     patch_bias : bool
-        Whether the matrix of patches has a bias.
+        Whether the patch embedding has a bias.
     positions : int
-        Rows of the table of learned positions; 0 if there is none.
+        Number of rows of the table of learned position embeddings; 0 if the tower has none.
     norms : int
-        Norms over all patches outside of blocks, before or after them, of the first block's kind.
+        Number of norms before the first block and after the last block of the tower. They have the kind of
+        the norms of the first block.
     blocks : tuple of TowerBlock
-        Runs of equal blocks; their order does not matter.
+        The blocks of the tower, one entry for each group of equal blocks. Their order does not matter.
     projections : tuple of Projection
         Projections to tokens of the decoder.
     trained : str, optional
         What is trained: "all", the "projector" alone, or "none". By default, it is "none" if the model has
-        adapters, and "all" otherwise. A frozen tower runs forward and keeps nothing for a backward pass.
+        adapters, and "all" otherwise. A frozen tower runs only its forward pass and keeps no activations.
 
     Examples
     --------

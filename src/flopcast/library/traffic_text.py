@@ -98,7 +98,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         if match[2] and not 0 < float(match[2]) < 100:
             allowed, because = (
                 "a percentile above 0 and below 100",
-                "it is a share of the requests in percent",
+                "a percentile is a percentage of the requests",
             )
             fix = f"write {metric}_p99={match[3]}"
             problems.append(Problem("slo", word, allowed, because, fix, where=where))

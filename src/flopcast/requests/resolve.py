@@ -326,7 +326,9 @@ def _with_gpus(document: Document, gpus: object) -> Document:
         return document
     fix = "change --gpus or --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
-        raise spec_error("--gpus", gpus, "a whole number above 0", "it is a number of devices", fix)
+        raise spec_error(
+            "--gpus", gpus, "a whole number above 0", "this option is a number of devices", fix
+        )
     cluster = stated_cluster(document)
     if "base" not in cluster:
         because = "--gpus needs a cluster whose nodes are known"

@@ -80,13 +80,7 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
             yield Problem(f"model.{field}", "given", "none", because, f"remove model.{field}")
     if job.model.has_encoder:
         because = "serving of encoder-decoder models is not supported yet"
-        yield Problem(
-            "model.blocks",
-            "an encoder",
-            "a model without an encoder",
-            because,
-            "choose a model without an encoder",
-        )
+        yield Problem("model.blocks", "an encoder", "a decoder-only model", because, "choose a decoder")
     if job.model.adapters is not None:
         because = "serving adapters is not supported yet"
         yield Problem("model.adapters", "given", "none", because, "remove the adapters")
@@ -106,10 +100,7 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
     if plan.pools and plan.devices > devices:
         shares = " + ".join(f"{max(pool.replicas, 1)} x {pool.devices}" for pool in plan.pools)
         because = f"the prefill and decode pools need {shares} devices"
-        fix = (
-            "set plan.prefill.replicas or plan.decode.replicas to a smaller number, or choose a larger"
-            " cluster"
-        )
+        fix = "choose fewer prefill or decode replicas (plan.decode.replicas), or a larger cluster"
         allowed, stated = f"at most {devices} devices in total", max(plan.pools[-1].replicas, 1)
         yield Problem("plan.decode.replicas", stated, allowed, because, fix)
     elif job.replicas * plan.devices > devices:
@@ -139,20 +130,10 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
             "speculative decoding with pipeline stages is not supported yet",
             "set plan.pipeline_parallel to 1",
         )
-        yield Problem(
-            "plan.pipeline_parallel",
-            plan.pipeline_parallel,
-            "1, because the plan drafts tokens",
-            because,
-            fix,
-        )
+        yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, "1, with a draft", because, fix)
     yield from _of_draft(job)
     if ranks > domain:
-        because, tiers = (
-            "every layer waits for all-reduces over its tensor-parallel ranks, which are too slow between"
-            " domains",
-            job.cluster.tiers,
-        )
+        because, tiers = "every layer waits for all-reduces over its ranks", job.cluster.tiers
         fix = f"set plan.tensor_parallel to {domain}"
         allowed = (
             f"at most {domain}, the number of devices of one {tiers[job.cluster.inner_tiers].name} domain"
@@ -170,13 +151,7 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     if plan.expert_messages == "hidden" and plan.data_parallel == 1:
         because = "without data-parallel groups, no tokens are sent to experts on other ranks"
         fix = "set plan.expert_messages to exposed"
-        yield Problem(
-            "plan.expert_messages",
-            "hidden",
-            "exposed, unless the plan has data-parallel groups (dp)",
-            because,
-            fix,
-        )
+        yield Problem("plan.expert_messages", "hidden", "exposed, unless dp > 1", because, fix)
     yield from _of_experts(job)
 
 
@@ -197,10 +172,7 @@ def _of_latents(job: ServingJob) -> Iterator[Problem]:
             "each group of heads already has its own latent, and these groups are divided over the ranks"
         )
     elif any(mixer.kv_lora_rank % plan.tensor_parallel for mixer in latents):
-        because = (
-            f"the {latents[0].kv_lora_rank} elements of a latent are not divisible by the"
-            f" {plan.tensor_parallel} ranks"
-        )
+        because = f"{plan.tensor_parallel} does not divide the {latents[0].kv_lora_rank} latent elements"
     if because:
         yield Problem("plan.latents", plan.latents, "replicated", because, "set plan.latents to replicated")
 
@@ -235,13 +207,7 @@ def _of_adapters(job: ServingJob) -> Iterator[Problem]:
             "the requests of the traffic use no adapters",
             f"set traffic.adapters to 10, or remove plan.{unused}",
         )
-        yield Problem(
-            f"plan.{unused}",
-            getattr(plan, unused),
-            "no value, unless requests use adapters (traffic.adapters)",
-            because,
-            fix,
-        )
+        yield Problem(f"plan.{unused}", getattr(plan, unused), "none, without adapters", because, fix)
     bare = [block for block in job.model.blocks if not adapted(block, job.model.hidden)]
     if traffic.adapters and bare:
         because = f"adapters on layers of kind {bare[0].mixer.kind} are not supported yet"
@@ -331,10 +297,7 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
             f" {show_memory(taken)} of the {show_memory(memory.usable_bytes)} that the engine uses on each"
             " device"
         )
-        fix, allowed = (
-            _fix_of_memory(job, longest),
-            "a deployment whose weights, activations and runtime fit into device memory",
-        )
+        fix, allowed = _fix_of_memory(job, longest), "a deployment whose weights fit into device memory"
         yield Problem("plan.tensor_parallel", job.plan.tensor_parallel, allowed, because, fix)
     elif tokens < longest:
         share = ""

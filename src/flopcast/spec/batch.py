@@ -81,8 +81,8 @@ class Batch(StrictModel):
         Whether sequences are packed. If `documents` are given, flopcast sets this field to true; true
         without `documents` is an error.
     micro_batches : tuple of MicroBatch
-        The micro-batches of a step in order. Set it if the micro-batches differ, but every data-parallel
-        rank runs the same ones. By default, all micro-batches are equal.
+        The micro-batches of a step in order. Set this field if micro-batches differ, but all data-parallel
+        ranks run the same list. By default, all micro-batches are equal.
     ranks : tuple of RankBatch
         The micro-batches of each data-parallel rank. Set it if ranks run different micro-batches or
         different numbers of them. A step ends when the slowest rank has finished.

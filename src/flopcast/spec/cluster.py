@@ -58,8 +58,8 @@ class Device(StrictModel):
         Peak memory bandwidth. Which fraction of it a kernel reaches follows from measured efficiency
         curves.
     peak_flop_per_s : mapping of float
-        Peak rate of dense matrix products, for each dtype. Data sheets often print the rate of sparse
-        products, which is twice as high.
+        Peak rate of dense GEMMs, for each dtype. Data sheets often state the rate of sparse GEMMs, which
+        is twice as high.
     multiprocessors : int
         Number of streaming multiprocessors. The tiles of a GEMM run on them in waves.
     clock_hz : float or None
@@ -77,8 +77,8 @@ class Device(StrictModel):
         Whether the 8-bit tensor cores can read their operands in only one memory layout (Hopper, Ada). A
         tensor that is an operand of both the forward and the backward pass then needs a transposed copy.
     writes_results_after : bool
-        Whether grouped GEMMs in 8 and 4 bits write their 16-bit results only after the products are
-        complete, instead of at the same time (Blackwell).
+        Whether grouped GEMMs in 8 and 4 bits write their 16-bit results only after the whole GEMM is
+        complete, instead of tile by tile (Blackwell).
     collective_slowdown_fraction : float
         Fraction of its speed that compute loses while a collective runs at the same time. The default, 0.3,
         lies between two estimates. NCCL's 24 thread blocks occupy 18 % of the 132 multiprocessors of an

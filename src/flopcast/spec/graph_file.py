@@ -21,18 +21,18 @@ def _of_graph(path: str) -> str:
 
 
 class GraphFile(StrictModel):
-    """The model of a job file, if another program exported it.
+    """A model that another program exported as a graph.
 
     Attributes
     ----------
     graph : str
         Path of an ONNX file or an archive of torch.export.
     sizes : mapping of str to int
-        Values of the sizes that the file leaves open, by name; "batch" is the number of samples of the
-        example.
+        Values of the symbolic sizes of the graph, by name. "batch" is the number of samples of the example
+        input.
     autocast : bool
         Whether the model runs under PyTorch's automatic mixed precision: norms, softmax and sums in fp32,
-        products in 16 bits.
+        GEMMs in 16 bits.
 
     Examples
     --------

@@ -114,7 +114,9 @@ def _drawn(name: str, first: str, second: str) -> Lengths:
         if least > most:
             raise ValueError(
                 _fault(
-                    "uniform(LOW, HIGH) with LOW up to HIGH", "it is a range", f"uniform({most}, {least})"
+                    "uniform(LOW, HIGH) with LOW up to HIGH",
+                    "the two numbers are the smallest and the largest length",
+                    f"uniform({most}, {least})",
                 )
             )
         return Lengths(distribution="uniform", least_tokens=least, most_tokens=most)

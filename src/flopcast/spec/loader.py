@@ -34,9 +34,9 @@ class LoaderStage(StrictModel):
     workers : int
         Workers of each data-parallel rank that share the samples, as `num_workers` of a PyTorch DataLoader.
     sample_bytes : float or None
-        Bytes of a sample that the stage moves. A stage states either these or `sample_s`.
+        Bytes of a sample that the stage moves. A stage has either `sample_bytes` or `sample_s`.
     through : str
-        What the bytes pass through. "link": a copy from pinned memory to the device. "pageable": a copy
+        Path of the bytes. "link": a copy from pinned memory to the device. "pageable": a copy
         from memory that is not pinned. "zero_copy": the device itself reads scattered rows from the memory
         of the host. "host": the host gathers rows in its own memory. "nvme", "file_system" or
         "object_store": a read from this storage.
@@ -44,7 +44,8 @@ class LoaderStage(StrictModel):
         Size of a row that "zero_copy" or "host" reads. A partly used line of memory counts in full. By
         default, samples are contiguous.
     overlapped : bool
-        Whether the stage prepares later batches while the devices compute. If not, every step waits for it.
+        Whether the stage prepares later batches while the devices compute. If false, every step waits for
+        the stage.
     """
 
     name: str = Field(min_length=1)
@@ -104,7 +105,8 @@ class Loader(StrictModel):
     Attributes
     ----------
     stages : tuple of LoaderStage
-        Stages in their order. Overlapped stages work on different batches at the same time.
+        The stages, in the order in which a sample passes them. Overlapped stages process different batches
+        at the same time.
     """
 
     stages: tuple[LoaderStage, ...] = Field(min_length=1)

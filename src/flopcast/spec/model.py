@@ -125,16 +125,11 @@ class Model(StrictModel):
     @model_validator(mode="after")
     def _parts_agree(self) -> "Model":
         if self.position_offset and not self.learned_positions:
-            raise ValueError(
-                f"learned_positions: a number above 0, if position_offset is {self.position_offset}"
-            )
+            raise ValueError(f"learned_positions above 0, if position_offset is {self.position_offset}")
         if not self.vocabulary and not is_graph(self.blocks):
             raise ValueError("vocabulary: 1 or more (0 only for exported graphs)")
         if not encoder_comes_first(self.blocks, self.pattern):
-            raise ValueError(
-                "first the blocks of the encoder, of which the last has ends_encoder: true, then blocks"
-                " with cross"
-            )
+            raise ValueError("blocks of the encoder, the last with ends_encoder, then blocks with cross")
         if self.adapters and self.mtp:
             raise ValueError("mtp: 0, if the model has adapters")
         if self.pattern and (wanted := pattern_that_fits(self.blocks, self.pattern)):

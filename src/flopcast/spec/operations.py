@@ -82,7 +82,7 @@ class Power(StrictModel):
     Attributes
     ----------
     products : Draw
-        Power during matrix products. Large products reach the power limit of the board.
+        Power during GEMMs. Large GEMMs reach the power limit of the board.
     attention : Draw
         Power during fused attention.
     memory : Draw

@@ -91,10 +91,10 @@ class Plan(StrictModel):
     recompute : str
         What the backward pass recomputes. A short form also sets the next three fields: "full:block:4".
     recompute_method : str
-        Blocks that full recompute applies to: all, in groups that keep only the group's input
-        ("uniform"), the first ones of every chunk ("block"), or one in `recompute_layers` ("every").
+        Blocks that full recompute applies to: all, in groups that keep only their input ("uniform"), the
+        first ones of every chunk ("block"), or every n-th ("every"), where n is `recompute_layers`.
     recompute_layers : int
-        Blocks in a group ("uniform") or recomputed in a chunk ("block"); "every": one in so many.
+        Number of blocks in a group ("uniform") or recomputed in a chunk ("block"), or the n of "every".
     recompute_modules : tuple of str
         Modules that selective recompute applies to; by default `selective_groups` of the stack.
     recompute_blocks : tuple of int

@@ -94,11 +94,11 @@ class Site(StrictModel):
     factors : tuple of SiteFactor
         The factors that were measured.
     runs : tuple of SiteRun
-        The runs from which the factors were calibrated. The error that remains for these runs also corrects
-        predictions of similar steps.
+        The runs from which the factors were calibrated. flopcast also corrects predictions of similar steps
+        by the errors that remain for these runs.
     power_limit_w : float or None
-        Power limit of each device in watts; by default (null), the board power. With a lower limit, matrix
-        products and attention take longer.
+        Power limit of each device in watts; by default (null), the board power. With a lower limit, GEMMs
+        and attention take longer.
     clock_hz : float or None
         Clock to which the multiprocessors are locked; by default (null), the clock is not locked. The
         predicted effect has not been compared with measurements.

@@ -32,9 +32,9 @@ class Pipeline(StrictModel):
         "deepspeed_uniform": every stage has the same number of modules. Embedding and head count as modules
         too (`entries_before`, `entries_after`), so the first and the last stage have fewer blocks.
     entries_before : int
-        Number of modules before the first block. Only the partition "deepspeed_uniform" uses it.
+        Number of modules before the first block, for the partition "deepspeed_uniform".
     entries_after : int
-        Number of modules after the last block. Only the partition "deepspeed_uniform" uses it.
+        Number of modules after the last block, for the partition "deepspeed_uniform".
     transfers : str
         How stages send and receive activations. "sequential": one blocking message after the other; sender
         and receiver wait (DeepSpeed). "batched": all messages between two tasks of a stage start together,
@@ -66,15 +66,15 @@ class Pipeline(StrictModel):
 
 
 class Contention(StrictModel):
-    """How messages slow down compute. The device has `collective_slowdown_fraction`.
+    """How overlapped communication slows down compute (see `collective_slowdown_fraction` of the device).
 
     Attributes
     ----------
     kernel_share : float
-        Fraction of the bytes of overlapped messages that kernels send: 1 for NCCL's kernels, 0 for copy
-        engines.
+        Fraction of the bytes of overlapped communication that kernels send: 1 for NCCL's kernels, 0 for
+        copy engines.
     reserved_multiprocessors : int
-        Number of multiprocessors that run only messages. Matrix products and attention run on the others.
+        Number of multiprocessors that run only communication. GEMMs and attention run on the others.
     """
 
     kernel_share: float = Field(default=0.0, ge=0, le=1)

@@ -34,15 +34,20 @@ class DaskExecutor(AbstractExecutor):
         try:
             self._dask: Any = import_module("distributed")
         except ImportError:
-            raise self._fault("Dask is not installed here", "pip install 'flopcast[dask]'") from None
+            raise self._fault(
+                "Dask is not installed in this environment", "pip install 'flopcast[dask]'"
+            ) from None
         try:
             self._client = self._dask.Client(address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
-            raise self._fault(f"no scheduler answers: {error}", "start it, or correct --dask") from None
+            raise self._fault(
+                f"no scheduler answers at this address: {error}",
+                "start the scheduler, or correct the address of --dask",
+            ) from None
         self._size: int = sum(self._client.nthreads().values())
         if not self._size:
             self._client.close()
-            raise self._fault("the scheduler has no workers", f"dask worker {address}")
+            raise self._fault("the scheduler has no workers", f"start a worker: dask worker {address}")
         self._done = self._dask.as_completed(loop=self._client.loop)
 
     @property
@@ -68,11 +73,17 @@ class DaskExecutor(AbstractExecutor):
         try:
             return future.task_name, future.result()
         except self._dask.KilledWorker as error:
-            because = f"workers died at {future.task_name} repeatedly, most likely because memory ran out"
-            fix = "give each worker more memory, or let fewer share a machine"
+            because = (
+                f"workers ended repeatedly during the task {future.task_name}, most likely because memory"
+                f" ran out"
+            )
+            fix = "give each worker more memory, or start fewer workers on a machine"
             raise self._fault(f"{because}: {error}", fix) from None
         except (self._dask.CancelledError, self._dask.comm.CommClosedError) as error:
-            fix = "start it and run the command again; with --ledger FILE, finished parts are kept"
+            fix = (
+                "start the cluster and run the command again; with --ledger FILE, finished parts of the"
+                " search are kept"
+            )
             raise self._fault(f"the cluster disconnected: {error}", fix) from None
         except (ImportError, AttributeError, RuntimeError) as error:
             cause = error.__cause__ or error  # of a RuntimeError where the scheduler cannot read the task

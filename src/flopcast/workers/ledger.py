@@ -24,8 +24,9 @@ CREATE TABLE digests (name TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID
 CREATE TABLE chunks (name TEXT PRIMARY KEY, result TEXT NOT NULL) WITHOUT ROWID;
 """
 BECAUSE = {
-    QUESTION: "it holds results of another search: job, space, objectives or limits differ",
-    PROGRAM: "its results come from another version of flopcast: code, catalogue or curves differ",
+    QUESTION: "the ledger contains results of another search: its job, space, objectives or limits differ",
+    PROGRAM: "the results in the ledger come from another version of flopcast: its code, catalogue or"
+    " curves differ",
 }
 
 
@@ -98,17 +99,21 @@ def _claimed(file: sqlite3.Connection, path: Path, digests: Mapping[str, str]) -
         if application == 0 and not tables:
             _make(file, digests)
         elif application != APPLICATION:
-            raise _refused(path, "it is a file of another program", "name a file that does not exist yet")
+            raise _refused(
+                path, "the file was written by another program", "name a file that does not exist yet"
+            )
         there = dict(file.execute("SELECT name, digest FROM digests"))
         (found,) = file.execute("SELECT count(*) FROM chunks").fetchone()
         file.execute("COMMIT")
     except sqlite3.OperationalError as error:
-        raise _refused(path, _of_lock(error), "wait for it, or name another file") from None
+        raise _refused(
+            path, _of_lock(error), "wait until the other search has ended, or name another file"
+        ) from None
     except sqlite3.DatabaseError as error:
         raise _refused(path, str(error), "name a file that does not exist yet") from None
     for name, digest in digests.items():
         if there.get(name) != digest:
-            raise _refused(path, BECAUSE[name], "name another file, or remove this one to start again")
+            raise _refused(path, BECAUSE[name], "name another file, or remove this file to start again")
     return int(found)
 
 
@@ -122,7 +127,7 @@ def _make(file: sqlite3.Connection, digests: Mapping[str, str]) -> None:
 
 def _of_lock(error: sqlite3.OperationalError) -> str:
     """Return why a file cannot be locked."""
-    return "another search is writing it" if "locked" in str(error) else str(error)
+    return "another search is writing to this ledger" if "locked" in str(error) else str(error)
 
 
 def _refused(path: Path, because: str, fix: str) -> SpecError:

@@ -143,7 +143,7 @@ def done_elsewhere(task: dict[str, str], program: str) -> str:
         This machine has another version of flopcast, or other curves.
     """
     if program != program_digest():
-        because = "its numbers would differ from those of the other workers"
+        because = "results of another version would differ from those of the other workers"
         allowed = (
             f"the version of flopcast that started the search ({program[:12]}), with the same catalogue"
         )

@@ -131,7 +131,7 @@ def test_a_product_stays_whole_where_an_operator_needs_several_parts(between, re
 def test_a_product_stays_whole_where_nothing_sums_over_its_columns():
     found = division(up(), call("add", [tensor(X, ROWS, WIDTH)] * 2, tensor(Y, ROWS, WIDTH)))
 
-    assert "by rows" in found.whole[UP]
+    assert "row-parallel" in found.whole[UP]
 
 
 def test_a_weight_of_two_products_stays_whole():

@@ -81,6 +81,9 @@ def test_the_page_gives_the_verdict_of_the_text_and_what_contradicts_the_job():
             assert plain(text) in lines
             assert plain(text) in html
     assert "the run is faster than predicted" in as_text(faster)
-    for text in ("the log has a micro-batch of 2, but the job has a micro-batch of 1", "plan.micro_batch=2"):
+    for text in (
+        "the log has a micro-batch of 2, but the job has a micro-batch of 1",
+        "plan.micro_batch=2",
+    ):
         assert text in as_text(other)
         assert capital(text) in measured(other).html or text in measured(other).html

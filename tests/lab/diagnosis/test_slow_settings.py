@@ -62,7 +62,8 @@ def test_a_setting_that_was_checked_and_costs_little_is_listed_as_such():
     (checked,) = [text for text in found.negligible if text.startswith("stack.gradients.overlap=true")]
     assert as_json(found)["negligible"] == list(found.negligible)
     assert (
-        f"changes that would save less than 1% of the step\n  {found.negligible[0]}\n" in as_text(found) + "\n"
+        f"changes that would save less than 1% of the step\n  {found.negligible[0]}\n"
+        in as_text(found) + "\n"
     )
     changed = PREDICTOR.predict(job("llama-3-8b", **words, changes=["stack.gradients.overlap=true"]))
     assert ("save" in checked) == (changed.step_time_s < found.report.step_time_s)

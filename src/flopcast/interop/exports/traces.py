@@ -46,8 +46,8 @@ def export_chakra(job: Job) -> Exported:
         Data-parallel ranks differ, blocks have strategies of their own, or there are too many nodes.
     """
     if job.batch.ranks:
-        because = "the trace contains one graph for all ranks of a stage"
-        raise SpecError([_fault("batch.ranks", len(job.batch.ranks), "no list of ranks", because)])
+        because = "the exporter writes one graph for all ranks of a stage"
+        raise SpecError([_fault("batch.ranks", len(job.batch.ranks), "a batch without ranks", because)])
     if job.plan.layers:
         because = "traces with different groups of ranks for different blocks are not supported yet"
         word = layers_word(job.plan.layers)
@@ -55,7 +55,7 @@ def export_chakra(job: Job) -> Exported:
     report, plan = predicted(job), job.plan
     if (total := most_nodes(report)) > MOST_NODES:
         most = f"a step of about {MOST_NODES} nodes over all ranks at most"
-        raise SpecError([_fault("plan.global_batch", plan.global_batch, most, f"it has {total}")])
+        raise SpecError([_fault("plan.global_batch", plan.global_batch, most, f"the step has {total}")])
     graphs = [stage_graph(report, stage) for stage in range(plan.pipeline_parallel)]
     groups = groups_of(plan, tuple(group_sizes(report)))
     place = _stage_of(job)
@@ -67,8 +67,8 @@ def export_chakra(job: Job) -> Exported:
     notes = (
         "in ASTRA-sim: --workload-configuration=FOLDER/step --comm-group-configuration=FOLDER/groups.json",
         (
-            "durations are rounded to microseconds; tokens are sent to experts by an all-to-all over the "
-            "expert-parallel ranks"
+            "durations are rounded to microseconds; the trace sends tokens to experts by an all-to-all"
+            " over the expert-parallel ranks"
         ),
         (
             "the trace does not contain contention, jitter and kernel launch times, so the simulator must "

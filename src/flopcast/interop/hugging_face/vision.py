@@ -56,7 +56,7 @@ def tower_of_config(
         return None, []
     whole = Reader(document, flattened(data))
     if not isinstance(part, dict):
-        whole.fault(KEY, "a mapping", "it describes the vision tower", f"correct or remove {KEY}")
+        whole.fault(KEY, "a mapping", "this key describes the vision tower", f"correct or remove {KEY}")
         raise SpecError(whole.problems.values())
     reader = Reader(document, flattened(part, (KEY,)))
     tower = FAMILIES[family](reader, whole, hidden)

@@ -82,11 +82,12 @@ def _title(libraries: Libraries, config: Config) -> str:
 
 
 def _notes(attention: str) -> tuple[str, ...]:
-    kernel = "one causal kernel" if attention == "fused" else "products that write the scores"
+    kernel = "one causal kernel" if attention == "fused" else "GEMMs that write the scores to memory"
     return (
-        f"traced: attention is {kernel}, windows are counted as full attention",
-        "traced: passes between products are one kernel each, loads of experts are even, dropout is off",
-        "traced: neither context parallelism nor sequence parallelism divides the blocks",
+        f"traced: attention is {kernel}, attention windows count as full attention",
+        "traced: between two GEMMs, each memory-bound operator is one kernel; all experts have the same"
+        " load; dropout is off",
+        "traced: the blocks support neither context parallelism nor sequence parallelism",
     )
 
 
@@ -94,10 +95,11 @@ def _notes_on_division(blocks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield notes on how tensor parallelism divides each kind of block, and which products stay whole."""
     for place, block in enumerate(blocks):
         mixer = block["mixer"]
-        degrees = f"divisors of {mixer['units']}" if mixer["units"] > 1 else "1 alone"
-        yield f"traced: blocks[{place}] takes tensor_parallel of {degrees}"
+        degrees = f"divisors of {mixer['units']}" if mixer["units"] > 1 else "1"
+        yield f"traced: blocks[{place}] supports these tensor_parallel degrees: {degrees}"
         for product in mixer.get("whole_products", ()):
-            yield f"traced: blocks[{place}]: {product['weight']} stays whole: {product['because']}"
+            whole = f"tensor parallelism does not divide {product['weight']}"
+            yield f"traced: blocks[{place}]: {whole}, because {product['because']}"
 
 
 def _traces(
@@ -114,7 +116,7 @@ def _traces(
     reasons = {names[storage]: because for storage, because in division.whole.items()}
     if len({tuple(kernel.structure for kernel in trace) for trace in traces}) > 1:
         traces = [kernels(*each, is_divided=False) for each in recordings]
-        because = "its division is not the same for every micro-batch"
+        because = "it would be divided differently in different micro-batches"
         reasons = {kernel.weight: because for kernel in traces[0] if kernel.weight}
         division = TensorDivision()
     whole = [{"weight": weight, "because": because} for weight, because in reasons.items()]
@@ -182,7 +184,9 @@ def _operators(config: Config, traces: Sequence[Sequence[FusedKernel]]) -> list[
         The kernels differ from one micro-batch to another, or a size is no such polynomial.
     """
     if len({tuple(kernel.structure for kernel in trace) for trace in traces}) > 1:
-        raise SpecError([_unsteady(config, "it runs different operators for different micro-batches")])
+        raise SpecError(
+            [_unsteady(config, "the model runs different operators for different micro-batches")]
+        )
     operators = []
     for place, same in enumerate(zip(*traces, strict=True)):
         first = same[0]
@@ -222,7 +226,9 @@ def _polynomial(config: Config, values: Sequence[float]) -> float | dict[str, fl
     solution = np.linalg.solve(rows, np.array(values[:-1]))
     expected = float(_terms(*PROOF) @ solution)
     if abs(expected - values[-1]) > 1e-6 * max(1.0, abs(values[-1])):
-        raise SpecError([_unsteady(config, "a size is not a polynomial in the sequences and their length")])
+        raise SpecError(
+            [_unsteady(config, "a size is not a polynomial of the number of sequences and their length")]
+        )
     units = np.array([1.0, 1.0, UNIT, UNIT, UNIT**2, UNIT**2])
     polynomial = {
         name: round(float(value), 6)
@@ -263,8 +269,10 @@ def _ends(recording: Recording, config: Config) -> dict[str, Any]:
     held = sum(parameter.elements for parameter in recording.parameters if parameter.layer == ENDS)
     total = sum(parameter.elements for parameter in recording.parameters)
     if abs(held - named) > 1e-3 * total or not 1 <= tables <= 2 or len(positions) > 1 or vectors > 4:
-        allowed = "tables, learned positions, one norm and a head outside of the layers"
-        because = f"its parameters there have the shapes {sorted(set(shapes))}"
+        allowed = (
+            "outside of the layers: one or two embedding tables, learned positions, one norm and a head"
+        )
+        because = f"the parameters outside of the layers have the shapes {sorted(set(shapes))}"
         raise spec_error("model_type", config.model_type, allowed, because, "describe the model by hand")
     ends: Mapping[str, Any] = {
         "hidden": hidden,

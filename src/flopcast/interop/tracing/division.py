@@ -152,12 +152,11 @@ class _Attempt:
             self.learned |= written if read & (self.learned | self.moving) else set()
         if self.y in self.shards:
             raise _CannotError(
-                self.shards[self.y].roots,
-                "its output leaves the block before a product that is divided by rows reads it",
+                self.shards[self.y].roots, "its output leaves the block before a row-parallel GEMM reads it"
             )
         for root, together in self.joined.items():
             if not together & self.ended:
-                raise _CannotError(together, "no product that could be divided by rows reads its output")
+                raise _CannotError(together, "no GEMM that could be row-parallel reads its output")
             if self.units[root] == 1:
                 raise _CannotError(together, "its output has a single head or column")
         return TensorDivision(
@@ -202,9 +201,7 @@ class _Attempt:
             return
         axis = self._axis(data, shard, call)
         if axis.axis != -1 or weight.storage not in self.once:
-            raise _CannotError(
-                shard.roots, f"the product {call.name} does not sum over the divided dimension"
-            )
+            raise _CannotError(shard.roots, f"the GEMM {call.name} does not sum over the divided dimension")
         self._join([shard], [axis.extent])
         self.ended |= shard.roots
         self.kinds[place] = "row"

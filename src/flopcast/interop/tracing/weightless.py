@@ -53,7 +53,7 @@ def load_libraries() -> Libraries:
             field="--trace",
             value=error.name,
             allowed="a Python with torch and transformers",
-            because="a trace runs the model's own code on tensors without data",
+            because="flopcast traces a model by running its code on tensors without data",
             fix=INSTALL,
             fault=f"needs {error.name}, which is not installed",
         ) from None
@@ -71,15 +71,15 @@ def known_config(libraries: Libraries, values: Mapping[str, object]) -> Config:
     family = str(values.get("model_type", ""))
     known = transformers.CONFIG_MAPPING
     if family not in known:
-        allowed = "a model_type that transformers itself has"
-        because = "code of a checkpoint is never run"
+        allowed = "a model_type that the installed transformers supports"
+        because = "flopcast does not run code from a checkpoint"
         raise spec_error("model_type", family, allowed, because, "install a newer transformers")
     try:
         return _decoder(libraries, known[family].from_dict(dict(values)))
     except (*CANNOT, import_module("huggingface_hub.errors").StrictDataclassError) as error:
         if isinstance(error, SpecError):
             raise
-        because = f"its configuration class says: {_first_line(error)}"
+        because = f"the configuration class of transformers reports: {_first_line(error)}"
         raise spec_error(
             "config", family, "values that this family of models supports", because, "correct it"
         ) from None
@@ -97,9 +97,11 @@ def published_config(libraries: Libraries, name: str) -> Config:
     try:
         config = libraries.transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
     except (*CANNOT, OSError) as error:
-        because = f"transformers says: {_first_line(error)}"
+        because = f"transformers reports: {_first_line(error)}"
         allowed = "a config.json, its folder, or OWNER/NAME of the hub"
-        problem = Problem("model", name, allowed, because, "save the config and name its folder")
+        problem = Problem(
+            "model", name, allowed, because, "save the config.json in a folder, and name this folder"
+        )
         raise SpecError([problem]) from None
     return _decoder(libraries, config)
 
@@ -108,9 +110,11 @@ def _decoder(libraries: Libraries, config: Config) -> Config:
     """Return the config of the text model, which must predict the next token."""
     text = config.get_text_config(decoder=True)
     if type(text) not in libraries.transformers.AutoModelForCausalLM._model_mapping:
-        because = "only decoders that predict the next token are traced"
+        because = "flopcast traces only decoders that predict the next token"
         kind = config.model_type
-        raise spec_error("model_type", kind, "a causal language model", because, "choose one")
+        raise spec_error(
+            "model_type", kind, "a causal language model", because, "choose a causal language model"
+        )
     return text
 
 
@@ -155,8 +159,8 @@ def decoder_layers(libraries: Libraries, model: Module, config: Config) -> Modul
     lists = [module for module in model.modules() if isinstance(module, libraries.torch.nn.ModuleList)]
     matching = [modules for modules in lists if len(modules) == count]
     if not matching:
-        because = "a trace is divided over the decoder's layers"
-        allowed = f"a model with one list of {count} layers"
+        because = "flopcast assigns the operators of a trace to the decoder's layers"
+        allowed = f"a model with a single list of {count} layers"
         raise spec_error("model_type", config.model_type, allowed, because, "choose another")
     return matching[0]
 
@@ -190,8 +194,8 @@ def run(
     except CANNOT as error:
         if isinstance(error, SpecError):
             raise
-        because = f"its code failed: {_first_line(error)}"
-        allowed = "a model whose code needs neither data nor a GPU"
+        because = f"the code of the model failed: {_first_line(error)}"
+        allowed = "a model whose code runs without data and without a GPU"
         raise spec_error("model_type", config.model_type, allowed, because, "choose another") from error
 
 
