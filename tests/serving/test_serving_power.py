@@ -8,7 +8,8 @@ from command_line import flopcast
 
 from flopcast.dtypes import constant
 from flopcast.library import catalog
-from flopcast.operators.base import Work
+from flopcast.operators.row_sort import RowSort
+from flopcast.operators.served_matmul import ServedMatmul
 from flopcast.serving.power import DevicePower, kernel_w
 from flopcast.spec.site import Site
 
@@ -25,26 +26,31 @@ def predicted(traffic, *more):
     )  # fmt: skip
 
 
+def product(rows, width):
+    return ServedMatmul(m=rows, n=width, k=width, dtype="bf16")
+
+
 def test_a_kernel_draws_more_than_waiting_and_at_most_the_limit():
     random = np.random.default_rng(0)
-    flop, moved_bytes = random.uniform(0, 2e15, (100, 1)), random.uniform(0, 5e12, (100, 1))
-    watts = kernel_w(Work(flop=flop, moved_bytes=moved_bytes, unit="bf16"), constant(1), H100, Site())
+    rows, width = random.uniform(0, 1000, (100, 1)), random.uniform(100, 20000, (100, 1))
+    watts = kernel_w(product(rows, width), constant(1e-4), H100, Site())
 
     assert watts.min() >= WAIT_W
     assert watts.max() <= H100.board_power_w
 
 
 def test_the_same_work_in_less_time_draws_more():
-    work = Work(flop=constant(1e12), moved_bytes=constant(1e9), unit="bf16")
-    watts = [kernel_w(work, constant(seconds), H100, Site()).item() for seconds in (0.1, 0.01, 0.003)]
+    work = product(constant(16), constant(8192))
+    watts = [kernel_w(work, constant(seconds), H100, Site()).item() for seconds in (1e-2, 1e-3, 1e-4)]
 
     assert watts == sorted(set(watts))
 
 
 def test_memory_at_its_sustained_rate_draws_what_memory_bound_kernels_do():
-    work = Work(flop=constant(0), moved_bytes=constant(0.93 * H100.memory_bytes_per_s), unit="bf16")
+    sort = RowSort(rows=constant(64), columns=constant(128256), dtype="fp32")
+    seconds = sort.work().moved_bytes / (0.93 * H100.memory_bytes_per_s)
 
-    assert kernel_w(work, constant(1), H100, Site()).item() == pytest.approx(
+    assert kernel_w(sort, seconds, H100, Site()).item() == pytest.approx(
         H100.power.memory.fraction * H100.board_power_w
     )
 

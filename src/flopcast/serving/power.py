@@ -4,21 +4,21 @@ Answers: what does a device draw on average, over passes, time of the host and t
 Elsewhere: powers of a device by kind of work (spec/operations.py), watts of training steps
 (economics/energy.py), joules and their intervals (estimates.py).
 
-Kernels of serving lie between training's kinds of work: products of few rows wait for weights, larger ones
-approach the power limit. A kernel draws what a waiting device does, and more in proportion to its FLOP rate
-over the rate of large products and to its bytes over those that memory sustains, up to the power limit.
-Large products run at the limit with lower clocks. The kernels of a pass run at full clocks, where a FLOP
-takes more energy: the voltage falls about as the clocks do, and energy grows with its square.
+A kernel draws what a waiting device does, energy for each byte that it moves, and more with the root of its
+FLOP rate: products of few rows compute whole tiles, so that the energy of a FLOP falls as the rate rises.
+The most is the power limit, at which large products run with lower clocks. Other kernels draw what
+memory-bound kernels do, in proportion to the rate of their bytes.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from flopcast.cost.kernels.classes import DECODE, GROUPED_GEMM, SERVED_EXPERTS, class_of
 from flopcast.cost.kernels.roofline import SUSTAINED_FRACTION
 from flopcast.dtypes import Counts, Floats
 from flopcast.economics.energy import WAITING, drawn_w
-from flopcast.operators.base import AbstractOperator, Work
+from flopcast.operators.base import AbstractOperator
 from flopcast.records import dataclass
 from flopcast.serving.instances import Instances
 from flopcast.serving.pass_prices import PricedPasses, Ratios
@@ -28,9 +28,26 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.site import Site
 from flopcast.units import Number
 
-# FLOP rate over the peak at which sustained products reach the power limit: 676 of 989 TFLOP/s on H200 and
-# 1355 of 2250 on B200 (data/power of ai-dynamo/aiconfigurator: sustained 16-bit products at the limit)
-SUSTAINED_RATE_AT_LIMIT = 0.65
+
+@dataclass(frozen=True, slots=True)
+class KernelDraw:
+    """What kernels of one family draw beyond a waiting device.
+
+    `at_peak_fraction` is the part of the board power that they would draw at the peak FLOP rate, without a
+    limit. `byte_j` are joules for each byte that they move.
+    """
+
+    at_peak_fraction: float
+    byte_j: float
+
+
+# Least absolute errors on kernels of 0.2 ms and more, on H200 and B200 (data/power, aiconfigurator;
+# tests/serving/test_kernel_watts.py). Shorter ones are not read for long enough.
+PRODUCT_DRAW = KernelDraw(0.69, 71e-12)
+DRAWS = {
+    **dict.fromkeys((SERVED_EXPERTS, GROUPED_GEMM), KernelDraw(1.3, 107e-12)),
+    DECODE: KernelDraw(1.39, 50e-12),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,9 +93,7 @@ def device_power(
         sigma = draws.communication.log_sigma_factor
         if isinstance(work, AbstractOperator):
             once_s = np.maximum(ratio[:, None] * priced.prices[item].alone_s, 1e-12)
-            item_w = np.broadcast_to(kernel_w(work.work(), once_s, device, job.site), (priced.size, 1))[
-                :, 0
-            ]
+            item_w = np.broadcast_to(kernel_w(work, once_s, device, job.site), (priced.size, 1))[:, 0]
             sigma = draws.memory.log_sigma_factor
         item_j = float((item_w * taken_s) @ weights)
         used_j += item_j
@@ -135,27 +150,29 @@ def power_of_kinds(
     return MeanPower(device_w=total_w / devices, log_sigma_factor=uncertain_w / total_w)
 
 
-def kernel_w(work: Work, taken_s: Floats, device: Device, site: Site) -> Floats:
-    """Return the watts of a device while a kernel runs for `taken_s`; arrays of one shape.
+def kernel_w(kernel: AbstractOperator, taken_s: Floats, device: Device, site: Site) -> Floats:
+    """Return the watts of a device while an operator's kernel runs for `taken_s`; arrays of one shape.
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.library import catalog
+    >>> from flopcast.operators.row_sort import RowSort
     >>> h100 = catalog.device("h100-sxm5-80gb")
-    >>> none = Work(flop=constant(0), moved_bytes=constant(0), unit="bf16")
-    >>> kernel_w(none, constant(1), h100, Site()).item() == drawn_w(WAITING, h100, Site())
+    >>> sort = RowSort(rows=constant(0), columns=constant(100), dtype="fp32")
+    >>> kernel_w(sort, constant(1), h100, Site()).item() == drawn_w(WAITING, h100, Site())
     True
     """
-    draws = device.power
-    at_limit = SUSTAINED_RATE_AT_LIMIT / device.sustained.ratio**2
-    rate = np.minimum(work.flop / (device.peak(work.unit) * taken_s * at_limit), 1.0)
-    moved = work.moved_bytes / (device.memory_bytes_per_s * taken_s * SUSTAINED_FRACTION)
-    fraction = (
-        draws.waiting.fraction
-        + (draws.products.fraction - draws.waiting.fraction) * rate
-        + (draws.memory.fraction - draws.waiting.fraction) * np.minimum(moved, 1.0)
-    )
-    board_w = device.board_power_w or 0.0
-    found_w: Floats = np.minimum(
-        np.minimum(fraction, draws.products.fraction) * board_w, site.power_limit_w or board_w
-    )
+    board_w, work = device.board_power_w or 0.0, kernel.work()
+    family = class_of(kernel.kernel).kind
+    draw = DRAWS.get(family, PRODUCT_DRAW if family.is_product else None)
+    wait_w = device.power.waiting.fraction * board_w
+    if draw is None:
+        sustained = device.memory_bytes_per_s * SUSTAINED_FRACTION
+        rate = np.minimum(work.moved_bytes / (taken_s * sustained), 1.0)
+        drawn = wait_w + (device.power.memory.fraction * board_w - wait_w) * rate
+    else:
+        rate = work.flop / (device.peak(work.unit) * taken_s)
+        moving_w = draw.byte_j * work.moved_bytes / taken_s
+        drawn = wait_w + draw.at_peak_fraction * np.sqrt(rate) * board_w + moving_w
+    most_w = device.power.products.fraction * board_w
+    found_w: Floats = np.minimum(drawn, min(most_w, site.power_limit_w or board_w))
     return found_w
