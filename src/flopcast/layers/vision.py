@@ -5,6 +5,7 @@ Elsewhere: what each layer runs (layers/tower.py), sizes of images (layers/image
 tower stand in a model (spec/model.py).
 """
 
+import math
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -12,6 +13,7 @@ from pydantic import Field, model_validator
 from flopcast.dtypes import ONE
 from flopcast.layers.base import Split
 from flopcast.layers.images import Images, Patching
+from flopcast.layers.mlp import Mlp
 from flopcast.layers.tower import Patches, Projection, Projector, SeenBlock, TowerBlock, TowerLayer
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
@@ -67,6 +69,14 @@ class Vision(Patching):
             if not block.mixer.has_whole_heads(self.hidden):
                 raise ValueError(f"heads: a divisor of hidden = {self.hidden}")
         return self
+
+    @property
+    def divided(self) -> int:
+        """Return what tensor-parallel degrees must divide: the largest divisor of all heads and widths."""
+        blocks = [block for block in self.blocks if isinstance(block.feed_forward, Mlp)]
+        heads = [block.mixer.heads for block in blocks]
+        widths = [block.feed_forward.ffn_hidden for block in blocks]  # type: ignore[union-attr]
+        return math.gcd(*heads, *widths)
 
     def fault_before(self, hidden: int, adapted: bool) -> str:
         """Return what would fit, if the tower does not fit a decoder of this width; "" if it does.

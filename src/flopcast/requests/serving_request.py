@@ -21,7 +21,6 @@ from flopcast.requests.resolve import made_from
 from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.engine import Engine
-from flopcast.spec.model import Model
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.traffic import Slo, Traffic
 
@@ -59,7 +58,7 @@ def resolve_serving(request: JobRequest) -> ServingJob:
             getattr(request, name),
             "no value for serving",
             "this option applies to training only",
-            f"remove --{name}, or --engine",
+            "write images=2x1024x768 in --traffic" if name == "images" else f"remove --{name}, or --engine",
         )
         for name in OF_TRAINING
         if getattr(request, name) is not None
@@ -87,7 +86,7 @@ def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
         notes.append(f"engine {USUAL_ENGINE}")
     data.setdefault("traffic", {})
     makers: dict[str, Callable[[object], object]] = {
-        "model": lambda value: _of_text(built("model", value, document), notes),
+        "model": lambda value: built("model", value, document),
         "cluster": lambda value: built("cluster", value, document),
         "engine": lambda value: _engine(value, document),
         "plan": lambda value: _deployment(value, document),
@@ -110,16 +109,16 @@ def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
         raise SpecError(problems) from None
     if problems:
         raise SpecError(problems)
-    job, chosen = with_degree(job)
+    job, chosen = with_degree(_without_unused_tower(job, notes))
     return job.model_copy(update={"assumptions": (*job.assumptions, *notes, *chosen)})
 
 
-def _of_text(model: object, notes: list[str]) -> object:
-    """Return a model without its vision tower, which serving does not predict yet; a note says so."""
-    if not isinstance(model, Model) or model.vision is None:
-        return model
-    notes.append("the vision tower is left out: serving predicts requests of text alone")
-    return model.model_copy(update={"vision": None})
+def _without_unused_tower(job: ServingJob, notes: list[str]) -> ServingJob:
+    """Return a job whose model has a vision tower only if requests have images; a note says so."""
+    if job.model.vision is None or job.traffic.images:
+        return job
+    notes.append("the vision tower is left out, because requests have no images")
+    return job.model_copy(update={"model": job.model.model_copy(update={"vision": None})})
 
 
 def _engine(data: object, document: Document) -> Engine:

@@ -20,7 +20,7 @@ from flopcast.spec.traffic import Traffic
 SHARED_PREFIX = 0  # the segment of the shared prefix; conversation number c has segment c + 1
 
 
-def requests_of(traffic: Traffic, trace: Requests | None = None) -> Requests:
+def requests_of(traffic: Traffic, trace: Requests | None = None, image_tokens: int = 0) -> Requests:
     """Return the requests of a traffic; the same traffic has the same requests.
 
     Parameters
@@ -28,6 +28,8 @@ def requests_of(traffic: Traffic, trace: Requests | None = None) -> Requests:
     traffic : Traffic
     trace : Requests or None
         The requests of `traffic.trace`, if it names one.
+    image_tokens : int
+        Tokens that images add to each prompt without a trace; each turn of a conversation has its own.
 
     Raises
     ------
@@ -47,13 +49,13 @@ def requests_of(traffic: Traffic, trace: Requests | None = None) -> Requests:
             raise InternalError(f"the trace {traffic.trace} was not read")
         requests = _of_trace(traffic, trace.first(traffic.num_requests))
     else:
-        requests = _drawn(traffic)
+        requests = _drawn(traffic, image_tokens)
     if traffic.prefix_hit_share is not None:
         requests = _with_hits(requests, traffic.prefix_hit_share)
     return _with_adapters(requests, traffic) if traffic.adapters else requests
 
 
-def _drawn(traffic: Traffic) -> Requests:
+def _drawn(traffic: Traffic, image_tokens: int) -> Requests:
     """Return the requests of a traffic with a rate or a concurrency, conversation by conversation."""
     size, turns = traffic.num_requests, traffic.turns
     conversations = -(-size // turns)
@@ -62,6 +64,7 @@ def _drawn(traffic: Traffic) -> Requests:
     if traffic.prompt_tokens is None or traffic.output_tokens is None:
         raise InternalError("without a trace, the traffic needs the lengths of prompts and outputs")
     own = draw(traffic.prompt_tokens, conversations * turns, prompts).reshape(conversations, turns)
+    own = own + image_tokens
     output = draw(traffic.output_tokens, conversations * turns, outputs).reshape(conversations, turns)
     prefix = np.minimum(own[:, 0], traffic.shared_prefix_tokens)
     prefix = np.where(prefixes.random(conversations) < traffic.shared_prefix_share, prefix, 0)

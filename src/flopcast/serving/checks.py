@@ -17,6 +17,7 @@ from flopcast.layers.traced import NoFeedForward
 from flopcast.operators.formats import engines_of
 from flopcast.records import replace
 from flopcast.serving.adapters import adapted
+from flopcast.serving.checks_images import of_images, of_tower
 from flopcast.serving.checks_parts import of_parts
 from flopcast.serving.checks_tiers import of_overfilled, of_peers, of_streaming
 from flopcast.serving.drafts import draft_of
@@ -84,6 +85,7 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
     if job.model.adapters is not None:
         because = "serving adapters is not supported yet"
         yield Problem("model.adapters", "given", "none", because, "remove the adapters")
+    yield from of_images(job)
 
 
 def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
@@ -116,6 +118,7 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
 
 def _of_plan(job: ServingJob) -> Iterator[Problem]:
     plan, domain = job.plan, job.cluster.scale_up_devices
+    yield from of_tower(job)
     ranks = plan.tensor_parallel
     blocks = job.model.num_blocks
     if plan.pipeline_parallel > blocks:

@@ -122,7 +122,7 @@ def price_of(
         Layers of all pipeline stages and the messages between the stages. `by_stage` divides them.
     """
     layers = (
-        *lower_passes(job.model, job.plan, job.engine, passes),
+        *lower_passes(job.model, job.plan, job.engine, passes, job.traffic.images, job.image_token_share),
         *hops(job.model, job.plan, job.engine, job.cluster, passes),
         *further,
     )

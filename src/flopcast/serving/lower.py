@@ -12,7 +12,9 @@ import numpy as np
 from flopcast.dtypes import constant
 from flopcast.layers.base import Split, Weight
 from flopcast.layers.block import Block
+from flopcast.layers.images import Images
 from flopcast.layers.multi_token import MultiTokenPrediction
+from flopcast.layers.tower import TowerLayer
 from flopcast.operators.item import Item
 from flopcast.records import dataclass, replace
 from flopcast.serving.engine_pass import EnginePass
@@ -34,12 +36,22 @@ class ServedLayer:
     weights: tuple[Weight, ...]
 
 
+VISION = "vision"  # the component of a vision tower
+
+
 def lower_passes(
-    model: Model, deployment: Deployment, engine: Engine, run: EnginePass
+    model: Model,
+    deployment: Deployment,
+    engine: Engine,
+    run: EnginePass,
+    images: Images = (),
+    image_token_share: float = 0.0,
 ) -> tuple[ServedLayer, ...]:
     """Return the layers of a model in the passes of an engine, on one rank.
 
-    Modules of multi-token prediction are left out: they run only where they draft tokens.
+    Modules of multi-token prediction are left out: they run only where they draft tokens. A vision tower
+    works on the `images` of a request for each token of a prompt times `image_token_share`, so that a pass
+    with a part of a prompt has the same part of its images.
     """
     split = split_of(deployment, run)
     layers = []
@@ -48,12 +60,17 @@ def lower_passes(
             continue
         whole = engine.whole_vocabulary and not isinstance(layer, Block)
         cut = replace(split, tensor=constant(1)) if whole else split
+        seen_images = isinstance(layer, TowerLayer) and images
+        if seen_images:
+            cut = replace(split, sequences=run.prompt_tokens * image_token_share, images=(images,))
         items = layer.forward(model.hidden, cut)
         seen = Seen(
             layer=layer, run=run, engine=engine, deployment=deployment, split=cut, hidden=model.hidden
         )
         for rewrite in SERVING_REWRITES.values():
             items = rewrite(items, seen)
+        if seen_images:
+            items = tuple(replace(item, component=VISION) for item in items)
         weights = held_weights(layer.weights(model.hidden, cut), deployment)
         layers.append(ServedLayer(kind=layer.kind, count=count, items=items, weights=weights))
     return tuple(layers)

@@ -135,15 +135,16 @@ def serving_memory(job: ServingJob) -> ServingMemory:
     windows = [_window(block) for block in model.blocks]
     every = all(windows)  # then a token counts in the window as well
     cached_bytes, state_bytes = _cached_by_block(job), _state_bytes(job)
-    last = len(counts) - 1
+    first, last = model.first_block, len(counts) - 1
     on_device = _cache_fraction_on_device(job)
     tiers = tier_memories(job, block_bytes(job), token_bytes(job), cache_fraction_away(job))
 
     def memory(stage: int) -> ServingMemory:
         row = counts[stage].tolist()
-        held = zip(row[1 : 1 + len(cached_bytes)], cached_bytes, windows, strict=True)
+        of_blocks = row[first : first + len(cached_bytes)]
+        held = zip(of_blocks, cached_bytes, windows, strict=True)
         cached = [(count * each, window) for count, each, window in held]
-        held_states = zip(row[1 : 1 + len(cached_bytes)], state_bytes, strict=True)
+        held_states = zip(of_blocks, state_bytes, strict=True)
         states = float(sum(count * each for count, each in held_states))
         own_bytes = sum(count * each for count, each in zip(row, by_layer, strict=True))
         logits = sequences * model.vocabulary * ELEMENT_BYTES["fp32"] if stage == last else 0.0
@@ -215,7 +216,8 @@ def block_bytes(job: ServingJob) -> float:
     """Return the bytes of the weights of all blocks on one device of an instance of one stage."""
     one = constant(1.0)
     least = EnginePass(new_tokens=one, sequences=one, cached_tokens=one, pairs=one)
-    layers = lower_passes(job.model, job.plan, job.engine, least)[1 : 1 + len(job.model.blocks)]
+    first, layers = job.model.first_block, lower_passes(job.model, job.plan, job.engine, least)
+    layers = layers[first : first + len(job.model.blocks)]
     return sum(layer.count * _layer_bytes(layer, job.plan) for layer in layers)
 
 

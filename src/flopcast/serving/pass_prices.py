@@ -25,7 +25,7 @@ from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
 from flopcast.records import dataclass
 from flopcast.serving.engine_pass import EnginePass
-from flopcast.serving.lower import ServedLayer
+from flopcast.serving.lower import VISION, ServedLayer
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.engine import Engine, IterationCost
@@ -59,7 +59,7 @@ def ratios_of(cost: IterationCost, run: EnginePass) -> Ratios:
 
 def component_of(item: Item) -> str:
     """Return the component of the breakdown that an item belongs to."""
-    if not isinstance(item.work, AbstractMessage):
+    if not isinstance(item.work, AbstractMessage) or item.component == VISION:
         return item.component
     return EXPERT_MESSAGES if item.work.axis == "dp" else MESSAGES
 

@@ -19,6 +19,7 @@ from flopcast.dtypes import Counts, Floats
 from flopcast.records import dataclass, replace
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
+from flopcast.serving.lower import VISION
 from flopcast.serving.overlapped_kernels import together_s
 from flopcast.serving.pass_copies import PassCopies
 from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, ROUNDING, PricedPasses
@@ -31,6 +32,7 @@ PARTS = (
     "decode_attention",
     "head",
     EXPERTS,
+    VISION,
 )  # components with coordinates of their own
 STEPS = (1.0, 1.125, 1.25, 1.375, 1.5, 1.625, 1.75, 1.875)  # nodes of an octave
 FEWEST, MOST_CONTEXT = 1.0, float(2**21)
@@ -252,7 +254,7 @@ def _of_one_stage(
         "experts": component[EXPERTS],
         "head": component["head"],
         "decode": component["decode_attention"],
-        "prompt": component["prompt_attention"],
+        "prompt": component["prompt_attention"] + component[VISION],
     }
     tables: dict[str, _Table] = {}
     first, second = rows["linear"]  # the first rows of the batch

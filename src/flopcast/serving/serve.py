@@ -61,7 +61,7 @@ def serve(
     """
     if trace is not None and job.engines > 1:
         trace = share_of(trace.first(job.traffic.num_requests), job.engines)
-    requests = requests_of(_of_one_replica(job).traffic, trace)
+    requests = requests_of(_of_one_replica(job).traffic, trace, job.image_tokens)
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
     if problems := serving_problems(job, longest):
         raise SpecError(problems)

@@ -48,15 +48,15 @@ def blocks_of_stages(blocks: int, stages: int) -> tuple[int, ...]:
 def layers_of_stages(model: Model, stages: int) -> Integers:
     """Return how many layers of each kind a stage has, shape (stages, layers).
 
-    Layers are those of `lower_passes`, in their order: the embedding is on the first stage, the final norm
-    and the head are on the last.
+    Layers are those of `lower_passes`, in their order: the embedding and a vision tower are on the first
+    stage, the final norm and the head are on the last.
     """
-    kinds = model.sequence()
+    kinds, first = model.sequence(), model.first_block
     counts = np.zeros((stages, len(kinds)), dtype=np.intp)
     room, stage = list(blocks_of_stages(model.num_blocks, stages)), 0
     for place, number in model.runs():
-        if not 1 <= place <= len(model.blocks):
-            counts[0 if place == 0 else stages - 1, place] += number
+        if not first <= place < first + len(model.blocks):
+            counts[0 if place < first else stages - 1, place] += number
             continue
         left = number
         while left:

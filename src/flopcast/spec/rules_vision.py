@@ -8,7 +8,6 @@ rule is (checks.py).
 import numpy as np
 
 from flopcast.layers.images import images_text
-from flopcast.layers.mlp import Mlp
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed
 
@@ -19,14 +18,8 @@ def _image_tokens(case: Case) -> int:
 
 
 def _divided(case: Case) -> int:
-    """Return what a tensor-parallel degree must divide: heads, inner widths and first projections."""
-    tower = case.model.vision
-    if tower is None:
-        return 0
-    blocks = [block for block in tower.blocks if isinstance(block.feed_forward, Mlp)]
-    heads = [block.mixer.heads for block in blocks]
-    widths = [block.feed_forward.ffn_hidden for block in blocks]  # type: ignore[union-attr]
-    return int(np.gcd.reduce([*heads, *widths]))
+    """Return what a tensor-parallel degree must divide; 0 without a tower."""
+    return case.model.vision.divided if case.model.vision else 0
 
 
 def _degree(case: Case) -> int:

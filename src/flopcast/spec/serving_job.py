@@ -114,6 +114,17 @@ class ServingJob(StrictModel):
         return cost.model_copy(update=update)
 
     @property
+    def image_tokens(self) -> int:
+        """Return the tokens that the images of a request add to its prompt."""
+        return self.model.vision.tokens(self.traffic.images) if self.model.vision else 0
+
+    @property
+    def image_token_share(self) -> float:
+        """Return the share of the images of a request that a mean token of its prompt stands for."""
+        prompt = self.traffic.prompt_tokens
+        return 1.0 / (self.image_tokens + prompt.mean) if self.image_tokens and prompt else 0.0
+
+    @property
     def host_computes(self) -> HostComputes:
         """Return what the host's processor computes: the deployment's choice, or the engine's default."""
         streaming = self.engine.streaming

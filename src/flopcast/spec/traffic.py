@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from annotated_types import Gt, Lt
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator
 
+from flopcast.layers.images import Images, images_text
 from flopcast.spec.lengths import FORMS, WrittenLengths
 from flopcast.strict_model import StrictModel
 from flopcast.units import Number
@@ -62,6 +63,9 @@ class Traffic(StrictModel):
         histogram: "TOKENS:WEIGHT,TOKENS:WEIGHT" or a list of pairs.
     output_tokens : Lengths or None
         Tokens of an answer ("output" for short), in the same forms.
+    images : tuple of Image
+        Images of each request, as text number x width x height: "2x1024x768 + 336x336" is two images of
+        1024 · 768 pixels and one of 336 · 336. Their tokens are additional to those of `prompt_tokens`.
     shared_prefix_tokens : int
         Tokens at the beginning of the first prompt of a conversation, included in `prompt_tokens`, that are
         the same for many conversations, such as a system prompt ("shared_prefix" for short).
@@ -106,6 +110,7 @@ class Traffic(StrictModel):
     output_tokens: WrittenLengths = Field(
         default=None, validation_alias=AliasChoices("output_tokens", "output")
     )
+    images: Images = ()
     shared_prefix_tokens: int = Field(
         default=0, ge=0, validation_alias=AliasChoices("shared_prefix_tokens", "shared_prefix")
     )
@@ -164,7 +169,9 @@ class Traffic(StrictModel):
             raise ValueError(f"1, unless arrivals is gamma; because {because}; fix: write arrivals=gamma")
         return value
 
-    @field_validator("shared_prefix_tokens", "shared_prefix_share", "turns", "pause_s", "adapter_skew")
+    @field_validator(
+        "images", "shared_prefix_tokens", "shared_prefix_share", "turns", "pause_s", "adapter_skew"
+    )
     @classmethod
     def _unless_traced(cls, value: object, info: ValidationInfo) -> object:
         """Refuse what a trace says itself, and what changes nothing."""
@@ -205,7 +212,9 @@ class Traffic(StrictModel):
                 if isinstance(value, float)
                 else ""
             )
-            if name == "rate_per_s":
+            if name == "images":
+                shown = images_text(self.images)
+            elif name == "rate_per_s":
                 shown = f"{value:.12g}/s"
             elif name == "pause_s":
                 shown = f"{value:.12g}s"

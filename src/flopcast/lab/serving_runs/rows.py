@@ -155,7 +155,7 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
         job, _ = with_degree(job)
         replicas = max(devices // job.plan.devices, 1)
         job = job.model_copy(update={"plan": job.plan.model_copy(update={"replicas": replicas})})
-        requests = requests_of(job.traffic, facts.trace)
+        requests = requests_of(job.traffic, facts.trace, job.image_tokens)
         problems = serving_problems(job, int((requests.prompt_tokens + requests.output_tokens).max()))
     except SpecError as error:
         problems = list(error.problems)

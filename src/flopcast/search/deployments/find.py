@@ -121,7 +121,8 @@ def find_deployments(
     say = told or (lambda _: None)
     found: list[Screened] = []
     candidates = 0
-    drawn = requests_of(_shorter(question.jobs[0]).traffic, trace)  # jobs have the same traffic
+    drawn = requests_of(_shorter(question.jobs[0]).traffic, trace, question.jobs[0].image_tokens)
+    # jobs have the same model and traffic
     for job in question.jobs:
         for each in screened(job, question.space, book_of(job.cluster), drawn):
             candidates += 1

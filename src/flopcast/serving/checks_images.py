@@ -1,0 +1,36 @@
+"""Rules of serving jobs about images.
+
+Answers: can the model of a job read the images of its requests, and does the plan divide its vision tower?
+Elsewhere: other rules of serving jobs (checks.py), images in training (spec/rules_vision.py).
+"""
+
+from collections.abc import Iterator
+
+from flopcast.errors import Problem
+from flopcast.layers.images import images_text
+from flopcast.spec.divisors import divisors, listed
+from flopcast.spec.serving_job import ServingJob
+
+
+def of_images(job: ServingJob) -> Iterator[Problem]:
+    """Yield why the requests of a job cannot have images; nothing if they have none."""
+    if not job.traffic.images:
+        return
+    value, fix = images_text(job.traffic.images), "remove images from the traffic"
+    if job.model.vision is None:
+        because = "the model has no layers that read images"
+        yield Problem("traffic.images", value, "no images, without a vision tower", because, fix)
+    elif job.plan.streams:
+        because = "a vision tower beside weights that are outside of the devices is not supported yet"
+        yield Problem("traffic.images", value, "no images", because, fix)
+
+
+def of_tower(job: ServingJob) -> Iterator[Problem]:
+    """Yield a degree that does not divide the vision tower, if there is one."""
+    tower, ranks = job.model.vision, job.plan.tensor_parallel
+    if tower is None or tower.divided % ranks == 0:
+        return
+    degrees = divisors(tower.divided)
+    because = "tensor parallelism also divides the heads and MLPs of the vision tower"
+    fix = f"set plan.tensor_parallel to {max(each for each in degrees if each <= ranks)}"
+    yield Problem("plan.tensor_parallel", ranks, listed(degrees), because, fix)
