@@ -150,7 +150,7 @@ def test_a_job_that_starts_and_saves_just_as_long_as_it_runs_is_refused():
 def test_an_interval_is_refused_where_e_to_the_hundredth_tries_would_be_needed():
     assert math.isfinite(lost_time(failing(0.0, 1.0, checkpoint_interval_s=9.9e4), 10, "c").wall.value)
 
-    with pytest.raises(InfeasibleError, match="rarely reach one"):
+    with pytest.raises(InfeasibleError, match="rarely complete one"):
         lost_time(failing(0.0, 1.0, checkpoint_interval_s=1.0001e5), 10, "c")
 
 

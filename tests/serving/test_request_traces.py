@@ -156,9 +156,9 @@ def test_requests_beyond_those_wanted_are_not_read(tmp_path):
         ('{"input_length": 3, "output_length": 2, "timestamp": "x"}', "a.jsonl", "a.jsonl:1", "a number"),
         ('{"input_length": 3, "output_length": 2, "hash_ids": [-1]}', "a.jsonl", "a.jsonl:1", "a list"),
         ('{"input_length": 3, "output_length": 2\n', "a.jsonl", "a.jsonl:1", "one object on each line"),
-        (f"{TIMED}\n{UNTIMED}", "a.jsonl", "a.jsonl:2", "other requests of the trace have a time"),
-        (f"{TIMED}\n{UNTIMED}\n", "a.jsonl", "a.jsonl:2", "other requests of the trace have a time"),
-        (f"{UNTIMED}\n{TIMED}", "a.jsonl", "a.jsonl:2", "earlier requests of the trace have no time"),
+        (f"{TIMED}\n{UNTIMED}", "a.jsonl", "a.jsonl:2", "other requests of the trace have"),
+        (f"{TIMED}\n{UNTIMED}\n", "a.jsonl", "a.jsonl:2", "other requests of the trace have"),
+        (f"{UNTIMED}\n{TIMED}", "a.jsonl", "a.jsonl:2", "earlier requests of the trace have no"),
         ('{"conversations": "none"}', "a.jsonl", "a.jsonl", "no requests"),
     ],
 )  # fmt: skip

@@ -147,13 +147,13 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "host_link_pageable": FactorKind(
         label="speed of copies to memory that is not pinned",
-        rests_on="copies of gradients on three machines",
+        rests_on="measured copies of gradients on three machines",
     ),
     "host_update": FactorKind(
-        label="speed of the optimizer on the host", rests_on="updates of the optimizer on three machines"
+        label="speed of the optimizer on the host", rests_on="measured optimizer updates on three machines"
     ),
     "state_copies": FactorKind(
-        label="speed of software that copies states",
+        label="efficiency of software that copies states",
         meaning="time of copies of states through pinned memory, divided by their time at the full rate"
         " of the link",
         rests_on="prior: software reaches a fraction of the link's bandwidth",

@@ -113,7 +113,7 @@ def lost_time(reliability: Reliability, num_devices: int, cluster: str) -> LostT
     if (interval_s + checkpoint_s) / mean_s > 100:
         raise InfeasibleError(
             f"{num_devices} devices fail every {show_seconds(mean_s)}, and checkpoints are"
-            f" {show_seconds(interval_s)} apart: the run would rarely reach one. Shorten"
+            f" {show_seconds(interval_s)} apart, so the run would rarely complete one. Shorten"
             " cluster.reliability.checkpoint_interval_s"
         )
     failures = (f"failures[{cluster}]", reliability.failures_log_sigma_factor)

@@ -124,13 +124,13 @@ class _Attempt:
                 raise _CannotError(roots, "other blocks read its output")
         for root, together in self.joined.items():
             if not together & self.ended:
-                raise _CannotError(together, "no product that could be divided by rows reads its output")
+                raise _CannotError(together, "no GEMM that could be row-parallel reads its output")
             if self.units[root] == 1:
                 raise _CannotError(together, "its output has a single head or column")
         if self.units and gcd(*self.units.values()) == 1:
             fewest = min(self.units, key=self.units.__getitem__)
             reason = (
-                f"its {self.units[fewest]} heads or columns cannot be divided as those of other products"
+                f"its {self.units[fewest]} heads or columns cannot be divided like those of other GEMMs"
             )
             raise _CannotError(self.joined[fewest], reason)
         return Division(
@@ -181,7 +181,7 @@ class _Attempt:
         along = (COLUMNS[node.operator] or len(shape) - 1) - len(shape)
         if data not in parts:
             if parts:
-                raise _CannotError(self.roots[parts[0]], "a product adds its output to another")
+                raise _CannotError(self.roots[parts[0]], "a GEMM adds its output to another tensor")
             if weight in self.whole or data not in self.known.of_batch or groups != 1:
                 return
             self._column(node, weight, along)
@@ -250,7 +250,7 @@ class _Attempt:
             raise _CannotError(roots, f"the {node.operator} after it works across its columns")
         others = [name for name in node.inputs if name and name not in self.axes]
         if _joins(node) and others:
-            raise _CannotError(roots, "it is concatenated with a tensor that is not divided")
+            raise _CannotError(roots, "its output is concatenated with a tensor that is not divided")
         self._others(node, others, None if canonical(node).alone == ROWS else axis, roots)
         self._join(roots, *(each.extent for each in axes))
         self.axes[out], self.roots[out], self.kinds[out] = written, roots, "within"

@@ -266,7 +266,7 @@ def _notes(graph: OperatorGraph, blocks: Sequence[tuple[_Block, int]]) -> Iterat
     """Yield what was assumed of the graph."""
     yield (
         f"graph: {len(graph.nodes)} operators in {sum(count for _, count in blocks)} blocks of "
-        f"{len(blocks)} kinds; sizes grow with the samples of a micro-batch"
+        f"{len(blocks)} kinds; sizes are proportional to the number of samples in a micro-batch"
     )
     unknown = sorted({node.operator for node in graph.nodes if canonical(node).family == "unknown"})
     if unknown:

@@ -66,10 +66,12 @@ class Embedding(AbstractLayer):
     kind: Literal["embedding"] = "embedding"
     vocabulary: int = Field(ge=1)
     vocabulary_multiple: int = Field(default=128, ge=1)
-    learned_positions: int = Field(default=0, ge=0, description="length of the position table")
+    learned_positions: int = Field(
+        default=0, ge=0, description="number of rows of the table of learned positions"
+    )
     encoder: bool = Field(default=False, description="whether the tokens of an encoder are looked up too")
     relative_positions: int = Field(
-        default=0, ge=0, description="numbers of all tables of relative positions"
+        default=0, ge=0, description="number of elements of all tables of relative position biases"
     )
     norm: Norm | None = None
     norm_bias: bool = True

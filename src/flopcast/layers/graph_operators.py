@@ -229,7 +229,8 @@ class GraphPass(AbstractTracedOperator):
         Number of elements of the rows that the operator reads, if it looks them up in an embedding table
         that is a weight of the block.
     shared : tuple of int
-        Places in `read` of inputs that each tensor-parallel rank reads whole, if ranks divide the operator.
+        Indices in `read` of the inputs that every tensor-parallel rank reads whole, if the operator is
+        divided.
     """
 
     kind: Literal["graph_pass"] = "graph_pass"

@@ -70,7 +70,9 @@ def _image(word: str) -> dict[str, int]:
     count, width, height = (int(each or 1) for each in found.groups())
     if not all(1 <= each <= LARGEST for each in (count, width, height)):
         because = "because each entry states how many images of one size a sequence has"
-        raise ValueError(f"numbers from 1 to {LARGEST}, and not {word!r}; {because}; fix: write 2x1024x768")
+        raise ValueError(
+            f"numbers from 1 to {LARGEST} instead of {word!r}; {because}; fix: write 2x1024x768"
+        )
     return {"width": width, "height": height, "count": count}
 
 

@@ -87,7 +87,7 @@ class Vision(Patching):
         'vision.projections whose last width is hidden = 256'
         """
         if any(each.widths[-1] != hidden for each in self.projections):
-            return f"vision.projections: the last of widths is the hidden size of the decoder, {hidden}"
+            return f"vision.projections: widths that end with the hidden size of the decoder, {hidden}"
         if adapted and self.trained not in (None, "none"):
             return "vision.trained: none, if the model has adapters"
         return ""

@@ -215,8 +215,8 @@ def shortfall(each: RankedDeployment) -> str:
     if report.saturation_per_s is not None:
         return f"serves at most {report.saturation_per_s:.3g} requests/s"
     broken = [
-        f"has a {one.metric.upper()} p{one.percentile:g} of {show_seconds(one.reached_s)} where"
-        f" {show_seconds(one.limit_s)} are allowed"
+        f"has a {one.metric.upper()} p{one.percentile:g} of {show_seconds(one.reached_s)}, but the"
+        f" limit is {show_seconds(one.limit_s)}"
         for one in report.summary.objectives
         if not one.kept
     ]

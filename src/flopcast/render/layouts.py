@@ -17,8 +17,9 @@ def node_order_text(job: Job, found: NodeOrder) -> str:
     return "\n".join(
         [
             *_subject(job),
-            f"default   {show_seconds(found.default_step_time_s)} a step, without variation between steps",
-            f"best      {show_seconds(found.step_time_s, like=found.default_step_time_s)} a step,"
+            f"default   {show_seconds(found.default_step_time_s)} per step, without variation between"
+            f" steps",
+            f"best      {show_seconds(found.step_time_s, like=found.default_step_time_s)} per step,"
             f" {found.speedup_ratio - 1.0:.2%} faster",
             f"order     {order}",
             f"set       cluster.tiers.{len(job.cluster.tiers) - 1}.links.order=[{order}]",
@@ -50,11 +51,11 @@ def group_division_text(found: GroupDivision) -> str:
     each = "" if found.what == "blocks" else " for each replica"
     equal = "does not fit"
     if found.equal_step_time_s < float("inf"):
-        equal = f"{show_seconds(found.equal_step_time_s)} a step, without variation between steps"
+        equal = f"{show_seconds(found.equal_step_time_s)} per step, without variation between steps"
     lines = [
         *_subject(job),
         f"equal     {equal}",
-        f"best      {show_seconds(found.step_time_s)} a step, {found.speedup_ratio - 1.0:.1%} faster",
+        f"best      {show_seconds(found.step_time_s)} per step, {found.speedup_ratio - 1.0:.1%} faster",
         *(
             f"{f'group {number}':<10}{group.count} × {group.node.devices} {group.node.device.name}:"
             f" {part} {words}{each}"
@@ -91,14 +92,14 @@ def per_layer_text(job: Job, found: PerLayer) -> str:
     uniform = "none fits on these stages with these micro-batches"
     faster = ""
     if found.uniform.step_time_s < float("inf"):
-        uniform = f"{show_seconds(found.uniform.step_time_s)} a step, without variation between steps"
+        uniform = f"{show_seconds(found.uniform.step_time_s)} per step, without variation between steps"
         uniform += f": {found.uniform.plan.short()}"
         faster = f", {found.speedup_ratio - 1.0:.1%} faster"
     return "\n".join(
         [
             *_subject(job),
             f"alike     {uniform}",
-            f"best      {show_seconds(found.best.step_time_s)} a step{faster}"
+            f"best      {show_seconds(found.best.step_time_s)} per step{faster}"
             f" ({found.predictions} plans predicted)",
             f'set       --plan "{found.best.plan.short()}"',
         ]

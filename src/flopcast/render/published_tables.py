@@ -33,7 +33,7 @@ OF_FAMILY = (  # headings of each family
     "rows", "median", "mean", "p90", "bias", "inside 90 %", "half-width", "mean without repeats",
 )  # fmt: skip
 LEGEND = {  # heading → what it holds
-    "fully stated": "number of rows for which flopcast had to assume nothing",
+    "fully stated": "number of rows that state all values, so that flopcast assumes none",
     "median, mean, p90": "median, mean and 90th percentile of the absolute error of the step time; the"
     " error is the predicted time divided by the measured time, minus 1",
     "bias": "mean error; negative if the predicted times are too short on average",

@@ -142,19 +142,20 @@ CONVENTIONS = {
     "megatron-2021-without-recompute": Convention(
         formula=lambda job: equation_3(job, 3.0, _padded_vocabulary(job)),
         frameworks=("megatron-deepspeed", "gpt-neox"),
-        source="as megatron-2021, where activations are not checkpointed: factor 3 instead of 4",
+        source="the formula megatron-2021 without activation checkpointing: factor 3 instead of 4",
     ),
     "megatron-core": Convention(
         formula=lambda job: _model_flop(job, causal=False),
         frameworks=("megatron-lm",),
-        source="num_floating_point_operations of Megatron-LM (megatron/training/training.py), before the"
-        " mask was halved: 12 B s l h² (1 + groups/heads + s/h + gated MLP + V/2lh), no recompute",
+        source="num_floating_point_operations of Megatron-LM (megatron/training/training.py), older"
+        " versions, which count the whole attention mask: 12 B s l h² (1 + groups/heads + s/h + gated MLP"
+        " + V/2lh), no recompute",
     ),
     "megatron-core-causal": Convention(
         formula=lambda job: _model_flop(job, causal=True),
         frameworks=("megatron-lm", "nemo"),
         source="num_floating_point_operations of Megatron-LM (megatron/training/training.py) at commit"
-        " 001b00c2734d: half of the mask is counted",
+        " 001b00c2734d, which counts half of the attention mask",
     ),
     "megatron-bridge": Convention(
         formula=_bridge_flop,
@@ -170,7 +171,7 @@ CONVENTIONS = {
     "hardware-causal": Convention(
         formula=lambda job: _hardware_flop(job, causal=True),
         frameworks=(),
-        source="as hardware; half of the mask is counted",
+        source="the formula `hardware` with half of the attention mask",
     ),
     "6n": Convention(
         formula=lambda job: _six_n(job, 0.0, embedding=True),

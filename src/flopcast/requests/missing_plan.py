@@ -86,9 +86,9 @@ def _without_stages(job: Job, fixed: Mapping[str, object]) -> "ChosenPlan | None
 
 def _of_runs(job: Job) -> Problem:
     """Return the fault of a choice among plans of a model with very many kinds of layers."""
-    allowed = f"at most {MOST_RUNS} if flopcast chooses the plan"
+    allowed = f"at most {MOST_RUNS} entries if flopcast chooses the plan"
     because = "to choose a plan, flopcast estimates thousands of plans for each entry of blocks"
-    fix = "name blocks that alternate once and give their order as model.pattern, or give the whole plan"
+    fix = "list each kind of block once and give their order as model.pattern, or give the whole plan"
     return Problem("model.blocks", f"{len(job.model.blocks)} entries", allowed, because, fix)
 
 

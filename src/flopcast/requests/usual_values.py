@@ -90,7 +90,7 @@ def with_usual_stack(document: Document) -> Document:
     elif not stack and _fine_tunes(document):
         stack, why = TUNING_STACK, " (PyTorch, as most fine-tunes)"
     elif device and _has_experts(document) and _overlaps_exchanges(document, device.usual_expert_stack):
-        stack, why = device.usual_expert_stack, " (overlaps the exchange of experts' tokens)"
+        stack, why = device.usual_expert_stack, " (overlaps the all-to-all of experts)"
     stack = stack or USUAL["stack"]
     return _with_assumed(document, "stack", stack, f"stack {stack}{why}")
 

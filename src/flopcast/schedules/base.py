@@ -199,7 +199,7 @@ class AbstractSplitSchedule(AbstractSchedule):
     """
 
     blocks_because: ClassVar[str] = (
-        "zero bubble schedules send messages during weight gradients, and these messages block"
+        "zero-bubble schedules overlap transfers with weight gradients, but transfers of this stack block"
     )
 
     @property

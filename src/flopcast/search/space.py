@@ -131,57 +131,57 @@ class Space(StrictModel):
     ((2, 4), (256, 512, 1024), (1,))
     """
 
-    num_devices: Numbers = _degrees("num_devices", "gpus", "default: the cluster's")
+    num_devices: Numbers = _degrees("num_devices", "gpus", "by default, the size of the cluster")
     global_batch: Numbers = _degrees(
-        "global_batch", "gbs", "default: about four million tokens, or 128 sequences of a fine-tune"
+        "global_batch", "gbs", "by default, about four million tokens, or 128 sequences for fine-tuning"
     )
-    data_parallel: Numbers = _degrees("data_parallel", "dp", "default: any")
-    data_shard: Shards = _degrees("data_shard", "dp_shard", "default: all; with ZeRO-3 also a domain")
-    tensor_parallel: Numbers = _degrees("tensor_parallel", "tp", "default: every divisor")
-    context_parallel: Numbers = _degrees("context_parallel", "cp", "default: every divisor")
-    expert_parallel: Numbers = _degrees("expert_parallel", "ep", "default: every divisor")
+    data_parallel: Numbers = _degrees("data_parallel", "dp", "by default, all values")
+    data_shard: Shards = _degrees("data_shard", "dp_shard", "by default, all; for ZeRO-3 also a domain")
+    tensor_parallel: Numbers = _degrees("tensor_parallel", "tp", "by default, all divisors")
+    context_parallel: Numbers = _degrees("context_parallel", "cp", "by default, all divisors")
+    expert_parallel: Numbers = _degrees("expert_parallel", "ep", "by default, all divisors")
     expert_tensor_parallel: Numbers = _degrees(
-        "expert_tensor_parallel", "etp", "default: 1, tensor_parallel"
+        "expert_tensor_parallel", "etp", "by default, 1 and tensor_parallel"
     )
-    pipeline_parallel: Numbers = _degrees("pipeline_parallel", "pp", "default: every divisor")
+    pipeline_parallel: Numbers = _degrees("pipeline_parallel", "pp", "by default, all divisors")
     virtual_stages: Numbers = _degrees(
-        "virtual_stages", "vpp", "default: the numbers that give equal chunks, and a few others"
+        "virtual_stages", "vpp", "by default, the numbers that give equal chunks, and a few others"
     )
-    micro_batch: Numbers = _degrees("micro_batch", "mbs", "default: every divisor of a reasonable size")
+    micro_batch: Numbers = _degrees("micro_batch", "mbs", "by default, all divisors of a reasonable size")
     sequence_parallel: Annotated[tuple[bool, ...], BeforeValidator(words)] = Field(
-        default=(), validation_alias=AliasChoices("sequence_parallel", "sp"), description="default: both"
+        default=(), validation_alias=AliasChoices("sequence_parallel", "sp"), description="by default, both"
     )
     zero: Annotated[tuple[Literal[0, 1, 2, 3], ...], BeforeValidator(_numbers_of)] = Field(
-        default=(), description="default: every stage that the stack supports", json_schema_extra=_or_word
+        default=(), description="by default, all stages that the stack supports", json_schema_extra=_or_word
     )
     recompute: Annotated[tuple[str, ...], BeforeValidator(words), AfterValidator(_known_modes)] = Field(
-        default=RECOMPUTE, min_length=1, description="in the words of a plan"
+        default=RECOMPUTE, min_length=1, description="recompute modes as in a plan"
     )
     precision: Annotated[tuple[Precision | AllOf, ...], BeforeValidator(words)] = Field(
-        default=(), description="default: 16 bits; all: every recipe that the device supports"
+        default=(), description="by default, 16 bits; all means every recipe that the device supports"
     )
     schedule: Annotated[tuple[Schedule | AllOf, ...], BeforeValidator(words)] = Field(
-        default=("auto",), min_length=1, description="all: every schedule that flopcast supports"
+        default=("auto",), min_length=1, description="all means every schedule that flopcast supports"
     )
     context_exchange: Annotated[tuple[Exchange | AllOf, ...], BeforeValidator(words)] = Field(
-        default=("ring",), min_length=1, description="of context-parallel ranks"
+        default=("ring",), min_length=1, description="how context-parallel ranks exchange keys and values"
     )
     context_order: Annotated[
         tuple[Literal["contiguous", "zigzag"] | AllOf, ...], BeforeValidator(words)
     ] = Field(default=("zigzag",), min_length=1)
     tables: Annotated[tuple[Literal["table", "row", "column"], ...], BeforeValidator(words)] = Field(
-        default=(), description="ways to shard embedding tables of graphs; default: the job's"
+        default=(), description="ways to shard embedding tables of graphs; by default, that of the job"
     )
     offload: Annotated[tuple[Offload | AutoOf, ...], BeforeValidator(placements)] = Field(
-        default=(), description="auto: the placements that the stack supports; default: the job's"
+        default=(), description="auto: all placements that the stack supports; by default, the job's"
     )
     shards: Annotated[tuple[StateShards | AutoOf, ...], BeforeValidator(placements)] = Field(
-        default=(), description="auto: groups of states that the stack supports; default: the job's"
+        default=(), description="auto: all groups that the stack supports; by default, the job's"
     )
-    tensor_in_domain: bool = Field(default=True, description="tp stays inside a scale-up domain")
-    refine: bool = Field(default=True, description="offer the best plans with what they could do better")
+    tensor_in_domain: bool = Field(default=True, description="whether tp stays inside a scale-up domain")
+    refine: bool = Field(default=True, description="whether to also try variants of the best plans")
     headroom_fraction: float | None = Field(
-        default=None, gt=0, le=1, description="of a device's memory that may be used; default: what fits"
+        default=None, gt=0, le=1, description="of device memory that a plan may use; by default, what fits"
     )
 
     @field_validator("num_devices")
@@ -189,7 +189,7 @@ class Space(StrictModel):
     def _of_this_world(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         """Return sizes of clusters that can be built."""
         if value and max(value) > MOST_DEVICES:
-            raise ValueError(f"at most {MOST_DEVICES:,} devices; because no known cluster has more devices")
+            raise ValueError(f"at most {MOST_DEVICES:,} devices; because no known cluster is larger")
         return value
 
     @field_validator("*")

@@ -231,8 +231,8 @@ class Engine(StrictModel):
     def _batches_are_whole(self) -> "Engine":
         if self.batching == "static" and self.preemption != "none":
             because = "an engine with static batching never preempts a request"
-            raise ValueError(f"preemption none; because {because}; fix: set engine.preemption to none")
+            raise ValueError(f"preemption: none; because {because}; fix: set engine.preemption to none")
         if self.padding and self.batching != "static":
             because = "only an engine with static batching pads prompts to the same length"
-            raise ValueError(f"padding no; because {because}; fix: set engine.batching to static")
+            raise ValueError(f"padding: false; because {because}; fix: set engine.batching to static")
         return self

@@ -135,7 +135,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.transfers != "sequential"),
         allowed="1 for a stack with sequential transfers between stages",
-        because="interleaved stages would deadlock if messages block",
+        because="interleaved stages would deadlock with blocking transfers",
         fix="set virtual_stages to 1, or stack.pipeline.transfers to batched",
     ),
     Rule(

@@ -68,7 +68,7 @@ def _in_the_way(case: Case) -> Iterator[str]:
         "blocks in 16 bits at the ends": plan.precision in RECIPES and ends > 0,
         f"rank_order={plan.rank_order}": order not in USUAL_ORDERS,
         f"schedule={plan.schedule}": plan.order_rule.splits_backward or plan.order_rule.folds_chunks,
-        "activations that stages send in shares": case.stack.pipeline.payload == "scattered"
+        "activations that tensor-parallel ranks send in shares": case.stack.pipeline.payload == "scattered"
         and first(case.plans.pipeline_parallel) > 1
         and not plan.sequence_parallel,
         "micro-batches of different kinds": len(batch.kinds) > 1 or batch.listed,

@@ -28,7 +28,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="stack.contention.reserved_multiprocessors",
         holds=lambda c: c.stack.contention.reserved_multiprocessors < c.cluster.node.device.multiprocessors,
-        allowed=lambda c: f"less than the {c.cluster.node.device.multiprocessors} of the device",
+        allowed=lambda c: (
+            f"fewer than {c.cluster.node.device.multiprocessors}, the number of multiprocessors of the"
+            f" device"
+        ),
         because="GEMMs and attention run on the multiprocessors that are not reserved for communication",
         fix="set reserved_multiprocessors to 0",
     ),

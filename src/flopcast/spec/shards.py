@@ -81,7 +81,9 @@ def _groups(given: object) -> object:
         A truth value, a word of another form, or a kind that is named twice.
     """
     if isinstance(given, bool):
-        raise ValueError(_fault("shards lists kinds of state, and true or false is none", EXAMPLE))
+        raise ValueError(
+            _fault("shards lists kinds of state; true and false are no kinds of state", EXAMPLE)
+        )
     found = given
     if isinstance(given, str):
         words = [word.strip() for word in given.split(",")]

@@ -76,7 +76,7 @@ def _of_word(word: str) -> dict[str, object]:
     index, colon, speed = rest.partition(":")
     fraction = _number(speed)
     if not (kind.strip() and equals and colon and index.strip().isdecimal() and fraction is not None):
-        allowed = f"KIND=INDEX:FRACTION, where the fraction is one of the usual speed, such as {EXAMPLE}"
+        allowed = f"KIND=INDEX:FRACTION with a fraction of the usual speed, such as {EXAMPLE}"
         because = "each entry describes one slow device, host or link"
         raise ValueError(f"{allowed}; because {because}; fix: set slow to {EXAMPLE}")
     return {"kind": kind.strip(), "index": int(index), "speed_fraction": fraction}

@@ -18,7 +18,10 @@ OPERATIONS = {
     "compare": ("Two jobs, and the interval of their ratio", "Pair"),
     "diagnose": ("Why a job is slower than it should be: suspects with seconds and evidence", "Run"),
     "serve": ("How an engine serves requests: latencies, rate, memory, cost, energy", "Serving"),
-    "search": ("The best plans of a space, ranked by the intervals of their differences", "Question"),
+    "search": (
+        "The best plans of a search space, ranked, with the intervals of their differences",
+        "Question",
+    ),
 }
 REFUSALS = {
     "400": "The input is wrong: lists every error with what is allowed, why, and how to fix it",

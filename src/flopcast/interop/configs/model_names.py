@@ -38,7 +38,7 @@ def read_model(reader: ConfigReader, key: str, written: str | None = None) -> No
     entry = catalog.known("models", FLAVOURS.get(name.lower(), name)) if name else None
     if entry:
         reader.put(("model", "base"), entry, key)
-        reader.assume(f"model {entry} of the catalogue for {name}", key)
+        reader.assume(f"the model {name} is {entry} in the catalogue", key)
         if catalog.model(entry).mtp:  # trained by Megatron's and DeepSeek's own programs alone
             reader.put(("model", "mtp"), 0, key)
             reader.assume(

@@ -153,7 +153,10 @@ def _batch(reader: ConfigReader, stages: int) -> None:
             because = "pipeline stages divide the local batch into equal micro-batches"
             reader.fault(size_key, f"a divisor of {local}", because, "write 1")
         if total > local * replicas:
-            text = "all micro-batches of a step run in one pipeline pass; torchtitan drains the pipeline"
+            text = (
+                "flopcast predicts one pipeline pass with all micro-batches of a step; torchtitan drains"
+                " the pipeline"
+            )
             reader.assume(f"{text} after each local batch", total_key)
     reader.put(("plan", "micro_batch"), micro, size_key if stages > 1 else local_key, local_key)
     reader.put(("plan", "global_batch"), total, total_key, local_key)

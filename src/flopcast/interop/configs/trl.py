@@ -135,7 +135,7 @@ def _tuning(reader: ConfigReader) -> None:
         if reader.flag("precompute_ref_log_probs") or reader.flag("reference_free") or loss == "alone":
             return
         reader.assume(
-            "the run is assumed to have a reference model, which ORPO, CPO and SimPO do not need",
+            "flopcast assumes a reference model; ORPO, CPO and SimPO do not need one",
             next((key for key in keys if reader.has(key)), ""),
         )
         put_reference(reader, *keys, passes=KTO_PASSES if reader.has(*KTO) else 1)

@@ -44,4 +44,4 @@ def put_teacher(reader: ConfigReader, key: str, name: str) -> None:
         reader.fault(key, allowed, because, "write such a name, or describe the job by hand")
         return
     reader.put(("model", "teacher"), entry, key)
-    reader.assume(f"teacher {entry} of the catalogue for {name}", key)
+    reader.assume(f"the teacher {name} is {entry} in the catalogue", key)

@@ -58,7 +58,8 @@ def _divide(builder: JobBuilder, depth: int, below: int) -> None:
     before = args.count(SPLIT)
     if before >= stages or depth % before or below % (stages - before):
         because = (
-            f"{depth} layers of the encoder are on the stages before it, {below} of the decoder after it"
+            f"the {depth} layers of the encoder are divided over this number of stages, and the {below}"
+            f" layers of the decoder over the other stages"
         )
         allowed = f"1 to {stages - 1}, so that both divide evenly"
         args.fault(SPLIT, before, allowed, because, f"correct {SPLIT}, or remove it for an even division")

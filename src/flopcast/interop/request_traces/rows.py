@@ -63,14 +63,14 @@ def _problems(rows: Rows, rules: Rules, before_s: float) -> Iterator[Problem]:
     untimed = np.isnan(rows.arrival_s)
     if np.isnan(before_s):
         fix, because = (
-            "give every request of the trace a time, or none",
-            "earlier requests of the trace have no time",
+            "give either every request of the trace an arrival time, or no request",
+            "earlier requests of the trace have no arrival time",
         )
         yield from _named(~untimed, rows, rules, "arrival", "no time", because, fix, rows.arrival_s)
     elif np.isfinite(before_s) or not untimed.all():
         fix, because = (
-            "give every request of the trace a time, or none",
-            "other requests of the trace have a time",
+            "give either every request of the trace an arrival time, or no request",
+            "other requests of the trace have an arrival time",
         )
         yield from _named(untimed, rows, rules, "arrival", "a time", because, fix)
     for name, values in (("prompt_tokens", rows.prompt_tokens), ("output_tokens", rows.output_tokens)):

@@ -46,7 +46,7 @@ def job_of_manifest(document: Document, read: ReadText, model: str | None = None
     if not instances:
         allowed = "a service whose command starts vLLM, SGLang or TensorRT-LLM"
         because = "flopcast reads the engine and its settings from the commands of the workers"
-        fix = "give the manifest with the commands of its workers"
+        fix = "give a manifest that contains the commands of the workers"
         where = document.where(("spec", "services"))
         raise spec_error("spec.services", None, allowed, because, fix, where, fault="has no engine")
     return job_of_instances(instances, document.name)

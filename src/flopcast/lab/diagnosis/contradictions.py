@@ -81,7 +81,7 @@ def of_rates(report: Report, log: Log) -> Iterator[Contradiction]:
     match = match_convention(job, flop, log.framework)
     if abs(match.mismatch_ratio) > OTHER_FLOP:
         yield Contradiction(
-            of_log=f"{rate / 1e12:.1f} TFLOP/s a device, which is {flop:.3g} FLOP in a step",
+            of_log=f"{rate / 1e12:.1f} TFLOP/s per device, which is {flop:.3g} FLOP in a step",
             of_job=f"{flop * (1.0 + match.mismatch_ratio):.3g} FLOP in a step according to the most"
             f" similar known formula ({match.name})",
             change=f"check the model, {SIZES}",

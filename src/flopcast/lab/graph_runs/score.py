@@ -34,8 +34,8 @@ JUDGED: Mapping[Constants, str] = {
     "catalogue": "Fitted: efficiencies of kernels were fitted on step times of these tables.",
     "family": "Left out: for each of five groups of families, efficiencies were fitted on the others.",
     "device": "Left out: for each device, efficiencies were fitted on the tables of all other devices.",
-    "none": "Without constants: efficiencies are those of kernels that were measured alone, and of data"
-    " sheets (cost/graph_kernels/priors.py). The mechanisms were chosen with these tables in view.",
+    "none": "Without constants: efficiencies come from benchmarks of single kernels and from data sheets"
+    " (cost/graph_kernels/priors.py). We chose the mechanisms with these tables in view.",
 }
 PRIOR_KINDS: Mapping[str, str] = {"training": "eager"}
 """Kinds of software whose efficiencies are drawn to those of another kind when they are fitted."""

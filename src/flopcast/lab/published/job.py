@@ -139,7 +139,7 @@ def _cluster(run: Run, assumed: list[str]) -> dict[str, object]:
     known, machine = cluster_of(run), run.machine
     if known is None:
         raise SpecError(
-            [_missing(run, "device", machine.device, "the device", "it is not in the catalogue")]
+            [_missing(run, "device", machine.device, "the device", "the catalogue has no such device")]
         )
     if machine.num_devices is None:
         raise SpecError(

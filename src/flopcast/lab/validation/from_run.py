@@ -237,7 +237,7 @@ def _refuse(observed: Sequence[Observation], known: set[str]) -> None:
     )
     for one in observed:
         if one.name not in known:
-            allowed, because = ", ".join(sorted(known)), "the prediction spends no time on anything else"
+            allowed, because = ", ".join(sorted(known)), "the prediction has only these components"
             problems.append(_fault("name", one.name, allowed, because))
         for field in ("observed_s", "log_sigma_factor"):
             value = getattr(one, field)
@@ -250,7 +250,7 @@ def _refuse(observed: Sequence[Observation], known: set[str]) -> None:
 
 
 def _fault(field: str, value: object, allowed: str, because: str) -> Problem:
-    fix = "observe another part of the run, or remove it"
+    fix = "observe another component of the run, or remove it"
     return Problem(f"observed.{field}", value, allowed, because, fix)
 
 

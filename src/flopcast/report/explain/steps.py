@@ -286,7 +286,7 @@ def source_of_factor(report: Report, name: str, sources: Mapping[str, str]) -> s
     if name in sources:
         return sources[name]
     if kind == SHARED_DERATE:
-        shared = f"; in common with other stacks: {sources[kind]}" if kind in sources else ""
+        shared = f"; shared with other stacks: {sources[kind]}" if kind in sources else ""
         own = source_of(job.stack.source, "derate") or "no measurement: 1"
         return f"the stack: {own}{shared}"
     if kind == JITTER:
