@@ -35,7 +35,8 @@ NOTHING = re.compile(rb"(\s|(?m:#.*$)|~|null|Null|NULL|---|\xef\xbb\xbf)*")  # Y
 OF_WHOLE_FILES = (  # what is wrong with a file that has no line to blame
     "the file contains no usable row of results",
     "the file contains no keys and no command",
-    "none of its",
+    "none of the",
+    "printed steps has a negative, infinite or nan value",
     "command line: batch.sequence_length",  # a model that contradicts itself
     "contains no kernels of a device",
     "a header but no rows",

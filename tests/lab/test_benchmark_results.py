@@ -147,7 +147,7 @@ def test_mlperf_states_nanoseconds_and_a_target_rate():
 
 def test_a_file_of_no_benchmark_is_refused():
     for raw in ("hello", "{}", '{"mean_ttft_ms": 3}', "a,b\n1,2\n"):
-        with pytest.raises(SpecError, match="known serving benchmark"):
+        with pytest.raises(SpecError, match="a serving benchmark that flopcast knows"):
             read_result(raw.encode(), "x.json")
 
 

@@ -139,4 +139,4 @@ def test_files_of_training_are_refused(tmp_path):
     log = tmp_path / "train.log"
     log.write_text("step 1 loss 2.0\n", encoding="utf-8")
     told = flopcast("predict", *JOB, "--log", log)
-    assert "it is not the result of a known serving benchmark" in told.err
+    assert "the file is not the result of a serving benchmark that flopcast knows" in told.err

@@ -55,7 +55,7 @@ def search_deployments(
                 Problem(
                     f"--{chosen[0]}",
                     workers[chosen[0]],
-                    "no value in a search of deployments",
+                    "no value in a search for deployments",
                     because,
                     fix,
                 )

@@ -115,10 +115,10 @@ def _wrong_value(
     """Return the fault of the value of an option or an argument, or of a missing one."""
     name, allowed, usual = _name(parameter), _allowed(parameter, context), _usual(parameter, context)
     if isinstance(error, click.MissingParameter):
-        because = f"{context.command_path} needs it"
+        because = f"{context.command_path} needs {name}"
         return Problem(name, None, allowed, because, f"add {_with_value(name, usual)}", fault="is missing")
     if path := PATH.match(error.message):
-        return Problem(name, path[1], allowed, f"it {path[2]}", "name another path")
+        return Problem(name, path[1], allowed, f"the path {path[2]}", "name another path")
     found = VALUE.match(error.message)
     value = next(filter(None, found.groups()), "") if found else None
     fix = f"write {_with_value(name, _nearest(value, parameter) or usual)}"
@@ -166,7 +166,9 @@ def _unknown_command(word: str, context: click.Context, group: click.Group) -> P
     is_file = "." in word or "/" in word
     command = near[0] if near else known[0]
     fix = f"{where} {command}{f' {word}' if is_file else ''}" if near or is_file else "choose one of them"
-    because = f"{where} needs a command" + (", then the file" if is_file else "")
+    because = (
+        f"{where} needs a command before the file" if is_file else f"these are the commands of {where}"
+    )
     return Problem(word, None, ", ".join(known), because, fix, fault="is not a command")
 
 

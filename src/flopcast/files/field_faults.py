@@ -193,4 +193,5 @@ def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
         return ""
     if text[1:2].islower():
         text = text[0].lower() + text[1:]  # but no abbreviation
-    return f'{field} means "{text}"' if text else ""
+    quoted = text.replace('"', "'")
+    return f'{field} means "{quoted}"' if text else ""

@@ -100,9 +100,9 @@ def _unit_fault(
         right = right or f"1 {units[0]}"
         fix = f"write {name}: {right}"
         if _is_option(where):  # of one value, or of words such as those of --traffic
-            fix = (
-                f"write {name}={right.replace(' ', '')} in {where}" if words else f'write {where} "{right}"'
-            )
+            in_words = words and "USD/h" not in units
+            word = f"{name}={right.replace(' ', '')}"
+            fix = f"write {word} in {where}" if in_words else f'write {where} "{right}"'
         return "the number needs one of these units", fix
     if "USD/h" in units:
         because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"

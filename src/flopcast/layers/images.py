@@ -66,7 +66,10 @@ def read_images(given: object) -> object:
 def _image(word: str) -> dict[str, int]:
     found = _WORD.fullmatch(word)
     if not found:
-        raise ValueError('images such as "2x1024x768" (number, width and height in pixels), joined by +')
+        because = "because each entry states how many images of one size a sequence has"
+        raise ValueError(
+            f"COUNTxWIDTHxHEIGHT in pixels, joined by +; {because}; fix: set images to 2x1024x768"
+        )
     count, width, height = (int(each or 1) for each in found.groups())
     if not all(1 <= each <= LARGEST for each in (count, width, height)):
         because = "because each entry states how many images of one size a sequence has"

@@ -63,7 +63,7 @@ def plan_words(text: str, where: str = "") -> dict[str, object]:
     >>> plan_words("pp=2 stage_layers=17, 15")
     {'pipeline_parallel': 2, 'stage_layers': '17,15'}
     """
-    return words_of("plan", text, "a plan has one value for each degree", where)
+    return words_of("plan", text, "each name has one value", where)
 
 
 def words_of(part: str, text: str, because: str, where: str = "") -> dict[str, object]:
@@ -85,7 +85,7 @@ def words_of(part: str, text: str, because: str, where: str = "") -> dict[str, o
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)
         if name in words or (equals and not value):
-            allowed = "each name once, as name=value"
+            allowed = "each name only once, and as name=value"
             fix = f"keep one {short}" if name in words else f"write {short}=1"
             problems.append(Problem(f"{part}.{name}", word, allowed, because, fix, where=where))
         words[name] = resolve(value) if equals else True
@@ -119,7 +119,7 @@ def in_long_names(document: Document, part: str, data: object) -> tuple[Document
     for key, value in data.items():
         name = names.get(str(key), str(key))
         if name in renamed:
-            allowed, because = f"either {name} or its short form, once", "both name the same value"
+            allowed, because = f"either {name} or its short form, once", "both names set the same field"
             problems.append(
                 Problem(
                     f"{part}.{key}",

@@ -123,7 +123,7 @@ def _of_yaml(raw: bytes, name: str) -> tuple[Rows, Lines]:
     if not isinstance(data, list) or not all(isinstance(row, list) for row in data):
         allowed, because = "a list of rows, each a list of numbers", "the matrix has a row for each node"
         fix = "change the file to a list of lists"
-        raise SpecError([Problem(FIELD, None, allowed, because, fix, f"{name}:1", "is no matrix")])
+        raise SpecError([Problem(FIELD, None, allowed, because, fix, f"{name}:1", "is not a matrix")])
     rows, lines, problems = [], [], list[Problem]()
     for number, row in enumerate(data):
         where = document.where((number,))

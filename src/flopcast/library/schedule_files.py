@@ -71,7 +71,11 @@ def _text(raw: bytes, name: str) -> list[str]:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         fault = schedule_problem(
-            f"{name}:{line}", "other bytes", "UTF-8 text", "a table is text", "save it as CSV"
+            f"{name}:{line}",
+            "other bytes",
+            "UTF-8 text",
+            "a table of tasks is a text file",
+            "save it as CSV",
         )
         raise SpecError([fault]) from None
 
@@ -83,8 +87,8 @@ def _rows(lines: list[str], name: str) -> Iterator[Row]:
     columns = [cell.strip() for cell in names]
     if sorted({*columns, *OPTIONAL}) != sorted({*NEEDED, *OPTIONAL}) or len(set(columns)) < len(columns):
         wanted = ",".join(NEEDED)
-        allowed = f"{wanted}, and chunk where stages have several"
-        because = "the first line names the columns"
+        allowed = f"{wanted}, and also chunk if stages have several chunks"
+        because = "the first line contains the names of the columns"
         fault = schedule_problem(f"{name}:{first}", ",".join(columns), allowed, because, f"write {wanted}")
         raise SpecError([fault])
     read = [_row(columns, [cell.strip() for cell in cells], f"{name}:{at}") for at, cells in numbered[1:]]
@@ -99,7 +103,11 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
         allowed = f"{len(columns)} cells"
         return [
             schedule_problem(
-                where, ",".join(cells), allowed, "every cell needs a column", f"write {allowed} in this row"
+                where,
+                ",".join(cells),
+                allowed,
+                "each row has one cell for each column",
+                f"write {allowed} in this row",
             )
         ]
     named = {"chunk": "0"} | dict(zip(columns, cells, strict=True))
@@ -115,7 +123,7 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
         if name != "kind" and not _is_count(text)
     ]
     if named["kind"] not in KINDS:
-        because = "forward, backward (or its half for the input), and weight gradients"
+        because = "F is a forward pass, B a backward pass (or its input gradients), and W weight gradients"
         problems.append(
             schedule_problem(
                 where, f"kind: {named['kind']}", ", ".join(KINDS), because, "set kind to F, B or W"

@@ -72,9 +72,9 @@ def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
         return (("predicted", predicted),)
     source = found.log_name or found.trace_name
     source += f", {found.framework}" if found.framework else ""
-    measured = f"{show_seconds(found.measured_s)} in the median of the steady steps ({source})"
+    measured = f"{show_seconds(found.measured_s)}, the median of the steady steps ({source})"
     if found.step is not None and found.step.num_used > 1:
-        measured += f", {show_seconds(found.step.mean_s)} in the mean"
+        measured += f"; the mean is {show_seconds(found.step.mean_s)}"
     if not found.describes_run:
         told = (
             f"{predicted} for the job; flopcast does not compare times, because the log is of another run"
@@ -99,7 +99,7 @@ def contradictions(found: SlowStep) -> tuple[str, ...]:
     then = (
         "are computed for the job with the values of the log"
         if found.describes_run
-        else "are computed for the job without the values of the log"
+        else "refer to the described job, which is not the run of the log"
     )
     return (
         f"the log contradicts the description of the job; the suspects below {then}",
@@ -120,7 +120,7 @@ def _cost(suspect: Suspect) -> str:
     cost_s, basis = suspect.cost_s, BASIS[suspect.basis]
     if cost_s is None:
         return "unknown"
-    cost = f"{show_seconds(abs(cost_s))} per step{' less' if cost_s < 0 else ''}"
+    cost = f"{show_seconds(abs(cost_s))} {'less ' * (cost_s < 0)}per step"
     if suspect.low_s is None or suspect.high_s is None:
         return f"{cost}, {basis}"
     low, high = (show_seconds(bound, like=cost_s) for bound in (suspect.low_s, suspect.high_s))

@@ -274,14 +274,14 @@ def nearest(result: SearchResult) -> list[str]:
     if result.rejected is not None:
         breaks = search_reasons.broken_rules(result.rejected.problems)
         return [
-            "no plan is possible; the nearest",
+            "no plan is possible; the nearest plan",
             f"  {option(result.rejected.plan.short())}",
             f"    breaks {breaks}",
         ]
     if not result.nearest:
         return []
     alone = not result.plans
-    lines = ["no plan is feasible; the nearest" if alone else "better plans that break a limit"]
+    lines = ["no plan is feasible; the nearest plans" if alone else "better plans that break a limit"]
     for one in _not_too_far(result.nearest):
         several = len(tuple(result.question.sized())) > 1
         where = f" on {name_of(one.played.job, result.question)}" if several else ""

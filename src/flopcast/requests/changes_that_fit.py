@@ -47,7 +47,9 @@ def advice(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> str:
         most = job.cluster.num_devices * 2**DOUBLINGS
         tried = f"it fits neither with offload, nor with a shorter sequence, nor on {most:,} devices"
         return f"{told} Use larger devices or a smaller model: {tried}."
-    head = "This change fits" if len(changes) == 1 else "Each of these changes fits"
+    head = (
+        "The job fits with this change" if len(changes) == 1 else "The job fits with each of these changes"
+    )
     return "\n  ".join([f"{told} {head}:", *changes])
 
 

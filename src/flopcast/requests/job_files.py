@@ -315,7 +315,11 @@ def _missing(key: str, document: Document) -> Problem:
     known, where = catalog.names(NOUNS[key][0]), document.where(())
     allowed = f"one of {len(known)} names (flopcast catalog {NOUNS[key][0]}), or a description"
     because = f"flopcast needs a {key} for a prediction"
-    fix = f"give --{key}, such as {USUAL[key]}" if where == COMMAND_LINE else f"add {key}: {USUAL[key]}"
+    fix = (
+        f"add --{key} {USUAL[key]}, or another name"
+        if where == COMMAND_LINE
+        else f"add {key}: {USUAL[key]}"
+    )
     if key == "cluster":  # which only a measured run has to name (resolve.py)
         because = "to compare a measured run, flopcast predicts it on the cluster on which it ran"
         fix = "add --cluster NAME, the machine of the run"

@@ -56,7 +56,7 @@ def resolve_serving(request: JobRequest) -> ServingJob:
         Problem(
             f"--{name}",
             getattr(request, name),
-            "no value for serving",
+            "no value in a serving job",
             "this option applies to training only",
             "write images=2x1024x768 in --traffic" if name == "images" else f"remove --{name}, or --engine",
         )

@@ -83,7 +83,7 @@ def _of_training(request: SearchRequest) -> list[Problem]:
     """Return the settings that a search of serving does not have."""
     because = "this option applies only to training, but the search is for serving"
     return [
-        Problem(option, value, "no value for serving", because, fix)
+        Problem(option, value, "no value in a serving job", because, fix)
         for name, (option, fix) in OF_TRAINING.items()
         if (value := getattr(request, name))
     ]

@@ -24,7 +24,9 @@ def of_parts(job: Job) -> Problem | None:
             "strategies of single blocks"
         )
         word = layers_word(job.plan.layers)
-        return Problem("plan.layers", word, "none in a search over plans", because, "remove plan.layers")
+        return Problem(
+            "plan.layers", word, "no value in a search over plans", because, "remove plan.layers"
+        )
     if len(job.cluster.groups) > 1:
         fix = "give a whole plan, or describe one group"
         value = f"{len(job.cluster.groups)} groups"
@@ -32,12 +34,12 @@ def of_parts(job: Job) -> Problem | None:
     if job.site.slow:
         words = ",".join(part.word() for part in job.site.slow)
         fix = "remove site.slow (--slow), and predict the best plans with it"
-        return Problem("site.slow", words, "none in a search over plans", UNSUPPORTED, fix)
+        return Problem("site.slow", words, "no value in a search over plans", UNSUPPORTED, fix)
     for place, tier in enumerate(job.cluster.tiers):
         if tier.links is not None:
             field, size = f"cluster.tiers[{place}].links", f"{tier.links.size} nodes"
             fix = f"remove {field}, or give a whole plan and add --node-order"
-            return Problem(field, size, "none in a search over plans", UNSUPPORTED, fix)
+            return Problem(field, size, "no value in a search over plans", UNSUPPORTED, fix)
     return None
 
 

@@ -20,7 +20,7 @@ def of_parts(job: ServingJob) -> Iterator[Problem]:
     """
     if job.site.slow:
         words = ",".join(part.word() for part in job.site.slow)
-        yield Problem("site.slow", words, "none for serving", BECAUSE, "remove site.slow")
+        yield Problem("site.slow", words, "no value in a serving job", BECAUSE, "remove site.slow")
     if len(job.cluster.groups) > 1:
         value = f"{len(job.cluster.groups)} groups"
         yield Problem("cluster.groups", value, "one group", BECAUSE, "describe one group")
@@ -28,4 +28,4 @@ def of_parts(job: ServingJob) -> Iterator[Problem]:
         if tier.links is not None:
             field = f"cluster.tiers[{place}].links"
             value = f"{tier.links.size} nodes"
-            yield Problem(field, value, "none for serving", BECAUSE, f"remove {field}")
+            yield Problem(field, value, "no value in a serving job", BECAUSE, f"remove {field}")

@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             (c.plans.context_parallel == 1) | (not c.model.has_encoder or exchanges(c, "all_gather"))
         ),
-        allowed="all_gather with an encoder",
+        allowed="all_gather, for a model with an encoder",
         because="context parallelism of cross-attention by other exchanges is not supported yet",
         fix="set context_exchange to all_gather",
     ),

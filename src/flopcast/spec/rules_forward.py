@@ -12,7 +12,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.precision",
         holds=lambda c: c.batch.forward_only or c.structure.precision != WIDE,
-        allowed="16 bits or less; fp32 in a forward pass alone",
+        allowed="a format of 16 bits or less; fp32 only for a forward pass",
         because="training in fp32 is not supported yet",
         fix="set precision to bf16",
     ),

@@ -46,7 +46,9 @@ RULES: tuple[Rule, ...] = (
         field="batch.sequence_length",
         holds=lambda c: _image_tokens(c) <= c.batch.sequence_length,
         value=lambda c: c.batch.sequence_length,
-        allowed=lambda c: f"at least {_image_tokens(c)} tokens, which {images_text(c.batch.images)} take",
+        allowed=lambda c: (
+            f"at least {_image_tokens(c)}, the number of tokens of {images_text(c.batch.images)}"
+        ),
         because="the tokens of images are part of the sequence",
         fix=lambda c: f"set sequence_length to {_image_tokens(c)}",
     ),
@@ -55,7 +57,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: len({bool(kind.images) for kind in c.batch.kinds}) == 1,
         value=lambda c: images_text(c.batch.images) or "none",
         allowed="images in every kind of micro-batch, or in none",
-        because="micro-batches without images beside others are not supported yet",
+        because="a mix of micro-batches with and without images is not supported yet",
         fix="describe the images of each micro-batch",
         about_lists=True,
     ),
@@ -64,7 +66,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.batch.images and _all_list_images(c)),
         value=lambda c: images_text(c.batch.images),
         allowed="none, because each micro-batch states its images",
-        because="batch.images is a default for micro-batches that state none",
+        because="batch.images is a default for micro-batches that state no images",
         fix="remove batch.images",
         about_lists=True,
     ),

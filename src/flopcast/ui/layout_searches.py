@@ -33,11 +33,14 @@ def finds(words: Words) -> str | None:
     if name is None:
         return None
     if name not in FINDS:
-        allowed, because = ", ".join(FINDS), "a search without it finds the best plans"
+        allowed, because = (
+            ", ".join(FINDS),
+            "these are the searches of the page; without find, the best plans are searched",
+        )
         raise spec_error("find", name, allowed, because, "remove it", "request")
     for other in OF_RANKING:
         if text_of(words, other) is not None:
-            because = f"a search with find={name} ranks no plans"
+            because = f"a search with find={name} does not rank plans"
             raise spec_error(other, words[other], "nothing", because, f"remove {other} or find", "request")
     return name
 

@@ -84,10 +84,10 @@ def _check_used(text: str, arguments: Mapping[str, str], environment: Mapping[st
     count = max(map(int, arguments), default=0)
     for place in range(1, count + 1):
         if str(place) not in arguments:
-            because = f"the script gets argument {count}, which comes after this one"
+            because = f"argument {count} is given, so all earlier arguments need a value"
             fix = f"add --arg {place}=VALUE"
             problems.append(
-                Problem("--arg", str(place), "every argument before it", because, fix, fault="is missing")
+                Problem("--arg", str(place), "a value of this argument", because, fix, fault="is missing")
             )
         elif not re.search(rf"\$(?:{place}(?![0-9])|\{{{place}\b|[@*]|\{{[@*]|#)|\bshift\b", text):
             problems.append(_unused("--arg", f"{place}={arguments[str(place)]}", f"${place}"))

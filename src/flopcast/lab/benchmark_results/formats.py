@@ -28,7 +28,7 @@ from flopcast.units import Number
 
 Values = Mapping[str, object]
 KNOWN = "JSON of vLLM's or SGLang's benchmark, JSON or CSV of GenAI-Perf, or mlperf_log_summary.txt"
-MEAN_LENGTHS = "each request has the mean lengths: the file has no others"
+MEAN_LENGTHS = "flopcast predicts every request with the mean lengths, because the file contains no others"
 PER_S = {"s": 1.0, "sec": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _LINE = re.compile(r"\s*([^:]+?)\s*:\s*(\S.*?)\s*$")
 
@@ -92,7 +92,9 @@ def _of_engine(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
     if rate:
         words["rate_per_s"] = rate
         if most:
-            notes.append(f"max_concurrency {most:g} is ignored, as the file states a rate of {rate:g}/s")
+            notes.append(
+                f"max_concurrency {most:g} is ignored, because the file states a rate of {rate:g}/s"
+            )
         burstiness = number(values.get("burstiness"))
         if burstiness and burstiness != 1.0:
             words |= {"arrivals": "gamma", "burstiness": burstiness}
@@ -135,7 +137,7 @@ def _load(config: object) -> dict[str, object]:
 def _of_mlperf(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
     """Return the load: only the server scenario has a rate of arrivals, "Offline" sends all at once."""
     rate = number(values.get("target_qps")) if str(values.get("scenario")).lower() == "server" else None
-    notes = ("the lengths of requests are not in the file: state them by --traffic",)
+    notes = ("the file does not contain the lengths of requests: set them with --traffic",)
     return {"rate_per_s": rate} if rate else {}, notes
 
 
@@ -224,7 +226,7 @@ def read_result(raw: bytes, name: str) -> BenchmarkResult:
     if isinstance(data, dict) and isinstance(data.get("time_to_first_token"), dict):
         return GENAI_PERF.read({**data, **dict(_statistics(data))}, name)
     because, fix = (
-        "it is not the result of a known serving benchmark",
+        "the file is not the result of a serving benchmark that flopcast knows",
         "save the result as JSON (vllm bench serve)",
     )
     raise spec_error("--log", name, KNOWN, because, fix, name)

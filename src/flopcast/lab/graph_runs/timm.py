@@ -144,10 +144,10 @@ def _with_facts(run: GraphRun, known: GraphFacts, parameters: Number) -> GraphRu
     why = (
         "flopcast does not know the operators of this model"
         if facts is None
-        else "its definition has changed since"
+        else "the definition of the model has changed since the benchmark"
     )
     if run.multiply_adds and run.activations:
-        return replace(run, facts="", notes=(f"{why}: published counts stand in",))
+        return replace(run, facts="", notes=(f"{why}, so flopcast uses the published counts",))
     return replace(run, facts="", reason=f"{why}, and the table does not print its multiply-adds")
 
 

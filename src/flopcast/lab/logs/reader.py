@@ -104,7 +104,7 @@ def _lines(file: IO[bytes] | Bounded) -> Iterator[tuple[int, str]]:
         *whole, rest = _ENDS.split(rest + chunk)
         unbroken_bytes = len(rest) if whole else unbroken_bytes + len(chunk)
         if unbroken_bytes > MOST_UNBROKEN_BYTES:
-            raise OSError(f"a line of it is longer than {MOST_UNBROKEN_BYTES} bytes: it is not a log")
+            raise OSError(f"a line is longer than {MOST_UNBROKEN_BYTES} bytes, so the file is not a log")
         rest = rest if len(rest) <= MOST_LINE_BYTES else b""
         for line, ends in zip(whole[::2], whole[1::2], strict=True):
             yield number, _plain(line)
@@ -260,20 +260,20 @@ def _nothing(reading: _LogState, name: str) -> Problem:
     """Return why no step was found: empty, no text, unusable numbers, or an unknown format."""
     if not reading.num_lines:
         because = "the file is empty"
-        return _fault(name, "a log with printed steps", because, "check that the run wrote to it", 1)
+        return _fault(name, "a log with printed steps", because, "check that the run wrote to this file", 1)
     allowed = "a training log; formats known are\n" + "\n".join(
         f"    {one}: {known.example}" for one, known in FORMATS.items()
     )
     bad = sum(reading.num_bad.values())
     if bad:
-        because = f"none of its {bad} printed steps has usable numbers: each is negative, infinite or nan"
-        fix, number = "give a log of a run that trained", reading.bad_number
+        because = f"each of the {bad} printed steps has a negative, infinite or nan value"
+        fix, number = "give the log of a run whose training steps succeeded", reading.bad_number
         return _fault(name, "a log with times above 0", because, fix, number)
     if reading.binary_number:
-        because, fix = "it is not text: this line holds a zero byte", "give the log as UTF-8 text"
+        because, fix = "the file is not text: this line contains a zero byte", "give the log as UTF-8 text"
         return _fault(name, allowed, because, fix, reading.binary_number)
-    nearest = f"; nearest is: {reading.nearest}" if reading.nearest else ""
-    because = f"none of its {reading.num_lines} lines is a step{nearest}"
+    nearest = f"; the most similar line is: {reading.nearest}" if reading.nearest else ""
+    because = f"none of the {reading.num_lines} lines is a training step{nearest}"
     fix = "give the output of the rank that prints steps, which is often the last rank"
     return _fault(name, allowed, because, fix, reading.nearest_number)
 

@@ -37,9 +37,10 @@ class Diagnosis:
     def phrase(self) -> str:
         """Return the suspect in one line."""
         alone = (
-            f"if this part took {self.needed_ratio:.2f} times as long, the prediction would be right"
+            f"if this share of the step took {self.needed_ratio:.2f} times as long, the prediction would"
+            f" be right"
             if self.needed_ratio is not None
-            else "this part alone cannot explain the error"
+            else "this factor alone cannot explain the error"
         )
         return (
             f'the factor "{kind_of(self.factor).label}" ({self.factor}) affects {self.share:.0%} of the'

@@ -243,7 +243,9 @@ def _refuse(observed: Sequence[Observation], known: set[str]) -> None:
             value = getattr(one, field)
             if not (math.isfinite(value) and value > 0):
                 problems.append(
-                    _fault(field, value, "a finite number above 0", "flopcast compares logarithms of times")
+                    _fault(
+                        field, value, "a finite number above 0", "flopcast compares the logarithms of times"
+                    )
                 )
     if problems:
         raise SpecError(problems)

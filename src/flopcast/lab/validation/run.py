@@ -197,5 +197,9 @@ def measured_step_time_s(run: Run, job: Job) -> tuple[float | None, str]:
     causal = seen.attention == "causal"
     flop = counted_flop(job, causal)
     flop += recomputed_flop(job, causal) if seen.flop_convention == "hardware" else 0.0
-    note = "" if seen.attention else "FLOP/s count full attention (which convention is not printed)"
+    note = (
+        ""
+        if seen.attention
+        else "the printed FLOP/s are assumed to count full attention, because the source does not state it"
+    )
     return flop / (seen.device_flop_per_s * devices), note
