@@ -19,7 +19,7 @@ def test_the_field_of_the_loader_is_the_option_of_the_command_line():
 
     assert asked.loader == own.loader
     assert predict(asked).step_time_s == predict(own).step_time_s
-    with pytest.raises(SpecError, match="a number with its unit"):
+    with pytest.raises(SpecError, match="a number above 0 with its unit"):
         job_from(fields | {"loader": "tokenize=3"})
 
 
