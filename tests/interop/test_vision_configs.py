@@ -88,7 +88,7 @@ def test_an_image_has_whole_patches_only():
 
 
 def test_a_tower_that_is_not_known_is_left_out_and_not_taken_for_clip():
-    model, notes = read(changed("llava", {"model_type": "pixtral"}))
+    model, notes = read(changed("llava", {"model_type": "aimv2_vision_model"}))
 
     assert model.vision is None
     assert "only the text model" in notes[0]
@@ -112,6 +112,9 @@ def test_wrong_values_of_towers_have_a_fix_that_works():
         (changed("llava", {"image_size": 1}), "vision_config.image_size"),
         (changed("llava", vision_feature_layer=[-2, -5]), "vision_feature_layer"),
         (changed("llava", multimodal_projector_bias="no"), "multimodal_projector_bias"),
+        (changed("mistral3", vision_feature_layer=[-2, -5]), "vision_feature_layer"),
+        (changed("mistral3", {"head_dim": 32}), "vision_config.head_dim"),
+        (changed("internvl", {"use_qk_norm": True}), "vision_config.use_qk_norm"),
         (changed("gemma3", mm_tokens_per_image="many"), "mm_tokens_per_image"),
         (changed("qwen3_vl") | {"vision_config": 5}, "vision_config"),
     )
@@ -122,5 +125,5 @@ def test_wrong_values_of_towers_have_a_fix_that_works():
         assert problem.field == field
         if problem.fix.startswith("set "):
             key, value = problem.fix.removeprefix("set ").split(" to ")
-            config["vision_config"][key] = int(value)
+            config["vision_config"][key] = json.loads(value)
             assert read(config)[0].vision is not None, problem.fix

@@ -96,13 +96,51 @@ LLAMA4 = {
         "vision_output_dim": 4096,
     },
 }  # fmt: skip
-CONFIGS = (QWEN2, QWEN2_5, QWEN3, QWEN3_MOE, LLAVA, GEMMA3, LLAMA4)
+MISTRAL = {
+    "model_type": "mistral", "hidden_size": 5120, "num_hidden_layers": 40, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 131072, "sliding_window": None,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+PIXTRAL = {
+    "model_type": "llava", "vision_feature_layer": -1, "vision_feature_select_strategy": "full",
+    "text_config": MISTRAL | {"intermediate_size": 14336},
+    "vision_config": {
+        "model_type": "pixtral", "head_dim": 64, "hidden_act": "silu", "hidden_size": 1024,
+        "image_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 24,
+        "patch_size": 16,
+    },
+}  # fmt: skip
+MISTRAL3 = {
+    "model_type": "mistral3", "multimodal_projector_bias": False, "spatial_merge_size": 2,
+    "tie_word_embeddings": False, "vision_feature_layer": -1,
+    "text_config": MISTRAL | {"intermediate_size": 32768},
+    "vision_config": PIXTRAL["vision_config"] | {"image_size": 1540, "patch_size": 14},
+}  # fmt: skip
+INTERNVL = {
+    "model_type": "internvl", "downsample_ratio": 0.5, "image_seq_length": 256,
+    "tie_word_embeddings": False, "vision_feature_layer": -1,
+    "text_config": {
+        "model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 151674,
+        "tie_word_embeddings": False,
+    },
+    "vision_config": {
+        "model_type": "internvl_vision", "attention_bias": True, "hidden_act": "gelu", "hidden_size": 1024,
+        "image_size": [448, 448], "intermediate_size": 4096, "layer_scale_init_value": 0.1,
+        "norm_type": "layer_norm", "num_attention_heads": 16, "num_hidden_layers": 24,
+        "patch_size": [14, 14], "use_absolute_position_embeddings": True, "use_mask_token": False,
+        "use_mean_pooling": True, "use_qk_norm": False,
+    },
+}  # fmt: skip
+CONFIGS = (QWEN2, QWEN2_5, QWEN3, QWEN3_MOE, LLAVA, GEMMA3, LLAMA4, PIXTRAL, MISTRAL3, INTERNVL)
 SMALL = {  # changes of vision parts: two blocks, small images
     "qwen2_vl": {"depth": 2},
     "qwen2_5_vl": {"depth": 2, "fullatt_block_indexes": [1]},
     "qwen3_vl": {"depth": 2, "deepstack_visual_indexes": [0]},
     "llava": {"num_hidden_layers": 2},  # with `vision_feature_layer` -1: both have a backward pass
     "llama4": {"num_hidden_layers": 2},
+    "mistral3": {"num_hidden_layers": 2},
+    "internvl": {"num_hidden_layers": 2},
 }
 SMALL_TEXT = {"num_hidden_layers": 1, "vocab_size": 64}
 GRID = (12, 20)  # rows and columns of patches of the image of towers without a fixed size
@@ -146,7 +184,12 @@ def tower_flop(config: dict[str, object]) -> tuple[int, int]:
 
     model = built(config, "cpu").float()
     part = config["vision_config"]
-    if "image_size" in part:
+    if part.get("model_type") == "pixtral":
+        sides = [each * part["patch_size"] for each in GRID]
+        pixels = {"pixel_values": torch.zeros(1, 3, *sides), "image_sizes": torch.tensor([sides])}
+    elif isinstance(part.get("image_size"), list):
+        pixels = {"pixel_values": torch.zeros(1, 3, *part["image_size"])}
+    elif "image_size" in part:
         pixels = {"pixel_values": torch.zeros(1, 3, part["image_size"], part["image_size"])}
     else:
         numbers = 3 * part["temporal_patch_size"] * part["patch_size"] ** 2

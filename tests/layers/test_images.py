@@ -27,6 +27,25 @@ def test_tokens_of_known_models():
     assert LLAMA.tokens(image(672, 672)) == (4 + 1) * 144  # four tiles and the whole
 
 
+def test_sizes_are_those_of_the_image_processors_of_transformers():
+    """Rows and columns of tokens of Pixtral and Mistral Small 3.1, and tiles of InternVL."""
+    pixtral = Patching(patch=16, longest_pixels=1024)
+    mistral = Patching(patch=14, merge=2, longest_pixels=1540)
+    internvl = Patching(patch=14, merge=2, side=448, tiles=12, tile_grid="ratio")
+    for size, own, merged, tiles in (
+        ((336, 336), (21, 21), (12, 12), 1),
+        ((1024, 768), (48, 64), (28, 37), 12),
+        ((1920, 1080), (36, 64), (31, 55), 8),
+        ((300, 2400), (64, 8), (55, 7), 8),
+        ((17, 900), (57, 2), (33, 1), 12),
+        ((897, 897), (57, 57), (33, 33), 4),
+        ((1600, 1601), (64, 64), (55, 55), 9),
+    ):
+        assert pixtral.tokens(image(*size)) == own[0] * own[1], size
+        assert mistral.tokens(image(*size)) == merged[0] * merged[1], size
+        assert internvl.tokens(image(*size)) == (tiles + (tiles > 1)) * 256, size
+
+
 def test_images_of_one_sequence_add_up():
     for patching in (QWEN, LLAVA, LLAMA):
         for size in SIZES:

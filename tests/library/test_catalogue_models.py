@@ -19,10 +19,15 @@ from flopcast.requests.job_files import job_of
 from flopcast.spec.model import WHOLE
 
 MODELS = catalog.names("models")
-SEEING = {  # elements of the models that transformers builds (tests/interop/vision_counts.json)
+SEEING = {  # elements that transformers counts (tests/interop/vision_counts.json), or the hub
     "llava-1.5-7b": 7_063_427_072,
     "qwen2.5-vl-7b": 8_292_166_656,
     "qwen3-vl-8b": 8_767_123_696,
+    "gemma-3-4b-vision": 4_300_079_472,
+    "gemma-3-12b-vision": 12_187_325_040,
+    "gemma-3-27b-vision": 27_432_406_640,
+    "llama-4-scout-vision": 108_641_793_536,
+    "llama-4-maverick-vision": 401_583_781_376,
 }
 SERVED_MIXTURES = {"qwen3-next-80b-a3b", "qwen3.5-397b-a17b"}
 SERVED = {  # sizes: tests/serving/test_linear_attention.py
@@ -97,7 +102,9 @@ def job(name, stack="megatron-2022"):
     model = catalog.model(name)
     heads = [block.mixer.heads for block in model.blocks]
     tp = 2 if all(count % 2 == 0 for count in heads) else 1
-    sp = " sp" if tp > 1 and name in MIXTURES else ""  # which experts need: spec/rules_experts.py
+    sp = (
+        " sp" if tp > 1 and name.removesuffix("-vision") in MIXTURES else ""
+    )  # which experts need: spec/rules_experts.py
     length = min(model.context_length or 2048, model.learned_positions or LONGEST, LONGEST)
     parts = {
         "model": name,

@@ -11,7 +11,7 @@ or on square tiles of an image and a small copy of the whole (Llama 4).
 import math
 import re
 from collections.abc import Iterable, Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -107,6 +107,12 @@ class Patching(StrictModel):
     tiles : int
         Largest number of tiles of an image. With more than one, an image is resized to a grid of tiles. If
         the grid has several tiles, the tower also processes a small copy of the whole image.
+    tile_grid : str
+        Which grid of tiles an image is resized to: "fit", the one that shrinks it least or enlarges it
+        least (Llama 4); "ratio", the one whose ratio of sides is nearest (InternVL).
+    longest_pixels : int, optional
+        Longest side of an image that keeps its size (Pixtral): larger images are scaled down to it, and
+        sides are rounded up to whole tokens. By default, the area is limited instead.
     least_pixels, most_pixels : int
         Limits of the area of an image, in pixels, if images keep their size. Smaller and larger images are
         scaled to these limits.
@@ -128,6 +134,8 @@ class Patching(StrictModel):
     merge: int = Field(default=1, ge=1)
     side: int | None = Field(default=None, ge=1)
     tiles: int = Field(default=1, ge=1, le=256)
+    tile_grid: Literal["fit", "ratio"] = "fit"
+    longest_pixels: int | None = Field(default=None, ge=1)
     least_pixels: int = Field(default=56 * 56, ge=1)
     most_pixels: int = Field(default=28 * 28 * 16384, ge=1)
     class_token: bool = False
@@ -139,6 +147,8 @@ class Patching(StrictModel):
             raise ValueError(f"side: a multiple of patch · merge = {token} pixels")
         if self.side is None and self.tiles > 1:
             raise ValueError("tiles: 1, unless side states the size of a tile")
+        if self.side is not None and self.longest_pixels is not None:
+            raise ValueError("longest_pixels: none, because side states the size of all images")
         if self.least_pixels > self.most_pixels:
             raise ValueError(f"least_pixels: at most most_pixels = {self.most_pixels}")
         return self
@@ -192,9 +202,14 @@ class Patching(StrictModel):
 
         References
         ----------
-        `smart_resize` of the image processor of Qwen2-VL.
+        `smart_resize` of the image processor of Qwen2-VL; `get_resize_output_image_size` of Pixtral's.
         """
         token = self.patch * self.merge
+        if self.longest_pixels is not None:
+            scale = max(1.0, max(image.height, image.width) / self.longest_pixels)
+            sides = (math.floor(side / scale) for side in (image.height, image.width))
+            height, width = (max(1, math.ceil(side / token)) * self.merge for side in sides)
+            return height, width
         height, width = (max(token, round(side / token) * token) for side in (image.height, image.width))
         area = image.height * image.width
         if height * width > self.most_pixels:
@@ -210,13 +225,26 @@ class Patching(StrictModel):
         return height // self.patch, width // self.patch
 
     def _tiles(self, image: Image) -> int:
-        """Return the tiles of an image: the grid that shrinks it least, or enlarges it least.
+        """Return the tiles of an image.
+
+        Of grids whose ratios of sides are equally near, the larger one is taken, unless its tiles have
+        twice the area of the image.
 
         References
         ----------
-        `get_best_fit` of the image processor of Llama 4.
+        `get_best_fit` of the image processor of Llama 4; `get_optimal_tiled_canvas` of that of InternVL.
         """
         side = self.side or 1
+        if self.tile_grid == "ratio":
+            nearest, best = math.inf, 1
+            area, ratio = image.width * image.height, image.width / image.height
+            wide = range(1, self.tiles + 1)
+            grids = sorted((n * m, n) for n in wide for m in range(1, self.tiles // n + 1))
+            for number, across in grids:
+                far = abs(ratio - across / (number // across))
+                if far < nearest or (far == nearest and area > 0.5 * side**2 * number):
+                    nearest, best = far, number
+            return best
         scales: dict[float, int] = {}
         for down in range(1, self.tiles + 1):
             for across in range(1, self.tiles // down + 1):

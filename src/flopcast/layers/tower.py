@@ -56,9 +56,13 @@ class TowerBlock(Block):
     window_pixels : int, optional
         Side of the square windows inside which patches attend to each other (Qwen2.5-VL); by default, all
         patches of an image do.
+    layer_scale : bool
+        Whether the results of attention and MLP are multiplied by a vector each before they are added to
+        the residual stream (InternVL).
     """
 
     window_pixels: int | None = Field(default=None, ge=1)
+    layer_scale: bool = False
 
     @model_validator(mode="after")
     def _sees_images(self) -> "TowerBlock":
@@ -224,11 +228,26 @@ class SeenBlock(TowerLayer):
 
     def own_weights(self, hidden: int, split: Split) -> Iterable[Weight]:
         """Return the tensors of the block."""
-        return self.block.weights(self.width, split)
+        names = ("attention.scale", "mlp.scale") if self.block.layer_scale else ()
+        scales = [replicated(name, self.width) for name in names]
+        return (*self.block.weights(self.width, split), *scales)
 
     def own_items(self, hidden: int, split: Split) -> Iterable[Item]:
-        """Return the items of the block."""
-        return self.block.forward(self.width, split)
+        """Yield the items of the block; a scaled result is read and written once more."""
+        for item in self.block.forward(self.width, split):
+            if self.block.layer_scale and item.name.endswith(".residual"):
+                source, output = item.inputs[0], f"{item.inputs[0]}.scaled"
+                work = MemoryBound(
+                    kind="scale_rows",
+                    elements=split.tokens * self.width,
+                    width=constant(self.width),
+                    dtype=split.dtype,
+                )
+                name = f"{item.name.partition('.')[0]}.scale"
+                yield kernel(name, work, (source,), output, component="vision")
+                yield replace(item, inputs=(output, *item.inputs[1:]))
+            else:
+                yield item
 
 
 class Projector(TowerLayer):

@@ -1,0 +1,306 @@
+"""Vision towers of Hugging Face families: one function for each family.
+
+Answers: which blocks, projections and image sizes has the tower of Qwen2-VL, LLaVA, Pixtral or InternVL?
+Elsewhere: which config has a tower, and its notes (vision.py), what a tower is (layers/vision.py).
+
+Each function reads the keys of its own vision part and names what the code of the family fixes: biases,
+norms and activations of transformers' `modeling_FAMILY.py`. Limits of image sizes are those of the family's
+image processor, because a config.json does not state them.
+"""
+
+from collections.abc import Callable
+from math import isqrt
+from typing import Any
+
+from flopcast.interop.hugging_face.decoder_facts import ACTIVATIONS
+from flopcast.interop.hugging_face.values import Reader
+from flopcast.spec.divisors import nearest_divisor
+
+Tower = dict[str, Any]
+OF_DECODER = "the decoder reads tokens of this width"
+LLAMA_4_TILES = 16  # `max_patches` of its image processor
+PIXTRAL = "pixtral"
+INTERNVL_TILES = 12  # the same of InternVL
+
+
+def _size(read: Reader, key: str, default: int) -> int:
+    """Return a size that a config gives as a number or as a list of equal numbers."""
+    given = read.raw(key)
+    if isinstance(given, (list, tuple)) and given and all(each == given[0] for each in given):
+        read.values[key] = (read.values[key][0], given[0])
+    return read.count(key, default)
+
+
+def _block(read: Reader, heads: int, ffn_hidden: int, activation: str, **other: object) -> Tower:
+    """Return a block without a mask, and with biases unless `bias` says otherwise."""
+    gated, bias = bool(other.pop("gated", False)), bool(other.pop("bias", True))
+    turned = other.pop("rotary", True)
+    known = ACTIVATIONS.get(activation)
+    if known is None or not known[gated]:
+        read.fault(
+            "hidden_act",
+            ", ".join(name for name, kinds in ACTIVATIONS.items() if kinds[gated]),
+            "flopcast does not support other activations",
+            "choose gelu",
+        )
+        known = ACTIVATIONS["gelu"]
+    return {
+        "mixer": {
+            "heads": heads,
+            "qkv_bias": bias,
+            "out_bias": bias,
+            "rotary_fraction": 1.0 if turned else 0.0,
+            "causal": False,
+        },
+        "feed_forward": {"ffn_hidden": ffn_hidden, "activation": known[gated], "bias": bias},
+        **other,
+    }
+
+
+def _heads(read: Reader, key: str, usual: int, width: int) -> int:
+    """Return the number of heads, which divides the width of the tower."""
+    heads = read.count(key, usual)
+    if width % heads:
+        because = f"the heads divide the width of the tower, {width}"
+        read.fault(key, f"a divisor of {width}", because, f"set {key} to {nearest_divisor(width, heads)}")
+        return 1
+    return heads
+
+
+def _check_width(read: Reader, key: str, width: int, because: str) -> None:
+    """Check that a width that follows from other keys is given as it is, if it is given."""
+    if read.raw(key) not in (None, width):
+        read.fault(key, str(width), because, f"set {key} to {width}")
+
+
+def _places(read: Reader, key: str, usual: list[int]) -> list[int]:
+    """Return a list of numbers of blocks, or the usual one."""
+    given = read.entries(key, lambda one: isinstance(one, int), "a list of numbers of blocks")
+    return usual if given is None else given
+
+
+def _qwen2(read: Reader, _: Reader, hidden: int) -> Tower:
+    """Return the tower of Qwen2-VL: blocks of layer norms, images of any size."""
+    width = read.count("embed_dim", 1280)
+    _check_width(read, "hidden_size", hidden, OF_DECODER)
+    merge = read.count("spatial_merge_size", 2)
+    act = str(read.value("text", ("hidden_act",), "quick_gelu"))
+    ffn_hidden = int(width * float(str(read.value("factor", ("mlp_ratio",), 4))))
+    block = _block(read, _heads(read, "num_heads", 16, width), ffn_hidden, act)
+    return {
+        "hidden": width,
+        "patch": _size(read, "patch_size", 14),
+        "frames": _size(read, "temporal_patch_size", 2),
+        "merge": merge,
+        "blocks": [block | {"count": read.count("depth", 32)}],
+        "projections": [{"norm": "layernorm", "widths": [width * merge**2, hidden]}],
+    }
+
+
+def _qwen2_5(read: Reader, _: Reader, hidden: int) -> Tower:
+    """Return the tower of Qwen2.5-VL: RMS norms and gated MLPs, and windows in most blocks."""
+    width, merge = read.count("hidden_size", 3584), read.count("spatial_merge_size", 2)
+    depth = read.count("depth", 32)
+    act = str(read.value("text", ("hidden_act",), "silu"))
+    block = _block(
+        read,
+        _heads(read, "num_heads", 16, width),
+        read.count("intermediate_size", 3420),
+        act,
+        gated=True,
+        norm="rmsnorm",
+    )
+    full = len({one for one in _places(read, "fullatt_block_indexes", [7, 15, 23, 31]) if one < depth})
+    window = read.count("window_size", 112)
+    _check_width(read, "out_hidden_size", hidden, OF_DECODER)
+    counts: tuple[tuple[int, Tower], ...] = ((depth - full, {"window_pixels": window}), (full, {}))
+    return {
+        "hidden": width,
+        "patch": _size(read, "patch_size", 14),
+        "frames": _size(read, "temporal_patch_size", 2),
+        "merge": merge,
+        "blocks": [block | own | {"count": count} for count, own in counts if count],
+        "projections": [{"norm": "rmsnorm", "widths": [width * merge**2, hidden]}],
+    }
+
+
+def _qwen3(read: Reader, _: Reader, hidden: int) -> Tower:
+    """Return the tower of Qwen3-VL: learned positions, and projections of further layers (DeepStack)."""
+    width, merge = read.count("hidden_size", 1152), read.count("spatial_merge_size", 2)
+    act = str(read.value("text", ("hidden_act",), "gelu_pytorch_tanh"))
+    block = _block(read, _heads(read, "num_heads", 16, width), read.count("intermediate_size", 4304), act)
+    further = len(_places(read, "deepstack_visual_indexes", [8, 16, 24]))
+    _check_width(read, "out_hidden_size", hidden, OF_DECODER)
+    projection = {"norm": "layernorm", "widths": [width * merge**2, hidden]}
+    deep = [projection | {"norm_merged": True, "count": further}] if further else []
+    return {
+        "hidden": width,
+        "patch": _size(read, "patch_size", 16),
+        "frames": _size(read, "temporal_patch_size", 2),
+        "merge": merge,
+        "patch_bias": True,
+        "positions": read.count("num_position_embeddings", 2304),
+        "least_pixels": 256 * 256,
+        "most_pixels": 4096 * 4096,
+        "blocks": [block | {"count": read.count("depth", 27)}],
+        "projections": [projection, *deep],
+    }
+
+
+def _square(read: Reader, sizes: tuple[int, int, int, int, int, int]) -> Tower:
+    """Return the sizes of a tower whose images, or tiles, are all resized to one square.
+
+    Pixels beyond the last whole patch of a row or column are read by no patch.
+    """
+    width, layers, heads, ffn_hidden, side, patch = sizes
+    side, patch = _size(read, "image_size", side), _size(read, "patch_size", patch)
+    width = read.count("hidden_size", width)
+    if side < patch:
+        because = "an image has at least one patch"
+        read.fault("image_size", f"at least patch_size = {patch}", because, f"set image_size to {patch}")
+    return {
+        "hidden": width,
+        "patch": patch,
+        "side": side // patch * patch,
+        "positions": (side // patch) ** 2,
+        "blocks": [
+            _block(
+                read,
+                _heads(read, "num_attention_heads", heads, width),
+                read.count("intermediate_size", ffn_hidden),
+                str(read.value("text", ("hidden_act",), "gelu")),
+                rotary=False,
+                count=read.count("num_hidden_layers", layers),
+            )
+        ],
+    }
+
+
+def _with_class_token(tower: Tower) -> Tower:
+    """Return the tower with a class token, which has a position, and norms before and after the blocks."""
+    return tower | {"class_token": True, "positions": tower["positions"] + 1, "norms": 2}
+
+
+def _check_one_layer(whole: Reader) -> None:
+    """Check that the decoder reads the result of one layer of the tower."""
+    layer = "vision_feature_layer"
+    if isinstance(layers := whole.raw(layer), list) and len(layers) > 1:
+        because = "features of several layers side by side are not supported yet"
+        whole.fault(layer, "the number of one layer", because, "choose one layer, such as -2")
+
+
+def _llava(read: Reader, whole: Reader, hidden: int) -> Tower | None:
+    """Return the tower of LLaVA, CLIP or SigLIP, and a projection of two matrices; None for others."""
+    kind = read.raw("model_type")
+    if kind == "siglip_vision_model":
+        tower = _square(read, (768, 12, 12, 3072, 224, 16)) | {"patch_bias": True, "norms": 1}
+    elif kind in (None, "clip_vision_model"):
+        tower = _with_class_token(_square(read, (1024, 24, 16, 4096, 336, 14)))
+    elif kind == PIXTRAL:
+        tower = _pixtral(read, merge=1)
+    else:
+        return None
+    _check_one_layer(whole)
+    bias = whole.flag("multimodal_projector_bias", True)
+    return tower | {"projections": [{"widths": [hidden, hidden], "bias": bias}]}
+
+
+def _gemma3(read: Reader, whole: Reader, hidden: int) -> Tower:
+    """Return the tower of Gemma 3: SigLIP, whose patches are averaged to a fixed number of tokens."""
+    tower = _square(read, (1152, 27, 16, 4304, 896, 14))
+    tokens = whole.count("mm_tokens_per_image", 256)
+    merge = max(1, tower["side"] // tower["patch"] // isqrt(tokens))
+    projection = {"norm": "rmsnorm", "widths": [hidden], "bias": False, "pooled": True}
+    return tower | {"patch_bias": True, "norms": 1, "merge": merge, "projections": [projection]}
+
+
+def _llama4(read: Reader, _: Reader, hidden: int) -> Tower:
+    """Return the tower of Llama 4: tiles with a class token each; four patches become one token."""
+    tower = _with_class_token(_square(read, (1408, 34, 16, 5632, 336, 14)))
+    tower["blocks"][0]["mixer"]["rotary_fraction"] = 1.0
+    ratio = float(str(read.value("part", ("pixel_shuffle_ratio",), 0.5)))
+    inner = (read.count("projector_input_dim", 4096), read.count("projector_output_dim", 4096))
+    _check_width(read, "vision_output_dim", inner[1], "this is projector_output_dim")
+    read.used.add("multi_modal_projector_bias")  # no matrix of the projector has a bias
+    return tower | {
+        "merge": max(1, round(1.0 / ratio)),
+        "tiles": LLAMA_4_TILES,
+        "projections": [{"widths": [*inner, hidden], "bias": False}],
+    }
+
+
+def _pixtral(read: Reader, merge: int) -> Tower:
+    """Return the tower of Pixtral: RMS norms, gated MLPs, no biases, images of any size up to a side.
+
+    Sides are rounded up to whole tokens. The sequence also has a token at the end of each row of an image,
+    which is text.
+    """
+    width, patch = read.count("hidden_size", 1024), _size(read, "patch_size", 16)
+    act = str(read.value("text", ("hidden_act",), "gelu"))
+    heads = _heads(read, "num_attention_heads", 16, width)
+    _check_width(read, "head_dim", width // heads, "the heads divide the width of the tower")
+    block = _block(
+        read, heads, read.count("intermediate_size", 4096), act, gated=True, bias=False, norm="rmsnorm"
+    )
+    return {
+        "hidden": width,
+        "patch": patch,
+        "merge": merge,
+        "longest_pixels": max(_size(read, "image_size", 1024), patch * merge),
+        "norms": 1,
+        "blocks": [block | {"count": read.count("num_hidden_layers", 24)}],
+    }
+
+
+def _mistral3(read: Reader, whole: Reader, hidden: int) -> Tower | None:
+    """Return the tower of Mistral Small 3.1: Pixtral, whose patches are merged before the projection."""
+    if read.raw("model_type") not in (None, PIXTRAL):
+        return None
+    _check_one_layer(whole)
+    tower = _pixtral(read, whole.count("spatial_merge_size", 2))
+    bias = whole.flag("multimodal_projector_bias", False)
+    if bias:
+        because = "the norm and the matrix that merges patches have none"
+        whole.fault("multimodal_projector_bias", "false", because, "set multimodal_projector_bias to false")
+    widths = [tower["hidden"], hidden, hidden]
+    return tower | {"projections": [{"norm": "rmsnorm", "widths": widths, "bias": False}]}
+
+
+def _internvl(read: Reader, whole: Reader, hidden: int) -> Tower:
+    """Return the tower of InternVL: tiles with a class token each, and scaled results of both halves.
+
+    Images are divided into the grid of tiles whose ratio of sides is nearest to their own.
+    """
+    _check_one_layer(whole)
+    tower = _square(read, (1024, 24, 16, 4096, 448, 14))
+    for key, built in (("norm_type", "layer_norm"), ("use_qk_norm", False), ("use_mask_token", False)):
+        if read.raw(key) not in (None, built):
+            because = "flopcast does not support other towers of InternVL yet"
+            read.fault(key, str(built).lower(), because, f"set {key} to {str(built).lower()}")
+    tower["blocks"][0]["layer_scale"] = True
+    tower["blocks"][0]["mixer"]["qkv_bias"] = read.flag("attention_bias", False)
+    learned = read.flag("use_absolute_position_embeddings", True)
+    ratio = float(str(whole.value("part", ("downsample_ratio",), 0.5)))
+    return tower | {
+        "patch_bias": True,
+        "class_token": True,
+        "positions": tower["positions"] + 1 if learned else 0,
+        "norms": 0 if read.flag("use_mean_pooling", True) else 1,
+        "merge": max(1, round(1.0 / ratio)),
+        "tiles": INTERNVL_TILES,
+        "tile_grid": "ratio",
+        "projections": [{"norm": "layernorm", "norm_merged": True, "widths": [hidden, hidden]}],
+    }
+
+
+FAMILIES: dict[str, Callable[[Reader, Reader, int], Tower | None]] = {
+    "qwen2_vl": _qwen2,
+    "qwen2_5_vl": _qwen2_5,
+    "qwen3_vl": _qwen3,
+    "qwen3_vl_moe": _qwen3,
+    "llava": _llava,
+    "gemma3": _gemma3,
+    "llama4": _llama4,
+    "mistral3": _mistral3,
+    "internvl": _internvl,
+}
