@@ -109,6 +109,13 @@ def _as_written(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     return kept | ({"anyOf": [text, {"type": "null"}]} if optional else text)
 
 
+def words(given: object) -> object:
+    """Return words separated by blanks, or one value, as a tuple."""
+    if isinstance(given, str):
+        return tuple(given.split())
+    return given if isinstance(given, (tuple, list)) else (given,)
+
+
 def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
     """Return the schema of a noun, whose fields may also name a catalogue entry, or change one.
 

@@ -23,6 +23,7 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import host_work, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.spec.site import Site, SiteFactor
+from flopcast.spec.stack import HostCost
 
 LAWS = settings(max_examples=60)
 STACKS = catalog.names("stacks")
@@ -54,6 +55,16 @@ def test_a_launch_costs_what_the_stack_says_of_its_pass_and_nothing_inside_a_who
     found = launch_seconds(product(phase=phase), constant(1e-5), stack)
 
     assert found.item() == (0.0 if "iteration" in host.graphs else expected)
+
+
+def test_parts_that_run_as_cuda_graphs_are_a_text_or_a_list():
+    """A text is what `flopcast diagnose` prints: stack.host.graphs=iteration."""
+    for given_parts, parts in (
+        ("iteration", ("iteration",)),
+        ("attention router", ("attention", "router")),
+    ):
+        assert HostCost.model_validate({"graphs": given_parts}).graphs == parts
+        assert HostCost.model_validate({"graphs": list(parts)}).graphs == parts
 
 
 @pytest.mark.parametrize("name", STACKS)

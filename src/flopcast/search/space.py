@@ -20,7 +20,7 @@ from flopcast.errors import spec_error
 from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
 from flopcast.search.offload_choices import offload_choices
 from flopcast.search.shard_choices import shard_choices
-from flopcast.search.space_words import ALL, NUMBERS, numbers, placements, words
+from flopcast.search.space_words import ALL, NUMBERS, numbers, placements
 from flopcast.search.usual_training import usual_precision
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -31,7 +31,7 @@ from flopcast.spec.precision import RECIPES, Precision
 from flopcast.spec.recompute import FIELDS
 from flopcast.spec.rules_size import MOST_DEVICES
 from flopcast.spec.shards import Shards as StateShards
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import StrictModel, words
 
 MICRO_BATCH_TOKENS = 2**16  # more on one rank only make the bubble longer: kernels are large long before
 MICRO_BATCH_SEQUENCES = 8  # tried in any case, however long they are

@@ -64,13 +64,6 @@ def _doubled(first: int, last: int) -> list[int]:
     return [first << time for time in times]
 
 
-def words(given: object) -> object:
-    """Return words separated by blanks, or one value, as a tuple."""
-    if isinstance(given, str):
-        return tuple(given.split())
-    return given if isinstance(given, (tuple, list)) else (given,)
-
-
 def placements(given: object) -> object:
     """Return placements, or groups of states, as a tuple of values, of which each may have several.
 

@@ -8,9 +8,9 @@ Real runs differ by their stack more than by anything else. A run is reproduced 
 era and by the switches that its log prints, never by its own factor.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from flopcast.spec.data_parallel import Gradients, Sharding
 from flopcast.spec.expert_software import ExpertSoftware
@@ -19,7 +19,7 @@ from flopcast.spec.plan_fields import RankOrder
 from flopcast.spec.precision import NarrowProducts
 from flopcast.spec.source import Sources
 from flopcast.spec.switches import Switches
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import StrictModel, words
 
 
 class Pipeline(StrictModel):
@@ -145,7 +145,7 @@ class HostCost(StrictModel):
     forward_item_s: float = Field(default=2e-5, ge=0)
     backward_item_s: float = Field(default=1e-5, ge=0)
     synchronise_s: float = Field(default=0.0, ge=0)
-    graphs: tuple[Literal["iteration", "attention", "router"], ...] = ()
+    graphs: Annotated[tuple[Literal["iteration", "attention", "router"], ...], BeforeValidator(words)] = ()
 
 
 class Memory(StrictModel):
