@@ -66,6 +66,11 @@ def programs_of(job: Job, kept: KeptResults = NOTHING_KEPT) -> Programs:
     problems = causes(job)
     if problems:
         raise SpecError(problems)
+    return realised(job, kept)
+
+
+def realised(job: Job, kept: KeptResults) -> Programs:
+    """Return what a job's software runs, for a plan that keeps every rule."""
 
     def made() -> Programs:
         if job.plan.layers:

@@ -5,7 +5,11 @@ import pytest
 from all_cases import all_cases
 from conftest import make_job
 
-from flopcast.prediction import memory_of
+from flopcast.kept_results import KeptResults
+from flopcast.memory.outside import with_placements_in_memory
+from flopcast.memory.peak import peak_memory
+from flopcast.prediction import memory_of, realised
+from flopcast.search.offload_choices import offload_choices
 
 NODE = {"device": "a100-sxm4-80gb", "devices": 8, "host": "epyc-7763"}
 MEMORY = {"capacity_bytes": "1 TB", "bytes_per_s": "400 GB/s"}
@@ -79,3 +83,32 @@ def test_the_verdict_is_the_worst_of_device_and_tiers(capacity, verdict):
 
 def test_nothing_placed_uses_no_tier():
     assert memory("none").tiers == ()
+
+
+@all_cases(
+    ("stack", "plan"),
+    [
+        ("deepspeed-zero", "dp=8 mbs=1 gbs=64 zero=2"),
+        ("deepspeed-zero", "dp=8 mbs=2 gbs=16 zero=3 recompute=full"),
+        ("torch-fsdp2", "dp=8 mbs=1 gbs=16 zero=3"),
+        ("megatron-core-2025", "dp=2 tp=2 pp=2 vpp=2 mbs=1 gbs=16 zero=1 sp"),
+        ("generic", "dp=2 pp=4 mbs=1 gbs=32 schedule=zb_h1"),
+    ],
+)
+def test_memory_with_placements_is_that_of_realised_plans_also_from_kept_layers(stack, plan):
+    job = make_job(model="llama-2-7b", cluster="dgx-h100:1", stack=stack, plan=f"{plan} precision=bf16")
+    kept = KeptResults(4096)
+    plain = realised(job, kept)
+
+    choices = offload_choices(job)
+
+    assert len(choices) > 1
+    for choice in choices:
+        placed = job.model_copy(update={"plan": job.plan.model_copy(update={"offload": choice})})
+        alone = peak_memory(realised(placed, KeptResults(0)))
+        for programs in (with_placements_in_memory(plain, choice), realised(placed, kept)):
+            found = peak_memory(programs)
+            assert np.array_equal(found.high_bytes, alone.high_bytes)
+            assert found.by_category.keys() == alone.by_category.keys()
+            for name, size in alone.by_category.items():
+                assert np.array_equal(found.by_category[name], size), (choice, name)

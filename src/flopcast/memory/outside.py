@@ -7,8 +7,27 @@ Elsewhere: what the other memories hold (tiers.py), placements themselves (spec/
 import numpy as np
 
 from flopcast.dtypes import ZERO, Floats
+from flopcast.records import replace
 from flopcast.spec.offload import Placement, fraction_in
+from flopcast.workload.offload import with_activations_outside
 from flopcast.workload.program import Programs
+
+
+def with_placements_in_memory(programs: Programs, placements: tuple[Placement, ...]) -> Programs:
+    """Return programs whose sizes are those of other placements, while most copies of these are missing.
+
+    The memory of the result is exact, and found without realising a plan again; its steps are not.
+
+    Parameters
+    ----------
+    programs : of one layout, without any placement
+    placements : of the result
+    """
+    own = programs.workload
+    structure = own.plans.structure.model_copy(update={"offload": placements})
+    plans = replace(own.plans, structure=structure)
+    layers = tuple(with_activations_outside(layer, plans) for layer in programs.layers)
+    return replace(programs, workload=replace(own, plans=plans), layers=layers)
 
 
 def placements_of(programs: Programs) -> tuple[Placement, ...]:

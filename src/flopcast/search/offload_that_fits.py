@@ -5,24 +5,31 @@ Elsewhere: the placements that are tried (offload_choices.py), a search that tri
 plans (space.py), other changes that fit (requests/changes_that_fit.py).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults
+from flopcast.memory.outside import with_placements_in_memory
+from flopcast.memory.peak import peaks
+from flopcast.prediction import realised
 from flopcast.records import dataclass, replace
 from flopcast.search.default_plan import MOST_RESULTS, asked_for
-from flopcast.search.memory_limit import memory_ratio, with_outside
-from flopcast.search.offload_choices import offload_choices
+from flopcast.search.memory_limit import memory_ratio, with_outside, within_memory
+from flopcast.search.offload_choices import Placements, offload_choices
 from flopcast.search.question import Question
 from flopcast.search.screen import Screened, screen
 from flopcast.search.usual_plans import usual_candidates
 from flopcast.spec.job import Job
 from flopcast.spec.offload import offload_word
+from flopcast.spec.orders import filled_after
 from flopcast.spec.plan import Plan, one_plan
 from flopcast.units import nine_digits, show_seconds
+from flopcast.workload.lower import lower
+from flopcast.workload.program import Programs
+from flopcast.workload.realise import realise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +129,7 @@ def _each_that_fits(job: Job, book: CurveBook, kept: KeptResults) -> Iterator[Of
     """Yield the placements with which the job's plan keeps every rule and fits."""
     plain, *choices = offload_choices(job, in_parts=False)
     without_s: float | None = None
-    for choice in choices:
+    for choice in _within_device(job, plain, choices, kept):
         placed = job.model_copy(update={"plan": job.plan.model_copy(update={"offload": choice})})
         step_s = _step_s(placed, book, kept, fitting=True)
         if step_s is None:
@@ -131,6 +138,28 @@ def _each_that_fits(job: Job, book: CurveBook, kept: KeptResults) -> Iterator[Of
             plan = job.plan.model_copy(update={"offload": plain})
             without_s = _step_s(job.model_copy(update={"plan": plan}), book, kept)
         yield OffloadThatFits(plan=placed.plan, step_time_s=step_s, without_s=without_s or 0.0)
+
+
+def _within_device(
+    job: Job, plain: Placements, choices: Sequence[Placements], kept: KeptResults
+) -> Iterator[Placements]:
+    """Yield the placements that leave no more on the device than fits; its rules are not checked."""
+    if not choices:
+        return
+    programs = _programs(job, plain, kept)
+    micro_batches = filled_after(programs.plans)[:, 0]
+    for choice in choices:
+        memory = peaks(with_placements_in_memory(programs, choice), np.zeros(1, dtype=int), micro_batches)
+        if within_memory(memory, job.cluster, None).all():
+            yield choice
+
+
+def _programs(job: Job, placements: Placements, kept: KeptResults) -> Programs:
+    """Return what the plan of a job runs with other placements, in one layout, as `screen` takes it."""
+    if placements == job.plan.offload and not job.plan.layers:
+        return realised(job, kept)
+    plans = one_plan(job.plan.model_copy(update={"offload": placements}))
+    return realise(lower(job.model, plans, job.batch, kept), job.software, kept=kept)
 
 
 def _step_s(job: Job, book: CurveBook, kept: KeptResults, *, fitting: bool = False) -> float | None:

@@ -14,8 +14,8 @@ from flopcast.operators.item import Item, blocking
 from flopcast.operators.messages import AllGather
 from flopcast.records import dataclass, replace
 from flopcast.workload.low_precision import agreement
-from flopcast.workload.passes import Software, account_of
-from flopcast.workload.program import Accounting, Layer, Segment
+from flopcast.workload.passes import Software
+from flopcast.workload.program import Accounting, Layer, Segment, account_of
 from flopcast.workload.sharded import gathered_segments
 
 

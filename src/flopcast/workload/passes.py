@@ -37,7 +37,7 @@ from flopcast.workload.forward_only import forward_only
 from flopcast.workload.gradient_reduction import micro_batch_items
 from flopcast.workload.low_precision import low_precision_layer
 from flopcast.workload.offload import with_activations_outside, with_bookkeeping
-from flopcast.workload.program import Accounting, Layer, Workload
+from flopcast.workload.program import Accounting, Layer, Workload, account_of
 from flopcast.workload.recompute import blocks_at_work, checkpoint_bytes, checkpointed, recomputed_modules
 from flopcast.workload.rewrites import REWRITES, SKIPS_WORK
 from flopcast.workload.rewrites.fused_loss import fused_loss
@@ -219,6 +219,8 @@ BEHIND_REWRITES: dict[str, Pass] = {
     "quantise": Pass(run=_quantise),
     "backward": Pass(run=_backward, keeps_flop=False),
     "checkpoint": Pass(run=_checkpoint),
+}
+BEHIND_CHECKPOINT: dict[str, Pass] = {  # the first that see placements outside the devices
     "activations_outside": Pass(run=_activations_outside),
     "on_host": Pass(run=_on_host),
     "companions": Pass(run=_companions, keeps_flop=False),
@@ -244,7 +246,7 @@ def rewrite_names(stack: Stack) -> tuple[str, ...]:
 
 
 def passes_of(stack: Stack) -> dict[str, Pass]:
-    """Return the passes up to a layer's backward, in order, with the stack's rewrites among them.
+    """Return the passes up to a layer's checkpoint, in order, with the stack's rewrites among them.
 
     Raises
     ------
@@ -280,50 +282,57 @@ def run_passes(
 ) -> tuple[Layer, ...]:
     """Return layers after all passes; adds the accounts of those that changed them.
 
-    The passes up to the backward see neither schedule nor stages (`_as_layers_see`), so their result is
-    that of an earlier layer, where `kept` holds one of the same items and split.
+    Passes up to the split of the backward see neither schedule nor stages, and those up to the checkpoint
+    no placements either. Their results are those of an earlier layer of the same items and split, where
+    `kept` holds one.
 
     Raises
     ------
     InternalError
         A pass changed the FLOP of the layer.
     """
-    seen = _as_layers_see(software)
-    place = (seen.workload.model.hidden, seen.workload.plans.structure, software.stack)
-    alike = kept.of(("software", *place), object) if kept else None  # one object, which is quick to hash
+    placed = _with_structure(software, schedule="auto", stage_layers=())
+    seen = (_with_structure(placed, offload=()), placed)
+    places = [(each.workload.model.hidden, each.workload.plans.structure, each.stack) for each in seen]
+    # one object for each, which is quick to hash
+    alike = tuple(kept.of(("software", *place), object) if kept else None for place in places)
     return tuple(_passed(draft, software, seen, alike, accounting, kept) for draft in drafts)
 
 
 def _passed(
     layer: Layer,
     software: Software,
-    seen: Software,
-    alike: object,
+    seen: tuple[Software, Software],
+    alike: tuple[object, ...],
     accounting: list[Accounting],
     kept: KeptResults,
 ) -> Layer:
     logical = layer.logical
 
     def made() -> tuple[Layer, list[Accounting], object]:
-        return *_after(passes_of(software.stack), layer, seen), alike
+        return *_after(passes_of(software.stack), layer, seen[0]), alike
+
+    def behind() -> tuple[Layer, list[Accounting], object]:
+        return *_after(BEHIND_CHECKPOINT, replace(same, logical=logical), seen[1]), (same, alike)
 
     if kept:
+        parts = (logical.kind, logical.checkpoint, logical.wide, logical.weights, logical.split)
+        same, changed, _ = kept.of(("layer", id(logical.forward), content(parts), id(alike[0])), made)
         beside = tuple((id(each.forward), each.count) for each in logical.companions)
-        parts = (logical.kind, logical.checkpoint, logical.wide, logical.weights, logical.split, beside)
-        same, changed, _ = kept.of(("layer", id(logical.forward), content(parts), id(alike)), made)
+        whole, added, _ = kept.of(("placed", id(same), beside, id(alike[1])), behind)
     else:
         same, changed, _ = made()
-    done, later = _after(BEHIND_BACKWARD, replace(same, logical=logical), software)
-    accounting += [*changed, *later]
+        whole, added, _ = behind()
+    done, later = _after(BEHIND_BACKWARD, replace(whole, logical=logical), software)
+    accounting += [*changed, *added, *later]
     return replace(done, weight_casts=(), forward=(*done.weight_casts, *done.forward))
 
 
-def _as_layers_see(software: Software) -> Software:
-    """Return the software with a plan without schedule and stages, on which no layer depends."""
+def _with_structure(software: Software, **fields: object) -> Software:
+    """Return the software with a plan whose structure has other values of some fields."""
     plans = software.workload.plans
-    structure = plans.structure.model_copy(update={"schedule": "auto", "stage_layers": ()})
-    workload = replace(software.workload, plans=replace(plans, structure=structure))
-    return replace(software, workload=workload)
+    plans = replace(plans, structure=plans.structure.model_copy(update=fields))
+    return replace(software, workload=replace(software.workload, plans=plans))
 
 
 def _after(passes: dict[str, Pass], layer: Layer, software: Software) -> tuple[Layer, list[Accounting]]:
@@ -337,14 +346,3 @@ def _after(passes: dict[str, Pass], layer: Layer, software: Software) -> tuple[L
             raise InternalError(f"rewrite {name!r} changed the FLOP of a {layer.kind}")
         accounting += [account] if account else []
     return layer, accounting
-
-
-def account_of(name: str, part: str, before: Iterable[Item], after: Iterable[Item]) -> Accounting | None:
-    """Return the items that a pass removed and added, or None if it changed nothing.
-
-    Items are compared by identity: a pass that returns an item untouched has not changed it.
-    """
-    old, new = dict.fromkeys(before), dict.fromkeys(after)
-    taken = tuple(item for item in old if item not in new)
-    put = tuple(item for item in new if item not in old)
-    return Accounting(rewrite=name, layer=part, taken=taken, put=put) if taken or put else None

@@ -13,6 +13,8 @@ six equal stages, are one entry. A *part* is one run of equal layers: embedding,
 head.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
@@ -241,6 +243,17 @@ class Accounting:
     def after_bytes(self) -> Floats:
         """Return the bytes that the items added by the pass move."""
         return _totals(self.put)[1]
+
+
+def account_of(name: str, part: str, before: Iterable[Item], after: Iterable[Item]) -> Accounting | None:
+    """Return the items that a pass removed and added, or None if it changed nothing.
+
+    Items are compared by identity: a pass that returns an item untouched has not changed it.
+    """
+    old, new = dict.fromkeys(before), dict.fromkeys(after)
+    taken = tuple(item for item in old if item not in new)
+    put = tuple(item for item in new if item not in old)
+    return Accounting(rewrite=name, layer=part, taken=taken, put=put) if taken or put else None
 
 
 def _totals(items: tuple[Item, ...]) -> tuple[Floats, Floats]:
