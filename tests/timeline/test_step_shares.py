@@ -9,6 +9,7 @@ from conftest import make_job
 from sample_jobs import OVERLAPPED, PARTS, sample_priced
 from workbench import only, priced_job, repriced
 
+from flopcast.api import predict
 from flopcast.dtypes import ONE
 from flopcast.timeline.step import run_step
 
@@ -153,3 +154,20 @@ def test_transfers_inside_a_node_are_charged_to_the_link_inside_the_node():
     hops = [share.item for share in timeline.shares if share.item and share.item.name.startswith("hop.")]
     assert hops
     assert all(any(item is own for own in inside) for item in hops)
+
+
+def test_copies_have_the_time_that_they_add_to_the_step():
+    plan = "dp=8 mbs=1 gbs=16 zero=3"
+    plain = make_job(model="llama-3-8b", cluster="dgx-h100:1", stack="torch-fsdp2", plan=plan)
+    placed = make_job(
+        model="llama-3-8b",
+        cluster="dgx-h100:1",
+        stack="torch-fsdp2",
+        plan=plan + " offload=activations:host",
+    )
+    before, after = predict(plain), predict(placed)
+    assert sum(after.breakdown.values()) == pytest.approx(after.step_time_s)
+    for component in ("mlp", "attention", "dp_communication"):
+        assert after.breakdown[component] == pytest.approx(before.breakdown[component], rel=1e-6)
+    added_s = after.timeline.step_time_s - before.timeline.step_time_s
+    assert after.breakdown["offload"] == pytest.approx(added_s, rel=1e-6)

@@ -11,17 +11,22 @@ the breakdown.
 """
 
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
-from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Floats, Integers, distinct
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.chains import MESSAGE, TASK
 from flopcast.timeline.contention import executions
+from flopcast.timeline.executed_items import (
+    added_copies,
+    executed,
+    shares_of_tasks,
+    simulated_without_copies,
+    without_copies,
+)
 from flopcast.timeline.layer import LAUNCH_COLUMNS, num_columns
 from flopcast.timeline.pipeline import critical_path
 from flopcast.timeline.program import Simulated
@@ -88,7 +93,7 @@ def _chain_shares(run: StepSimulation, begun: int) -> list[TimeAttribution]:
         (run.passes[reducing].tail_counts, np.array([begun])),
         (run.passes[reducing].reduction_counts, later),
     ):
-        found += _executed(run, run.passes[reducing], counts, chosen)
+        found += executed(run, run.passes[reducing], counts, chosen)
     return found
 
 
@@ -103,7 +108,7 @@ def _lost_shares(run: StepSimulation, stage: int, before: int | None = None) -> 
         share
         for number, one in enumerate(run.passes)
         if one.lost_s.any()
-        for share in _executed(run, one, one.lost_counts, mine[kind.ravel()[mine] == number])
+        for share in executed(run, one, one.lost_counts, mine[kind.ravel()[mine] == number])
     ]
 
 
@@ -114,18 +119,18 @@ def _gather_shares(run: StepSimulation, held: int) -> list[TimeAttribution]:
     task = int(g.task[held])
     waited = np.arange(task // tasks * tasks, task + 1)
     waited = waited[g.order.kind.ravel()[waited] == FORWARD]
-    return _executed(run, run.forward, run.forward.reduction_counts, waited)
+    return executed(run, run.forward, run.forward.reduction_counts, waited)
 
 
 def attribute_stage(run: StepSimulation, stage: int) -> tuple[TimeAttribution, ...]:
     """Return the shares of a stage from one synchronisation to the next.
 
-    Inside a task only its critical path counts: hidden work takes none of the stage's time. The rest of the
-    step it waits for others.
+    Inside a task only its critical path counts: hidden work takes none of the stage's time. Copies to and
+    from the host count with what they add to a task. The rest of the step the stage waits for others.
     """
     size = run.played.graph.order.kind.shape[1]
     tasks = np.arange(stage * size, (stage + 1) * size)
-    shares = [*_task_shares(run, tasks), *_transfer_shares(run, _gap_seconds(run, stage, stage + 1))]
+    shares = [*shares_of_tasks(run, tasks), *_transfer_shares(run, _gap_seconds(run, stage, stage + 1))]
     shares += _phase_shares(run, run.programs.update, stage)
     shares += _end_shares(run, stage)
     shares += _exposed(run, stage)
@@ -142,7 +147,11 @@ def attribute_mean_stage(run: StepSimulation) -> tuple[TimeAttribution, ...]:
     stages, kind = len(g.order.kind), g.order.kind.ravel()
     shares: list[TimeAttribution] = []
     for number, (simulated, segments) in enumerate(zip(run.passes, run.programs.passes, strict=True)):
-        shares += _executed(run, simulated, _busy(simulated, segments), np.flatnonzero(kind == number))
+        tasks = np.flatnonzero(kind == number)
+        copies = added_copies(run, number, tasks)
+        beside = simulated_without_copies(run.priced, number) if copies else simulated
+        kernels = _busy(beside, without_copies(segments) if copies else segments)
+        shares += [*executed(run, beside, kernels, tasks), *copies]
     shares += _transfer_shares(run, _gap_seconds(run, 0, stages))
     stage_class = run.programs.stages.of(run.plan).stage_class
     kind_of_stage = stage_class + run.stage_row * (1 + stage_class.max())
@@ -216,56 +225,8 @@ def _task_shares(run: StepSimulation, tasks: Integers) -> list[TimeAttribution]:
     kind = run.played.graph.order.kind.ravel()[tasks]
     found: list[TimeAttribution] = []
     for number, simulated in enumerate(run.passes):
-        found += _executed(run, simulated, simulated.counts, tasks[kind == number])
+        found += executed(run, simulated, simulated.counts, tasks[kind == number])
     return found
-
-
-def _executed(
-    run: StepSimulation, simulated: Simulated, counts: Counts, tasks: Integers
-) -> list[TimeAttribution]:
-    """Return the seconds of each column that these tasks take.
-
-    `counts` has shape (positions, plans, chunk classes, columns), as those of Simulated: executions of
-    items, and seconds of the host's launches.
-    """
-    found: list[TimeAttribution] = []
-    rows = run.of_task.row[tasks]
-    width = num_columns(simulated.columns)
-    for row in distinct(rows):
-        times = run.of_task.summed(counts, tasks[rows == row]).tolist()
-        shifts = times[width:] or [0.0] * width
-        columns = _columns(run.priced, simulated.columns, row)
-        for column, number, shift in zip(columns, times, shifts, strict=False):
-            if number or shift:
-                found.append(
-                    TimeAttribution(
-                        item=column.item,
-                        path_s=number * column.one_s,
-                        row=row,
-                        moves_ratio=column.moves_ratio,
-                        shift_s=shift * column.one_s,
-                        of_experts=column is columns[-1],
-                    )
-                )
-    return found
-
-
-class _Column(NamedTuple):
-    """A column of counts: seconds of one execution, and `moves` of its price (cost/item_prices.py)."""
-
-    item: Item | None
-    one_s: float
-    moves_ratio: float
-
-
-@lru_cache(maxsize=4)  # the shares of one step ask for the same columns several times
-def _columns(priced: Priced, items: tuple[Item, ...], row: int) -> tuple[_Column, ...]:
-    """Return the columns of items and, behind them, of the host's launches, in one row of prices."""
-    prices = [priced.of(item) for item in items]
-    of_items = (
-        _Column(item, price.one_s(row), price.moved(row)) for item, price in zip(items, prices, strict=True)
-    )
-    return (*of_items, _Column(None, 1.0, 1.0), _Column(None, 1.0, 1.0))
 
 
 def _hop_shares(run: StepSimulation, path: Integers, hops: Integers) -> list[TimeAttribution]:

@@ -1,0 +1,118 @@
+"""The items that tasks of a stage execute, with their seconds.
+
+Answers: which items are on the critical paths of tasks, and how much longer do copies to and from the host
+make the tasks?
+Elsewhere: the shares of a step and of a stage (critical_path.py), the simulation of a pass (program.py).
+
+If copies take longer than the kernels beside them, the critical path of a task consists of copies only. A
+breakdown by this path would say that the kernels take no time. The shares of a stage are therefore those of
+its passes without copies, and copies have the time by which they make the tasks longer.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from flopcast.cost.item_prices import Priced
+from flopcast.dtypes import Counts, Integers, distinct
+from flopcast.operators.item import Item
+from flopcast.operators.tier_copies import LINKS
+from flopcast.records import replace
+from flopcast.timeline.layer import num_columns
+from flopcast.timeline.program import Simulated, simulate
+from flopcast.timeline.simulation import StepSimulation
+from flopcast.timeline.time_attribution import TimeAttribution
+from flopcast.workload.program import Segment
+
+
+def shares_of_tasks(run: StepSimulation, tasks: Integers) -> list[TimeAttribution]:
+    """Return what tasks execute, where copies have the time by which they make the tasks longer."""
+    kind = run.played.graph.order.kind.ravel()[tasks]
+    found: list[TimeAttribution] = []
+    for number, simulated in enumerate(run.passes):
+        mine = tasks[kind == number]
+        copies = added_copies(run, number, mine)
+        beside = simulated_without_copies(run.priced, number) if copies else simulated
+        found += [*executed(run, beside, beside.counts, mine), *copies]
+    return found
+
+
+def added_copies(run: StepSimulation, number: int, tasks: Integers) -> list[TimeAttribution]:
+    """Return the copies on the critical paths of tasks of one pass; they sum to the time that they add."""
+    whole = run.passes[number]
+    if not any(_is_copy(item) for item in whole.columns):
+        return []
+    found = [
+        share for share in executed(run, whole, whole.counts, tasks) if share.item and _is_copy(share.item)
+    ]
+    total_s = sum(share.path_s for share in found)
+    if total_s <= 0:
+        return []
+    longer = whole.duration_s - simulated_without_copies(run.priced, number).duration_s
+    added_s = float(run.of_task.values(longer, tasks).sum())
+    return [share.times(added_s / total_s) for share in found]
+
+
+def _is_copy(item: Item) -> bool:
+    return item.stream in LINKS
+
+
+def without_copies(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    """Return the segments of a pass without the items that copy between memories."""
+    return tuple(
+        replace(segment, items=tuple(item for item in segment.items if not _is_copy(item)))
+        for segment in segments
+    )
+
+
+@lru_cache(maxsize=4)  # all shares of one step ask for the same passes
+def simulated_without_copies(priced: Priced, number: int) -> Simulated:
+    """Return a pass as it would run if copies took no time."""
+    return simulate(without_copies(priced.programs.passes[number]), priced, attribute=True)
+
+
+def executed(
+    run: StepSimulation, simulated: Simulated, counts: Counts, tasks: Integers
+) -> list[TimeAttribution]:
+    """Return the seconds of each column that these tasks take.
+
+    `counts` has shape (positions, plans, chunk classes, columns), as those of Simulated: executions of
+    items, and seconds of the host's launches.
+    """
+    found: list[TimeAttribution] = []
+    rows = run.of_task.row[tasks]
+    width = num_columns(simulated.columns)
+    for row in distinct(rows):
+        times = run.of_task.summed(counts, tasks[rows == row]).tolist()
+        shifts = times[width:] or [0.0] * width
+        columns = _columns(run.priced, simulated.columns, row)
+        for column, number, shift in zip(columns, times, shifts, strict=False):
+            if number or shift:
+                found.append(
+                    TimeAttribution(
+                        item=column.item,
+                        path_s=number * column.one_s,
+                        row=row,
+                        moves_ratio=column.moves_ratio,
+                        shift_s=shift * column.one_s,
+                        of_experts=column is columns[-1],
+                    )
+                )
+    return found
+
+
+class _Column(NamedTuple):
+    """A column of counts: seconds of one execution, and `moves` of its price (cost/item_prices.py)."""
+
+    item: Item | None
+    one_s: float
+    moves_ratio: float
+
+
+@lru_cache(maxsize=4)  # the shares of one step ask for the same columns several times
+def _columns(priced: Priced, items: tuple[Item, ...], row: int) -> tuple[_Column, ...]:
+    """Return the columns of items and, behind them, of the host's launches, in one row of prices."""
+    prices = [priced.of(item) for item in items]
+    of_items = (
+        _Column(item, price.one_s(row), price.moved(row)) for item, price in zip(items, prices, strict=True)
+    )
+    return (*of_items, _Column(None, 1.0, 1.0), _Column(None, 1.0, 1.0))
