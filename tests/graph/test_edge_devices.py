@@ -9,10 +9,13 @@ from graph_counts import packed_graph
 
 from flopcast import predict
 from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document
 from flopcast.graph.model_of_graph import model_of_graph
 from flopcast.jobs import job
 from flopcast.placement import best_split_points
 from flopcast.render.split_points import split_points_json, split_points_text
+from flopcast.requests.chains import resolve_chain
+from flopcast.requests.job_request import JobRequest, JobSource
 
 HERE = Path(__file__).with_name("exported")
 NCNN_MS = {
@@ -148,3 +151,31 @@ def test_the_front_is_shown_and_other_jobs_are_refused():
         best_split_points(job("megatron-1.7b", cluster="jetson-agx-orin:2", plan="pp=2 gbs=2"))
     with pytest.raises(SpecError, match="training in fp32 is not supported yet"):
         job(model=model("timm.mobilenetv2_100"), cluster="raspberry-pi-4:1", plan="gbs=1 precision=fp32")
+
+
+def test_predictions_and_searches_price_the_same_messages_for_every_number_of_devices():
+    def asked(**request):
+        return JobRequest(
+            cluster="raspberry-pi-4:3",
+            inference=True,
+            source=JobSource(document=Document("given", {"model": model("timm.mobilenetv2_100")}, {})),
+            **request,
+        )
+
+    found = best_split_points(resolve_chain(asked(plan="precision=fp32")))
+    assert len(found.points) == 1 + 17 + 17 * 16 // 2
+    for blocks in ((14, 4, 0), (3, 9, 6), (3, 3, 12)):
+        point = next(point for point in found.points if point.blocks == blocks)
+        used = [number for number in blocks if number]
+        divided = job(
+            model=model("timm.mobilenetv2_100"),
+            cluster=f"raspberry-pi-4:{len(used)}",
+            plan=f"pp={len(used)} mbs=1 gbs=1 precision=fp32 stage_layers={','.join(map(str, used))}",
+            inference=True,
+        )
+        report = predict(divided)
+        assert report.timeline.step_time_s == pytest.approx(point.latency_s)
+    sent_bytes = {point.blocks: point.sent_bytes for point in found.points}
+    alone_s = found.points[0].latency_s
+    messages = 0.9 * 125e6 * (report.timeline.step_time_s - alone_s - 2 * 200e-6)
+    assert messages == pytest.approx(sent_bytes[3, 15, 0] + sent_bytes[6, 12, 0], rel=0.05)

@@ -7,6 +7,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.records import replace
 
 if TYPE_CHECKING:
+    from flopcast.requests.job_request import JobRequest
     from flopcast.requests.search_request import SearchRequest
     from flopcast.spec.job import Job
 
@@ -52,8 +53,14 @@ def print_split_points(asked: "SearchRequest", wants_json: bool) -> None:
     """
     from flopcast.placement import best_split_points
     from flopcast.render.split_points import split_points_json, split_points_text
+    from flopcast.requests.chains import resolve_chain
 
-    print_found(best_split_points(_one_job(asked)), wants_json, split_points_json, split_points_text)
+    print_found(
+        best_split_points(resolve_chain(_one_request(asked))),
+        wants_json,
+        split_points_json,
+        split_points_text,
+    )
 
 
 def print_per_layer(asked: "SearchRequest", wants_json: bool) -> None:
@@ -81,11 +88,16 @@ def _one_job(asked: "SearchRequest") -> "Job":
     """Return the one job of a request for a search."""
     from flopcast.requests.resolve import resolve
 
+    return resolve(_one_request(asked))
+
+
+def _one_request(asked: "SearchRequest") -> "JobRequest":
+    """Return the one job that a request for a search describes."""
     _refuse_several(asked)
     request = asked.job
     gpus = int(str(request.gpus)) if str(request.gpus).isdecimal() else request.gpus
     cluster, stack = next(iter(asked.clusters), request.cluster), next(iter(asked.stacks), request.stack)
-    return resolve(replace(request, gpus=gpus, cluster=cluster, stack=stack))
+    return replace(request, gpus=gpus, cluster=cluster, stack=stack)
 
 
 def _refuse_several(asked: "SearchRequest") -> None:

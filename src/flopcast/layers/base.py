@@ -275,7 +275,7 @@ def leave_tensor_parallel(source: str, output: str, name: str, hidden: int, spli
     return blocking(name, message, source, output)
 
 
-def activation_bytes(hidden: int, split: Split) -> Floats:
+def activation_bytes(hidden: int | Counts, split: Split) -> Floats:
     """Return bytes of the activation between two layers, on one rank, shape (plans, 1).
 
     Also the size of a full-recompute checkpoint and of what a pipeline stage hands on.

@@ -12,7 +12,8 @@ from flopcast.units import nine_digits, show, show_seconds
 def split_points_text(found: SplitFront) -> str:
     """Return the front as text, a division a line, with the change that applies the last one to the job."""
     job, each = found.job, found.job.plan.micro_batch
-    divided = [point for point in found.on_front if 0 not in point.blocks]
+    divided = [tuple(filter(None, point.blocks)) for point in found.on_front]
+    best = next((blocks for blocks in reversed(divided) if len(blocks) > 1), ())
     rows = [["blocks", "latency", "90 %", "throughput", "sends", "energy of a sample"]]
     rows += [
         [
@@ -25,7 +26,9 @@ def split_points_text(found: SplitFront) -> str:
         ]
         for point in found.on_front
     ]
-    best = [f"set       plan.stage_layers={','.join(map(str, divided[-1].blocks))}"] if divided else []
+    change = f"set       plan.stage_layers={','.join(map(str, best))}"
+    if len(best) < job.plan.pipeline_parallel:
+        change += f" plan.pipeline_parallel={len(best)}, on the first {len(best)} devices"
     count = f"{len(found.on_front)} of {len(found.points)} divisions"
     return "\n".join(
         [
@@ -35,7 +38,7 @@ def split_points_text(found: SplitFront) -> str:
             "",
             *aligned(rows, "<>>>>>"),
             "",
-            *best,
+            *([change] if best else []),
         ]
     ).rstrip()
 

@@ -5,7 +5,8 @@ Elsewhere: divisions that only shorten the step (group_division.py), the simulat
 
 A model is inferred in pipeline stages, one on each device. The latency is that of one micro-batch through
 all stages; the period is the time between two results once the pipeline is full. What a stage sends is what
-the first block of the next stage reads. Several stages hand on messages of one size, the largest.
+the first block of the next stage reads. Several stages hand on messages of one size, the largest
+(workload/cuts.py).
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import one_plan
 from flopcast.spec.precision import activation_dtype
 from flopcast.units import Number
-from flopcast.workload.backward_memory import tensor_bytes
+from flopcast.workload.cuts import entering_elements
 
 MOST_POINTS, MOST_KEPT = 2000, 4096
 FULL = 16  # micro-batches after the first, over which the period is measured
@@ -39,9 +40,9 @@ class SplitPoint:
     Attributes
     ----------
     blocks : tuple of int
-        Blocks on each device.
+        Blocks on each device; 0 on devices that are not used.
     sent_bytes : float
-        Bytes that a stage sends for a micro-batch; 0 if one device runs all blocks.
+        Bytes that the widest cut sends for a micro-batch; 0 if one device runs all blocks.
     latency_s, latency_low_s, latency_high_s : float
         Seconds of a micro-batch through all stages, with its 90 % interval.
     period_s : float
@@ -76,7 +77,7 @@ class SplitFront:
 
 
 def split_front(job: Job, book: CurveBook) -> SplitFront:
-    """Return the divisions of a job over the devices of a chain.
+    """Return the divisions of a job over the first devices of a chain, for every number of devices.
 
     Raises
     ------
@@ -85,11 +86,16 @@ def split_front(job: Job, book: CurveBook) -> SplitFront:
     """
     _check(job)
     stages, blocks = job.plan.pipeline_parallel, job.model.num_blocks
-    kept, entering = KeptResults(MOST_KEPT), _entering_elements(job)
-    divisions = [
-        tuple(np.diff((0, *cuts, blocks)).tolist()) for cuts in combinations(range(1, blocks), stages - 1)
-    ]
-    points = [*_alone(job, book, kept), *(_point(job, parts, entering, book, kept) for parts in divisions)]
+    kept, entering = (
+        KeptResults(MOST_KEPT),
+        entering_elements(job.model, one_plan(job.plan).split(job.batch)),
+    )
+    points = [*_alone(job, book, kept)]
+    for number in range(2, stages + 1):
+        chain = _first_devices(job, number)
+        cuts = combinations(range(1, blocks), number - 1) if chain is not None else ()
+        unused = (0,) * (stages - number)
+        points += [_point(chain or job, each, unused, entering, book, kept) for each in cuts]
     if not any(point.fits for point in points):
         because = "with each division, a device has too little memory for its blocks"
         fix = "choose devices with more memory or a smaller micro-batch, or add devices and stages"
@@ -108,7 +114,7 @@ def _check(job: Job) -> None:
     if not job.batch.forward_only or degrees != (1, 1, 1, 1) or plan.pipeline_parallel < 2:
         allowed = "a forward pass alone (--inference) with two or more pipeline stages and no other degree"
         raise _refused(plan.short(), allowed, "each device of the chain infers a part of the model")
-    if comb(blocks - 1, plan.pipeline_parallel - 1) > MOST_POINTS:
+    if sum(comb(blocks - 1, number) for number in range(1, plan.pipeline_parallel)) > MOST_POINTS:
         allowed = f"at most {MOST_POINTS} divisions"
         raise _refused(plan.short(), allowed, f"{blocks} blocks can be divided in more ways")
 
@@ -119,15 +125,36 @@ def _refused(value: str, allowed: str, because: str) -> SpecError:
 
 
 def _point(
-    job: Job, parts: tuple[int, ...], entering: list[int], book: CurveBook, kept: KeptResults
+    chain: Job,
+    cuts: tuple[int, ...],
+    unused: tuple[int, ...],
+    entering: list[int],
+    book: CurveBook,
+    kept: KeptResults,
 ) -> SplitPoint:
-    """Return the point of a division; the messages have the largest of the sizes at its cuts."""
-    elements = max(entering[place] for place in np.cumsum(parts)[:-1])
-    plan = job.plan.model_copy(update={"stage_layers": parts})
-    model = job.model.model_copy(update={"hidden": elements})
-    samples = plan.micro_batch * job.batch.sequence_length  # a sample of a graph counts as one token
+    """Return the point of a division over a chain; `unused` has a 0 for each device behind it."""
+    parts = tuple(np.diff((0, *cuts, chain.model.num_blocks)).tolist())
+    plan = chain.plan.model_copy(update={"stage_layers": parts})
+    samples = plan.micro_batch * chain.batch.sequence_length  # a sample of a graph counts as one token
+    elements = max(entering[place] for place in cuts)
     sent_bytes = elements * ELEMENT_BYTES[activation_dtype(plan.precision)] * samples
-    return _played(job.model_copy(update={"plan": plan, "model": model}), parts, sent_bytes, book, kept)
+    return _played(chain.model_copy(update={"plan": plan}), (*parts, *unused), sent_bytes, book, kept)
+
+
+def _first_devices(job: Job, number: int) -> Job | None:
+    """Return the job on the first devices of its chain; None if they are not whole nodes."""
+    groups, left = [], number
+    for group in job.cluster.groups:
+        count = min(group.count, left // group.node.devices)
+        left -= count * group.node.devices
+        groups += [group.model_copy(update={"count": count})] if count else []
+        if count < group.count:
+            break
+    if left:
+        return None
+    cluster = job.cluster.model_copy(update={"groups": tuple(groups)})
+    plan = job.plan.model_copy(update={"pipeline_parallel": number, "stage_layers": ()})
+    return job.model_copy(update={"cluster": cluster, "plan": plan})
 
 
 def _alone(job: Job, book: CurveBook, kept: KeptResults) -> Iterator[SplitPoint]:
@@ -168,20 +195,3 @@ def _played(
 def _report(job: Job, micro_batches: int, book: CurveBook, kept: KeptResults) -> Report:
     plan = job.plan.model_copy(update={"global_batch": micro_batches * job.plan.micro_batch})
     return predict(job.model_copy(update={"plan": plan}), book, kept)
-
-
-def _entering_elements(job: Job) -> list[int]:
-    """Return the elements of a sample that the block at each place reads: what a cut before it sends."""
-    split = one_plan(job.plan).split(job.batch)
-    tokens = float(split.tokens.ravel()[0])
-    found: list[int] = []
-    for block in job.model.blocks:
-        items = block.mixer.forward(job.model.hidden, split) if block.mixer.is_whole_block else ()
-        sizes, made, read = tensor_bytes(items), set[str](), set[str]()
-        for item in items:
-            read |= {name for name in item.inputs if name not in made}
-            made.add(item.output)
-        size_bytes = sum(float(sizes[name].ravel()[0]) for name in read if name in sizes)
-        elements = size_bytes / ELEMENT_BYTES[activation_dtype(job.plan.precision)] / tokens
-        found += [round(elements) or job.model.hidden] * block.count
-    return found

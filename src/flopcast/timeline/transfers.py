@@ -7,7 +7,7 @@ Elsewhere: when transfers are sent (chains.py), what the closed form waits for (
 import numpy as np
 
 from flopcast.cost.item_prices import Priced
-from flopcast.dtypes import Floats, Integers
+from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.operators.item import Item
 from flopcast.schedules.base import BACKWARD, FORWARD
 from flopcast.timeline.chains import transfer_index
@@ -40,7 +40,31 @@ def transfer_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
     kinds = (np.arange(len(leaves)) - 1) % 2
     transfer_s: Floats = each[kinds, leaves]
     transfer_s[0] = 0.0  # no hop
+    widths = priced.programs.workload.sent_width
+    if widths is not None:
+        transfer_s *= _smaller(priced, widths[min(plan, len(widths) - 1)], leaves)
     return transfer_s
+
+
+def _smaller(priced: Priced, width: Counts, leaves: Integers) -> Floats:
+    """Return the seconds of each transfer over those of the widest cut, by hop index.
+
+    A smaller message occupies its link for less time, and has the same latency.
+    """
+    stages = len(leaves) // 2
+    ratio = np.ones(1 + 2 * stages)
+    for kind in (FORWARD, BACKWARD):
+        sender = np.arange(stages)
+        boundary = (sender - 1) % stages if kind == BACKWARD else sender
+        cut = np.where(width[boundary] > 0, width[boundary] / width.max(), 1.0)
+        hop = transfer_index(np.full(stages, kind), sender)
+        for crosses in (False, True):
+            items = transfer_items(priced.programs, kind, crosses)
+            uses = [priced.of(item).link for item in items]
+            on_link = max((float(use.fraction.max()) for use in uses if use is not None), default=0.0)
+            here = leaves[hop] == crosses
+            ratio[hop] = np.where(here, 1.0 - on_link * (1.0 - cut), ratio[hop])
+    return ratio
 
 
 def _one_transfer_s(priced: Priced, plan: int, kind: int, crosses: int) -> float:

@@ -13,6 +13,9 @@ from flopcast.best_plans import largest_models
 from flopcast.errors import spec_error
 from flopcast.render import layouts, split_points
 from flopcast.render.largest_models import largest_json, largest_text
+from flopcast.requests.chains import resolve_chain
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.resolve import resolve
 from flopcast.requests.search_request import OF_RANKING
 from flopcast.spec.job import Job
 from flopcast.ui.form_fields import FINDS
@@ -71,8 +74,8 @@ def _largest(words: Words) -> Found:
     return largest_text(answers), largest_json(answers), None
 
 
-def _one_job(words: Words) -> Job:
-    return job_from({name: value for name, value in words.items() if name not in OF_SEARCH})
+def _one_job(words: Words, resolved: Callable[[JobRequest], Job] = resolve) -> Job:
+    return job_from({name: value for name, value in words.items() if name not in OF_SEARCH}, resolved)
 
 
 def _per_layer(words: Words) -> Found:
@@ -94,7 +97,7 @@ def _group_division(words: Words) -> Found:
 
 
 def _split_points(words: Words) -> Found:
-    best = placement.best_split_points(_one_job(words))
+    best = placement.best_split_points(_one_job(words, resolve_chain))
     return split_points.split_points_text(best), split_points.split_points_json(best), None
 
 

@@ -67,8 +67,8 @@ Words = Mapping[str, object]
 Made = TypeVar("Made")
 
 
-def job_from(words: Words) -> Job:
-    """Return the job of a request; fields of the plan that it omits are chosen.
+def job_from(words: Words, resolved: Callable[[JobRequest], Job] = resolve) -> Job:
+    """Return the job of a request; fields of the plan that it omits are chosen, or filled in by `resolved`.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def job_from(words: Words) -> Job:
     def made() -> Job:
         request, source = _request(words)
         plan = _plan(words, request.devices or request.whole_cluster, own="plan" in _keys(source.document))
-        return resolve(replace(request, source=source, plan=plan))
+        return resolved(replace(request, source=source, plan=plan))
 
     return reported_together(problems, made)
 

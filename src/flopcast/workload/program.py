@@ -102,7 +102,8 @@ class Workload:
     `split` is what the layers saw of the plans: degrees and sizes, shape (plans, 1). Where micro-batches of
     the one plan differ, `rows` tells for each class of data-parallel ranks which kind each micro-batch is:
     arrays over plans then have a row for each kind wherever tokens matter, one elsewhere. Else it is empty.
-    `forward_only` steps have no backward pass (forward_only.py).
+    `forward_only` steps have no backward pass (forward_only.py). `sent_width` has the elements of a token
+    that each stage hands on, (plans, stages); None: the width of the model (cuts.py).
     """
 
     model: Model
@@ -111,6 +112,7 @@ class Workload:
     layers: tuple[LogicalLayer, ...]
     rows: tuple[Rows, ...] = ()
     forward_only: bool = False
+    sent_width: Counts | None = None
 
     @property
     def num_kinds(self) -> int:
@@ -119,12 +121,14 @@ class Workload:
 
     @property
     def boundary_bytes(self) -> Floats:
-        """Return bytes of what one stage hands on to the next, on one rank; (plans, 1).
+        """Return the most bytes that one stage hands on to the next, on one rank; (plans, 1).
 
         Decoder stages hand on the encoder's result beside their own activation. Encoder stages are priced
         as if they did so too, because all boundaries of a pipeline have messages of one size.
         """
-        own = activation_bytes(self.model.hidden, self.split)
+        widths = self.sent_width
+        width = self.model.hidden if widths is None else widths.max(axis=1, keepdims=True)
+        own = activation_bytes(width, self.split)
         if not self.model.has_encoder:
             return own
         return own + activation_bytes(self.model.hidden, self.split.of_source)

@@ -14,6 +14,7 @@ from flopcast.records import replace
 from flopcast.spec.stack import Stack
 from flopcast.workload.chunk_passes import Half, run_over_chunks
 from flopcast.workload.companions import frozen_passes
+from flopcast.workload.cuts import with_cuts
 from flopcast.workload.forward_only import forward_only, without_update
 from flopcast.workload.gradient_reduction import reduce_items, synchronise_items, update_items
 from flopcast.workload.low_precision import with_low_precision_updates, with_wide_ends
@@ -48,6 +49,7 @@ def realise(
     checkpoints, kinds = kinds_of_layers(workload, runs.entries)
     ends = (runs.parts, workload.layers_at_end, checkpoints, workload.layers_at_start)
     stages = divided(runs.counts, workload.plans, stack.pipeline, *ends)
+    workload = with_cuts(workload, stages)
     workload = replace(workload, layers=with_low_precision_updates(kinds, workload.plans, stack))
     held = Parameters(layers=workload.layers, stage_counts=stages.stage_counts)
     parameters, plans = held.all, workload.plans
