@@ -157,7 +157,10 @@ def _check(jobs: Sequence[Job], ratio: Number) -> None:
             Problem("jobs", len(jobs), f"2 to {MOST_JOBS}", because, "name another number of jobs")
         )
     if not ratio >= 1.0:
-        because = "it is the bandwidth of all devices over that of the uplinks that they share"
+        because = (
+            "oversubscription is the total bandwidth of the devices divided by the total bandwidth of"
+            " their uplinks"
+        )
         problems.append(
             Problem("oversubscription", ratio, "1 or more", because, "set oversubscription to 1")
         )

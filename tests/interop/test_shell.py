@@ -171,7 +171,8 @@ def test_a_branch_that_only_a_running_shell_decides_is_read_and_told():
 
     assert [word.text for word in script.commands[-1].words] == ["show", "8"]
     assert script.notes == (
-        "run.sh: line 2: a condition that only a running shell decides: all branches are read, in order",
+        "run.sh: line 2: only a running shell can decide this condition, so flopcast reads all branches"
+        " in order",
     )
 
 

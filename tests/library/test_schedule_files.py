@@ -146,4 +146,4 @@ def test_a_table_must_have_the_plan_s_numbers(tmp_path, plan, field, allowed):
 def test_messages_that_block_one_by_one_are_refused(tmp_path):
     (problem,) = told(tmp_path, one_f_one_b(4, 8), stack="gpt-neox-deepspeed")
 
-    assert problem.because == "a table cannot state when a stage waits for its messages"
+    assert problem.because == "a table of tasks cannot state when a stage waits for transfers"

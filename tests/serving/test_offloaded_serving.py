@@ -158,8 +158,8 @@ def test_infinitely_fast_memories_equal_no_offload(engine, plan):
 @all_cases(
     "plan, given, field, because",
     (
-        ("weights_on=host", {"memory": None}, "node.memory", "does not say how much"),
-        ("weights_on=nvme", {"nvme": None}, "node.nvme", "does not say how much"),
+        ("weights_on=host", {"memory": None}, "node.memory", "does not state the capacity"),
+        ("weights_on=nvme", {"nvme": None}, "node.nvme", "does not state the capacity"),
         (
             "weights_on=host",
             {"memory": {**MEMORY, "capacity_bytes": "30 GB"}},

@@ -62,5 +62,5 @@ def test_ranks_that_share_sequences_need_less_memory_for_activations():
 
 
 def test_other_exchanges_are_refused():
-    with pytest.raises(SpecError, match="cross-attention by other exchanges"):
+    with pytest.raises(SpecError, match="context parallelism of cross-attention is supported only"):
         job("dp=4 cp=2 mbs=4 gbs=32 precision=fp16", stack=STACK)

@@ -42,7 +42,7 @@ def command() -> None:
     "--data",
     type=FILE,
     required=True,
-    help="Folder with measurements; it contains operators/, peers/ or collectives/.",
+    help="Folder with measurements, in subfolders operators/, peers/ or collectives/.",
 )
 @click.option("--out", type=FILE, required=True, help="Write the curve files into this folder.")
 @click.option(
@@ -104,7 +104,7 @@ def jitter(suite: str) -> None:
     "--data",
     type=FILE,
     required=True,
-    help="Folder with measurements; it contains operators/, peers/ or collectives/.",
+    help="Folder with measurements, in subfolders operators/, peers/ or collectives/.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print Markdown, as in the documentation.")

@@ -19,7 +19,9 @@ from flopcast.requests.resolve import resolve
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the diagnosis as JSON.")
 @click.option(
-    "--report", type=options.FILE, help="Write an HTML page with the measured steps beside the prediction."
+    "--report",
+    type=options.FILE,
+    help="Write an HTML page that compares the measured steps with the prediction.",
 )
 @options.writes_document
 def command(

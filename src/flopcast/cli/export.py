@@ -118,7 +118,7 @@ def _write(made: "Exported", output: Path | None) -> None:
     if output is None:
         if several or (made.binary and sys.stdout.isatty()):
             allowed = "a folder" if several else "a file"
-            because = f"{len(files)} files cannot be printed" if several else "its content is binary"
+            because = f"{len(files)} files cannot be printed" if several else "the file is binary"
             fix = f"add -o {PurePath(name).stem if several else name}"
             raise spec_error("--output", None, allowed, because, fix, fault="is missing")
         click.echo(content if made.binary else content.decode("utf-8"), nl=False)

@@ -202,7 +202,7 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
             value = 0.0
     if not 0 < value < float("inf"):
         problems.append(
-            _option("--observed-step", text, "a time above 0, such as 12.3 or 385 ms", "it is a step time")
+            _option("--observed-step", text, "a time above 0, such as 12.3 or 385 ms", "a time is positive")
         )
     return value
 
@@ -270,7 +270,7 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
 
 @click.command("kineto", short_help="Convert a trace of the PyTorch profiler to samples of operators.")
 @click.argument("trace", type=FILE)
-@click.option("--out", type=FILE, help="Write the samples of operators and messages to this CSV file.")
+@click.option("--out", type=FILE, help="Write the samples of operators and collectives to this CSV file.")
 @click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
 def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to samples of operators.

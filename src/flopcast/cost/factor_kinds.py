@@ -80,9 +80,9 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "extrapolated": FactorKind(
         label="sizes outside the measured range",
-        meaning="time of kernels or messages whose size was not measured, divided by the time that"
+        meaning="time of kernels or collectives whose size was not measured, divided by the time that"
         " measurements of other sizes predict",
-        rests_on="its shape lies outside the measured range",
+        rests_on="the error of a curve outside its measured range",
         is_lever=False,
     ),
     "attention_generation": FactorKind(
@@ -193,7 +193,7 @@ KINDS: Mapping[str, FactorKind] = {
         rests_on="prior: the usual error of a time that a user states",
     ),
     "loader_gather": FactorKind(
-        label="speed of gathers in the memory of the host",
+        label="speed of row gathers in host memory",
         rests_on="prior: CPUs reach a fraction of their memory bandwidth",
     ),
     "storage": FactorKind(

@@ -69,7 +69,8 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         if kind != stat.S_IFREG:
             name = KINDS.get(kind, "no file")
             raise OSError(
-                f"it is {name}, not a regular file; to read a stream, pipe it in and write {PIPED}"
+                f"the path is {name} instead of a regular file; to read a stream, pipe it into the"
+                f" command and write {PIPED}"
             )
         yield file
 

@@ -15,7 +15,7 @@ INPUT, INFEASIBLE, LIMIT, BUG = "input", "infeasible", "limit", "bug"
 KINDS = {  # kind → what it means
     INPUT: "a value of the input is wrong",
     INFEASIBLE: "the input is right, but no plan satisfies it",
-    LIMIT: "the request is too large, its answer takes too long, or the server has too many requests",
+    LIMIT: "the request is too large, the answer takes too long, or the server has too many requests",
     BUG: "a defect of flopcast",
 }
 FIELDS = {  # name → what it holds; null where an error has none of it

@@ -26,7 +26,7 @@ calibrated with all runs of the machine except one, and predicts that one; we re
 
 The first table contains all machines. It also separates the predicted runs by how much they differ from the
 calibration run. "Up to 10 % of factors differ" means that the two runs spend up to 10 % of the step on
-different factors, such as matrix products, attention or the network.
+different factors, such as GEMMs, attention or the network.
 
 The columns of the tables are:"""
 ALIKE = (("up to 10 %", 0.0, 0.1), ("10 to 30 %", 0.1, 0.3), ("more than 30 %", 0.3, float("inf")))

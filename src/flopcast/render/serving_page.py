@@ -68,7 +68,7 @@ def _warnings(report: ServingReport) -> list[str]:
             f"Requests arrive faster than the engine can serve them. The largest stable rate is {most}."
         ]
     if not report.stable_if_slower:
-        slow = "With passes at the slow end of their interval, it does not keep up."
+        slow = "If passes are as slow as the upper end of their 90 % interval, it does not keep up."
         return [f"The engine is nearly saturated. {slow}"]
     return []
 
@@ -175,7 +175,7 @@ def _evidence(report: ServingReport) -> Section:
         )
         for each in report.used
     ]
-    caption = "Curves of kernels and messages."
+    caption = "Curves of kernels and collectives."
     headings = ("curve", "device or network", "basis", "extrapolated", "source")
     return Section(key="evidence", heading="Measurements", html=table(caption, headings, rows))
 

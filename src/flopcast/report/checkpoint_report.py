@@ -142,7 +142,7 @@ def _problems_of_loading(job: Job, loading: Job, programs: Programs) -> tuple[Pr
     for name in ("optimizer", "precision"):
         ours, theirs = getattr(old, name), getattr(new, name)
         if ours != theirs:
-            because = "the checkpoint holds the states of the plan that saved it"
+            because = "the checkpoint contains the states of the plan that saved it"
             found.append(Problem(f"--to-plan: {name}", theirs, ours, because, f"set {name} to {ours}"))
     cut = [plan for plan in (old, new) if plan.expert_tensor_parallel > 1]
     if programs.expert_parameters is not None and cut:

@@ -25,7 +25,8 @@ def unknown_warnings(breakdown_s: Mapping[str, Number], step_time_s: Number) -> 
     if share <= WARNED_SHARE:
         return []
     return [
-        f"unknown operators take {share:.0%} of the step; their time is an estimate from their bytes alone"
+        f"unknown operators take {share:.0%} of the step; flopcast estimates their time only from their"
+        f" bytes"
     ]
 
 
@@ -42,7 +43,7 @@ def unknown_fault(breakdown_s: Mapping[str, Number], step_time_s: Number) -> Spe
         field="model.blocks",
         value=f"unknown operators for {share:.0%} of the step",
         allowed=f"at most {REFUSED_SHARE:.0%}",
-        because="the time of unknown operators is an estimate from their bytes alone",
+        because="flopcast estimates the time of unknown operators only from their bytes",
         fix="add --allow-unknown to see the prediction, or export the model without custom operators",
     )
 

@@ -110,6 +110,6 @@ def _accepted(given: dict[str, object], drafter: str, drafted: int, where: str) 
         because = f"flopcast has no measurement of how many of {drafted} tokens from {drafter} are accepted"
         fix = "write accepted=2, or acceptance=0.7 for the probability of each token"
         fault = "is missing"
-        allowed = "the tokens that a pass yields"
+        allowed = "the mean number of tokens that an iteration generates"
         problems.append(Problem("plan.accepted", None, allowed, because, fix, where=where, fault=fault))
     raise SpecError(problems)

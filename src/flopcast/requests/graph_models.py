@@ -12,7 +12,7 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.spec.graph_file import ENDINGS, GraphFile
 
-AUTOCAST_NOTE = "graph: under autocast, norms, softmax and sums run in fp32, and products in 16 bits"
+AUTOCAST_NOTE = "graph: under autocast, norms, softmax and sums run in fp32, and GEMMs in 16 bits"
 
 
 def is_graph(path: str) -> bool:

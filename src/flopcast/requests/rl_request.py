@@ -138,7 +138,7 @@ def _of_handoff(plan: "RlPlan") -> Iterator[Problem]:
         allowed, fix = "link, file_system or object_store", "set handoff_over to file_system"
         yield Problem("handoff_over", "nvme", allowed, because, fix)
     if plan.packed_experts and plan.handoff == "full":
-        because = "it changes how files hold adapters, and all weights are handed over"
+        because = "packed_experts changes how files contain adapters, but this handoff sends all weights"
         fix = "remove packed_experts, or set handoff to adapter"
         yield Problem("packed_experts", True, "false with handoff: full", because, fix)
     for field in ("handoff_tensor_s", "packed_experts"):

@@ -61,7 +61,7 @@ class OwnSchedule(StrictModel, AbstractSchedule):
 
     name: str
     tasks: tuple[str, ...]
-    blocks_because: ClassVar[str] = "a table cannot state when a stage waits for its messages"
+    blocks_because: ClassVar[str] = "a table of tasks cannot state when a stage waits for transfers"
 
     @model_validator(mode="after")
     def _runs(self) -> "OwnSchedule":

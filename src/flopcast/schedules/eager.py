@@ -14,4 +14,4 @@ class EagerOneForwardOneBackward(OneForwardOneBackward):
 
     forwards_per_stage: ClassVar[int] = 2
     meets_one_neighbour: ClassVar[bool] = False
-    blocks_because: ClassVar[str] = "a stage cannot run ahead if messages are sent one at a time"
+    blocks_because: ClassVar[str] = "a stage cannot run ahead of its neighbours if each transfer blocks"

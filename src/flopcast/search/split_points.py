@@ -112,8 +112,13 @@ def _check(job: Job) -> None:
     plan, blocks = job.plan, job.model.num_blocks
     degrees = (plan.data_parallel, plan.tensor_parallel, plan.context_parallel, plan.virtual_stages)
     if not job.batch.forward_only or degrees != (1, 1, 1, 1) or plan.pipeline_parallel < 2:
-        allowed = "a forward pass alone (--inference) with two or more pipeline stages and no other degree"
-        raise _refused(plan.short(), allowed, "each device of the chain infers a part of the model")
+        allowed = (
+            "a plan of only a forward pass (--inference), with two or more pipeline stages and no other"
+            " degree"
+        )
+        raise _refused(
+            plan.short(), allowed, "each device of the chain runs the forward pass of some blocks"
+        )
     if sum(comb(blocks - 1, number) for number in range(1, plan.pipeline_parallel)) > MOST_POINTS:
         allowed = f"at most {MOST_POINTS} divisions"
         raise _refused(plan.short(), allowed, f"{blocks} blocks can be divided in more ways")

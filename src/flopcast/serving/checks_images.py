@@ -21,7 +21,7 @@ def of_images(job: ServingJob) -> Iterator[Problem]:
         because = "the model has no layers that read images"
         yield Problem("traffic.images", value, "no images, without a vision tower", because, fix)
     elif job.plan.streams:
-        because = "a vision tower beside weights that are outside of the devices is not supported yet"
+        because = "a vision tower together with weights outside of the devices is not supported yet"
         yield Problem("traffic.images", value, "no images", because, fix)
 
 

@@ -81,7 +81,7 @@ def _of_placement(job: ServingJob, streaming: Streaming | None, name: str) -> It
             yield Problem(f"plan.{name}", value, " or ".join((DEVICE, *known)), because, fix)
         elif getattr(job.cluster.node, FIELDS[memory]) is None:
             field = f"cluster.groups[0].node.{FIELDS[memory]}"
-            because = f"{job.cluster.name} does not say how much its {NAMES[memory]} hold"
+            because = f"{job.cluster.name} does not state the capacity of its {NAMES[memory]}"
             because = because.replace("memory hold", "memory holds")
             rates = "bytes_per_s" if memory == "host" else "read_bytes_per_s and write_bytes_per_s"
             fix = f"state {field} with capacity_bytes, {rates}"

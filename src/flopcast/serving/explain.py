@@ -135,7 +135,7 @@ def _iteration(report: ServingReport) -> Explanation:
         name="iteration",
         amount=report.iteration_s,
         unit="s",
-        formula="kernel ratio × (kernels + messages) + expert ratio × kernels of experts + host"
+        formula="kernel ratio × (kernels + communication) + expert ratio × kernels of experts + host"
         " + sequences × host per sequence; both ratios are 1 in iterations with prompts",
         inputs=inputs,
         parts=parts,

@@ -58,7 +58,7 @@ def times_of(job: ServingJob, book: CurveBook, longest: int) -> Times:
     ----------
     job : ServingJob
     book : CurveBook
-        Curves of kernels and messages.
+        Curves of kernels and collectives.
     longest : int
         Longest context of a request, in tokens; the tables reach that far.
 

@@ -70,12 +70,12 @@ RULES: tuple[Rule, ...] = (
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (c.batch.sequence_length % parts(c) == 0),
         allowed=lambda c: (
-            f"a degree for which sequence_length = {c.batch.sequence_length} is a multiple of the "
-            f"number of parts, here {first(parts(c))}"
+            f"a degree for which sequence_length = {c.batch.sequence_length} is a multiple of the number"
+            f" of slices of the sequence, here {first(parts(c))}"
         ),
         because=(
-            "all ranks hold the same number of tokens; in zigzag order, each rank holds two parts of the "
-            "sequence"
+            "all ranks hold the same number of tokens; in zigzag order, each rank holds two slices of"
+            " the sequence"
         ),
         fix=lambda c: f"set context_parallel to {_most_ranks(c)}",
     ),

@@ -74,7 +74,7 @@ RULES: tuple[Rule, ...] = (
             (c.plans.context_parallel == 1) | (not c.model.has_encoder or exchanges(c, "all_gather"))
         ),
         allowed="all_gather, for a model with an encoder",
-        because="context parallelism of cross-attention by other exchanges is not supported yet",
+        because="context parallelism of cross-attention is supported only with context_exchange all_gather",
         fix="set context_exchange to all_gather",
     ),
     Rule(
@@ -86,7 +86,8 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: first(c.plans.context_parallel),
         allowed=lambda c: (
-            f"a degree for which source_length = {c.batch.source_tokens} has {first(parts(c))} parts"
+            f"a degree for which source_length = {c.batch.source_tokens} can be divided into"
+            f" {first(parts(c))} equal slices"
         ),
         because="all ranks also hold the same number of tokens of the encoder",
         fix="set context_parallel to 1",

@@ -23,7 +23,7 @@ RULES: tuple[Rule, ...] = (
             "are sharded"
         ),
         because=(
-            "shards are parts of flattened tensors, which have no rows and columns that Adafactor could use"
+            "shards are slices of flattened tensors, but Adafactor needs the rows and columns of matrices"
         ),
         fix="set zero to 0, or optimizer to adamw",
     ),

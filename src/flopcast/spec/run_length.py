@@ -63,7 +63,7 @@ class RunLength(StrictModel):
     @classmethod
     def _without_tokens(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and info.data.get("tokens") is not None:
-            because = "because each of them alone determines the length of the run"
+            because = "because each of these fields determines the length of the run"
             raise ValueError(f"{ONE_OF}, not both; {because}; fix: leave out tokens or samples")
         return value
 

@@ -117,7 +117,7 @@ def _of_word(word: str) -> dict[str, object]:
         raise ValueError(_fault(f"the group of {kind} needs a number of ranks", f"{kind}:{ALL}"))
     if len(rest) > 2 or (rest[1:] and rest[1] not in MESSAGE_BYTES):
         raise ValueError(
-            _fault("these are the number formats of quantised messages", f"{kind}:{rest[0]}:int8")
+            _fault("communication can be quantised to only these number formats", f"{kind}:{rest[0]}:int8")
         )
     ranks = 0 if rest[0] == ALL else int(rest[0])
     return {"kind": kind, "ranks": ranks, "messages": rest[1] if rest[1:] else ""}

@@ -134,7 +134,12 @@ def brought_from(
     if not name.strip() or len(name) > MOST_NAME or not name.isprintable():
         allowed = f"a name of at most {MOST_NAME} characters"
         raise spec_error(
-            "name", name, allowed, "its ending shows the format", "write config.json", "request"
+            "name",
+            name,
+            allowed,
+            "the ending of the file name shows the format",
+            "write config.json",
+            "request",
         )
     if not text.strip():
         raise spec_error(

@@ -134,7 +134,7 @@ class ProcessExecutor(AbstractExecutor):
                 break
             code = worker.process.wait()
             if code >= 0:
-                raise InternalError(f"a worker failed at {task.name}; its message is above")
+                raise InternalError(f"a worker failed at {task.name}; the message of the worker is above")
             worker.restart()
         raise _deadly(task, self._size)
 

@@ -196,7 +196,7 @@ def _optimizer(reader: ConfigReader) -> None:
     key = "optimizer.type"
     name = reader.text(key).lower() or "adam"
     if name.startswith("onebit"):
-        reader.refuse(key, "an optimizer that compresses its messages", "write Adam")
+        reader.refuse(key, "an optimizer that compresses its communication", "write Adam")
     elif name in OTHERS:
         reader.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
     elif name not in OPTIMIZERS:

@@ -268,7 +268,7 @@ def _model(reader: ConfigReader) -> None:
         _override(reader)
         return
     if reader.count("num_experts", 1) > 1:
-        reader.refuse("num_experts", "a mixture of experts without a name", "write model_name, or --model")
+        reader.refuse("num_experts", "an MoE model without a name", "write model_name, or --model")
     scale = reader.count("global_parameter_scale", 1)
     if scale > 1:
         reader.refuse(

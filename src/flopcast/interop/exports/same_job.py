@@ -101,7 +101,7 @@ def check_same(job: Job, reread: Job, target: str) -> tuple[str, ...]:
         fix = "choose a decoder"
         raise spec_error("model.blocks", "an encoder", f"blocks that {target} can express", because, fix)
     if job.model.vision is not None:
-        fix = "set model.vision to null, to write the decoder alone"
+        fix = "set model.vision to null, so that only the decoder is written"
         tower = "a decoder without a vision tower"
         raise SpecError([not_expressible("model.vision", "a vision tower", tower, target, fix)])
     problems = [_problem(difference, target) for difference in differences(job, reread)]

@@ -57,7 +57,7 @@ def read_archive(source: Path | bytes, name: str, sizes: Mapping[str, int]) -> O
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         if isinstance(error, SpecError):
             raise
-        because = f"the graph lacks a part that flopcast needs ({type(error).__name__}: {error})"
+        because = f"the graph lacks a field that flopcast needs ({type(error).__name__}: {error})"
         raise _damaged(name, because) from None
 
 
@@ -94,7 +94,10 @@ def _damaged(name: str, because: str) -> SpecError:
 
 def _too_large(name: str, size_bytes: int) -> SpecError:
     allowed = f"a graph of at most {MOST_BYTES // 1024**2} MiB"
-    because, fix = f"its graph has {size_bytes} bytes", "export one of the model's equal layers alone"
+    because, fix = (
+        f"the graph of the file has {size_bytes} bytes",
+        "export a single layer, if the layers of the model are equal",
+    )
     return spec_error("model", name, allowed, because, fix, fault="is too large")
 
 

@@ -10,5 +10,5 @@ def too_many_nodes(name: str, count: int) -> SpecError:
     """Return the error of a graph with too many operators."""
     allowed = f"at most {MOST_NODES} operators"
     because = f"the graph has {count}: loops were unrolled, or layers were exported one by one"
-    fix = "export one of the equal parts alone, and state how often it repeats with count in a YAML file"
+    fix = "export only one of the equal layers, and state how often it repeats with count in a YAML file"
     return spec_error("model", name, allowed, because, fix, fault="is too large")

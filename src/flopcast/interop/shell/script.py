@@ -45,7 +45,7 @@ from flopcast.records import dataclass
 
 _DECLARING = ("export", "declare", "local", "readonly", "typeset")
 _IGNORED = ("then", "do", "{", "}", "!", "time", "else", "elif", "fi", "done", "esac", "in")
-_UNDECIDED = "a condition that only a running shell decides: all branches are read, in order"
+_UNDECIDED = "only a running shell can decide this condition, so flopcast reads all branches in order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class _Reader:
             if values and is_known(values[0]):
                 self.variables.scalars[head[0].plain] = values[0]
             if len(values) != 1:
-                self._note("a loop; its body is read once, with the first value", line)
+                self._note("flopcast reads the body of this loop once, with the first value", line)
         self._block(("done",))
 
     def _while(self, line: int) -> None:
@@ -264,7 +264,7 @@ class _Reader:
         before = self._effects
         self._block(("done",), doubtful=True)
         if self._effects > before:
-            self._note("a loop; its body is read once", line)
+            self._note("flopcast reads the body of this loop once", line)
 
     def _case(self, line: int) -> None:
         """Run the branch whose pattern matches; all of them, in order, if the word is not known."""

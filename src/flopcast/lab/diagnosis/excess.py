@@ -16,7 +16,7 @@ ROUNDING = 1e-9  # of the step: less is the rounding of a difference
 CLOCKS = (
     "compare clocks and power of the devices with their limits (nvidia-smi -q -d CLOCK,POWER; rocm-smi)"
 )
-NETWORK = "measure collectives alone between these nodes (nccl-tests, rccl-tests)"
+NETWORK = "measure collectives between these nodes while no job runs (nccl-tests, rccl-tests)"
 UNSURE = "the difference is within the uncertainty of this prediction"
 Found = tuple[list[Suspect], list[str]]  # suspects, and sentences on what is as predicted
 

@@ -188,7 +188,7 @@ def _regular(every: int) -> PauseKind:
     return PauseKind(
         name="regular_pauses",
         title=f"The run pauses every {every} steps, as for checkpoints or evaluations",
-        evidence=f"they are {every} steps apart",
+        evidence=f"the pauses are {every} steps apart",
         change="save checkpoints less often or asynchronously, and evaluate less often",
     )
 
@@ -261,4 +261,4 @@ def _risen(log: Log, early: Counts, late: Counts, least_s: float) -> tuple[str, 
         if (first := before.get(part)) and (last := after.get(part))
         if last.most_s - first.most_s > least_s
     ]
-    return (f"its timers rise: {', '.join(rises)}",) if rises else ()
+    return (f"these timers become longer: {', '.join(rises)}",) if rises else ()

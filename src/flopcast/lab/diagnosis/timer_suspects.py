@@ -40,8 +40,8 @@ OF_TIMERS: Mapping[str, Excess] = {
     ),
     "parameters": Excess(
         name="parameter_gather",
-        part="the gather of parameters",
-        title="The gather of updated parameters takes longer than predicted",
+        part="the all-gather of parameters",
+        title="The all-gather of updated parameters takes longer than predicted",
         change=f"{NETWORK}; look for a slow link or network card",
     ),
     "optimizer": Excess(

@@ -67,7 +67,7 @@ def _name(row: Mapping[str, str]) -> str:
 def _unsupported(traces: Traces, row: Mapping[str, str]) -> str:
     """Return why a row cannot be predicted; empty if it can."""
     if _name(row) not in traces:
-        return f"the trace {_name(row)} is not in {TRACES[0]} beside the table"
+        return f"the trace {_name(row)} is not in {TRACES[0]} in the folder of the table"
     if PLAN.fullmatch(row["plan"]) is None or row["engine"] not in MODELS:
         return f"plan = {row['plan']} of {row['engine']} is not known"
     return ""

@@ -27,7 +27,8 @@ JUDGED: Mapping[Constants, str] = {
     " are fitted on runs on A6000.",
     "model": "Left out: for each model, the constants were fitted on the points of all other models.",
     "device": "Left out: for each device, the constants were fitted on the points of all other devices.",
-    "none": "Never fitted: predictions use kernels and messages alone, without any time of the host.",
+    "none": "Never fitted: predictions use only the time of kernels and communication, without any time"
+    " of the host.",
 }
 Reports = dict[str, ServingReport]  # by job
 

@@ -55,9 +55,9 @@ def memory(report: Report) -> Section:
         drawn.append(f'<path class="rule box" d="M0,{limit:.1f}H{TIME_UNITS}"/>')
     title = f"Allocated memory of {len(stages)} stage{'s' if len(stages) > 1 else ''} over one step"
     described = (
-        "One row per stage, on one scale; the line marks the memory of the device,"
-        f" {show_memory(report.memory.capacity_bytes)}. Where several moments share a pixel, it shows the"
-        " one with the most memory."
+        "One row per stage, all with the same scale. The line marks the memory of the device,"
+        f" {show_memory(report.memory.capacity_bytes)}. A pixel that covers several moments shows the"
+        " largest memory of them."
     )
     figure = over_time(
         "memory-drawing",
@@ -152,8 +152,8 @@ def _stages(report: Report) -> str:
     ]
     headings = ("stage", "fullest at", "allocated", "reserved", "in use")
     caption = (
-        "Allocated: bytes of all tensors; reserved: bytes that the allocator holds; in use: bytes that the"
-        f" driver shows as used, of {show_memory(report.memory.capacity_bytes)}."
+        "Allocated: all tensors. Reserved: memory that the allocator has reserved. In use: memory that"
+        f" the driver reports as used, of {show_memory(report.memory.capacity_bytes)}."
     )
     return table(caption, headings, rows)
 

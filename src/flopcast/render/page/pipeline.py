@@ -190,5 +190,5 @@ def _table(report: Report) -> str:
         rows.append((*cells, share(waits_s / report.clean_step_time_s)))
     headings = ("stage", *passes, "update and reduction", "waits and transfers", "share of the step")
     return table(
-        "Time of each stage over the step, including messages that compute waits for.", headings, rows
+        "Time of each stage over the step, including communication that compute waits for.", headings, rows
     )

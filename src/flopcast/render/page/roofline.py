@@ -245,7 +245,8 @@ def _table(report: Report, points: tuple[KernelPoint, ...]) -> str:
         "time in the step",
     )  # fmt: skip
     rows_table = table(
-        f"Each kernel alone, with its longest shape; the last column is for {one_step(report).lower()}.",
+        f"Each kernel without overlap, with its longest shape. The last column is the time in"
+        f" {one_step(report).lower()}.",
         headings,
         rows,
     )

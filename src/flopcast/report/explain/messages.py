@@ -19,8 +19,10 @@ from flopcast.spec.tier import Tier
 from flopcast.units import show, show_seconds
 
 FORMULA = "(latency + share × bytes / bus bandwidth / efficiency) × factors"
-TWO_STEPS = "(all-to-all inside each domain + all-to-all of the sums between domains) × factors"
-EXCHANGE = "max(latency + bytes to other domains / bandwidth / efficiency, all copies inside) × factors"
+TWO_STEPS = "(all-to-all inside each domain + all-to-all of the partial sums between domains) × factors"
+EXCHANGE = (
+    "max(latency + bytes to other domains / bandwidth / efficiency, all copies inside a domain) × factors"
+)
 
 
 def formula_of(work: AbstractMessage, priced: Priced, row: int) -> str:
@@ -96,7 +98,9 @@ def _step(
         *domains,
         Input(name="tier", text=f"{link.name}: {show(link.bytes_per_s, 'B/s')} a device", source=source),
         lasting("latency", float(terms.latency_s[0]), source=_latency(link, curve)),
-        Input(name="share of the bytes", text=f"{share:.4g} crosses each rank's link", number=share),
+        Input(
+            name="share of the bytes", text=f"{share:.4g} of them cross the link of a rank", number=share
+        ),
         rate("bus bandwidth", float(terms.bus_bytes_per_s[0]), "B/s"),
         Input(name="efficiency", text=efficiency, source=_evidence(name, link, curve), number=reached),
         lasting("without factors", float(terms.alone_s[0])),

@@ -99,7 +99,9 @@ class DeploymentSpace(StrictModel):
 
     tensor_parallel: Numbers = _numbers("tensor_parallel", "tp", "Ranks that share each weight matrix.")
     data_parallel: Numbers = _numbers("data_parallel", "dp", "Groups of ranks in one instance.")
-    expert_parallel: Numbers = _numbers("expert_parallel", "ep", "Ranks over which experts are spread.")
+    expert_parallel: Numbers = _numbers(
+        "expert_parallel", "ep", "Ranks over which experts are distributed."
+    )
     pipeline_parallel: Numbers = _numbers("pipeline_parallel", "pp", "Pipeline stages of one instance.")
     replicas: Numbers = ()
     weights: Weights = ()
