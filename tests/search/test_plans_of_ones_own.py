@@ -43,7 +43,7 @@ def test_a_plan_of_ones_own_that_is_faster_than_the_space_says_by_how_much(step_
     told = gap_to_best(own, first, QUESTION)
 
     assert percent(told) == pytest.approx(1 - step_s / 10.0, abs=6e-4)
-    assert "faster than the best of the space" in told
+    assert "faster than the best plan of the search space" in told
 
 
 @FEW

@@ -44,7 +44,7 @@ WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 @click.option(
     "--noise", default="2%", show_default=True, help="Relative standard deviation of the measured times."
 )
-@click.option("--out", type=FILE, help="Write the site file, for --site of other commands.")
+@click.option("--out", type=FILE, help="Write a site file, which other commands read with --site.")
 def from_run(
     request: JobRequest,
     observed_step: str | None,

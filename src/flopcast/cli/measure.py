@@ -93,7 +93,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option("--out", type=FILE, help="Folder for measurements; missing ones are added.")
+@click.option("--out", type=FILE, help="Folder for measurements; flopcast adds only missing ones.")
 @click.option(
     "--minutes",
     "budget_s",
@@ -104,7 +104,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 @click.option(
     "--quick", is_flag=True, help="Measure for one minute: enough for a site file, not for curves."
 )
-@click.option("--site", type=FILE, help="Write a site file, for --site of other commands.")
+@click.option("--site", type=FILE, help="Write a site file, which other commands read with --site.")
 @click.option(
     "--path",
     "folder",

@@ -37,17 +37,16 @@ class FactorKind:
 KINDS: Mapping[str, FactorKind] = {
     "gemm_level": FactorKind(
         label="speed of GEMMs",
-        meaning="time of GEMMs in training, divided by the time that benchmarks of the device give",
+        meaning="time of GEMMs in training, divided by their time in benchmarks of the device",
     ),
     "attention_level": FactorKind(
         label="speed of attention kernels",
-        meaning="time of attention kernels in training, divided by the time that benchmarks of the device"
-        " give",
+        meaning="time of attention kernels in training, divided by their time in benchmarks of the device",
     ),
     "memory_level": FactorKind(
         label="speed of memory-bound kernels",
-        meaning="time of memory-bound kernels in training, divided by the time that benchmarks of the"
-        " device give",
+        meaning="time of memory-bound kernels in training, divided by their time in benchmarks of the"
+        " device",
     ),
     "graph_level": FactorKind(
         label="speed of the kernels of an exported graph",
@@ -61,8 +60,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "fabric": FactorKind(
         label="speed of collectives",
-        meaning="time of collectives in training, divided by the time that measurements or the data sheet"
-        " of the network give",
+        meaning="time of collectives in training, divided by their time according to benchmarks or the"
+        " data sheet of the network",
     ),
     "borrowed": FactorKind(
         label="unmeasured kernel, estimated from a similar one",
@@ -127,8 +126,7 @@ KINDS: Mapping[str, FactorKind] = {
     "jitter": FactorKind(label="variation from step to step", is_lever=False),
     "between_plans": FactorKind(
         label="unexplained differences between plans",
-        meaning="sigma of the part of the ratio of two plans' step times on one machine that no other"
-        " factor explains",
+        meaning="sigma of the ratio of two plans' step times on one machine, apart from all other factors",
     ),
     "carried": FactorKind(
         label="constants that were fitted on another kind of job",
@@ -137,8 +135,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "unexplained": FactorKind(
         label="unexplained differences between runs",
-        meaning="sigma of the part of the step time that no other factor explains; it widens intervals"
-        " and does not change the step time",
+        meaning="sigma of the step time, apart from all other factors; it widens intervals and does not"
+        " change the step time",
         is_lever=False,
     ),
     "host_link": FactorKind(

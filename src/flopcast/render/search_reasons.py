@@ -22,7 +22,7 @@ from flopcast.spec.job import Job
 from flopcast.timeline.uncertainty import saved_share
 from flopcast.units import show_memory, show_seconds
 
-CHOSEN = "the plan that flopcast predict takes"
+CHOSEN = "the plan that flopcast predict chooses"
 SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not worth a word
 
 
@@ -140,9 +140,9 @@ def _outside(played: Exact) -> str:
 def gap_to_best(one: Ranked, first: Ranked, question: Question) -> str:
     """Return how far the user's own plan is behind the best, in which components, and what it breaks."""
     if one.ratio < 1.0:
-        reason = f"{1 - one.ratio:.1%} {question.first.gain} than the best of the space"
+        reason = f"{1 - one.ratio:.1%} {question.first.gain} than the best plan of the search space"
     elif one.ratio == 1.0:
-        reason = "the best of the space"
+        reason = "the best plan of the search space"
     else:
         reason = reason_slower(one, first, question)
     needs = _needs(one.played, question)

@@ -204,7 +204,7 @@ def _memory(report: ServingReport) -> list[str]:
         f" {report.summary.mean_kv_share:.0%} of it is in use on average"
     )
     pipelined = report.job.kinds[-1].plan.pipeline_parallel > 1
-    of = "one device that decodes" if report.pools else "one device"
+    of = "one decode device" if report.pools else "one device"
     of += f" of pipeline stage {memory.stage + 1}" if pipelined else ""
     found = f"{report.summary.adapter_hit_share:.0%} of requests find their adapter loaded"
     slots = [f"{report.job.kinds[-1].adapter_slots} slots of adapters: {found}"]
@@ -247,7 +247,7 @@ def _times(report: ServingReport) -> list[str]:
             rows.append(
                 [f"  {LABELS.get(name, name)}", seconds, f"{share:.1%}", BAR * round(share * WIDTH)]
             )
-    which = "a mean iteration that decodes" if report.pools else "a mean iteration"
+    which = "a mean decode iteration" if report.pools else "a mean iteration"
     head = f"where the time of {which} goes: {show_seconds(report.iteration_s)}"
     return [head, *aligned(rows, "<>><")]
 

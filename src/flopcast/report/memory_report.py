@@ -235,5 +235,5 @@ def _of_tier(tier: TierMemory) -> str:
     """Return a warning about a memory outside the devices that may not hold what the plan places there."""
     share = f"{tier.expected_bytes / tier.capacity_bytes:.0%} of the {tier.label} of {tier.owner}"
     if tier.verdict == "does not fit":
-        return f"does not fit: what the plan places outside the devices needs {share}"
+        return f"does not fit: the states that the plan places outside the devices need {share}"
     return f"tight: the plan fills {share}, and buffers that flopcast does not count may need the rest"

@@ -67,7 +67,7 @@ def test_timers_that_confirm_full_recompute_speak_for_the_advice_to_have_less_of
     told = caused("dense", ("full", "full"))
 
     advice = suspects(told, "predicted")["recompute_not_needed"]
-    assert any("the run recomputes as the job says" in text for text in advice.evidence)
+    assert any("the run recomputes as the job states" in text for text in advice.evidence)
 
 
 def test_slow_clocks_lengthen_both_passes_which_the_suspect_says():

@@ -89,7 +89,8 @@ def read(document: Document, options: ImportOptions) -> Document:
     reader = ConfigReader(document, keys_of("maxtext"), options)
     if reader.text("hardware").startswith(("tpu", "cpu")):
         reader.assume(
-            "the devices of the cluster are used; the file is for another kind of device", "hardware"
+            "flopcast uses the devices of the cluster, although the file is for another kind of device",
+            "hardware",
         )
     _model(reader)
     length = reader.count("max_target_length", 2048)

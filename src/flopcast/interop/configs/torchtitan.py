@@ -88,7 +88,7 @@ def _check_sizes(reader: ConfigReader) -> None:
     ):
         if reader.has(key) and reader.count(key, size) != size and not reader.faulty(key):
             because = f"{name}, which is the model of this flavor, has {size}"
-            reader.fault(key, str(size), because, "add --model config.json, the model's own")
+            reader.fault(key, str(size), because, "add --model config.json, the config of this model")
 
 
 def key_of(reader: ConfigReader, name: str) -> str:

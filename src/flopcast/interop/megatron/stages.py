@@ -130,7 +130,7 @@ def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
     if args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
         return
     if rest:
-        counted = f"{builder.layers} layers and the counted embedding and loss"
+        counted = f"{builder.layers} layers plus the embedding and loss that these flags count as layers"
         allowed = f"no such flag, unless {counted} are divisible by {stages * chunks}"
         args.fault(flag, True, allowed, "all chunks have the same number of layers", f"remove {flag}")
         return

@@ -184,8 +184,8 @@ OF_RECOMPUTE_SETTING = "recompute_not_needed"  # of settings.py
 BEARS_ON: Mapping[str, Mapping[bool, tuple[bool, str]]] = {
     # suspect → whether the ratio is as predicted → whether that speaks for it, and why
     OF_RECOMPUTE_SETTING: {
-        True: (True, "the run recomputes as the job says"),
-        False: (False, "the run may not recompute as the job says"),
+        True: (True, "the run recomputes as the job states"),
+        False: (False, "the run may not recompute as the job states"),
     },
     "compute": {
         True: (True, "both passes are slower by the same ratio, as with low clocks"),

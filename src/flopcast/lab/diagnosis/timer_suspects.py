@@ -59,7 +59,7 @@ OF_TIMERS: Mapping[str, Excess] = {
     "stages": Excess(
         name="stage_waits",
         part="waiting for other stages and transfers between them",
-        title="Waiting for other stages, or transfers between them, take longer than predicted",
+        title="Waiting for other stages, or transfers between stages, takes longer than predicted",
         change=f"{NETWORK} of neighbouring stages; look for a stage that computes longer than it should",
     ),
     "passes": Excess(

@@ -32,7 +32,8 @@ UNFITTED_SIGMA = 0.3
 COUNTED_SIGMA = 0.35  # of a model of which only multiply-adds and activations are known
 JUDGED: Mapping[Constants, str] = {
     "catalogue": "Fitted: efficiencies of kernels were fitted on step times of these tables.",
-    "family": "Left out: for each of five groups of families, efficiencies were fitted on the others.",
+    "family": "Left out: for each of five groups of families, efficiencies were fitted on the other"
+    " groups.",
     "device": "Left out: for each device, efficiencies were fitted on the tables of all other devices.",
     "none": "Without constants: efficiencies come from benchmarks of single kernels and from data sheets"
     " (cost/graph_kernels/priors.py). We chose the mechanisms with these tables in view.",

@@ -91,7 +91,7 @@ def _runs(path: Path, rows: Sequence[Mapping[str, str]], options: ReadOptions) -
             "--runs",
             str(path),
             f"a name such as timm_benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv; devices: {devices}",
-            "the columns of the table do not say device, precision and software",
+            "the columns of the table do not state device, precision and software",
             "change the name of the file, or add --device and --precision",
         )
     known, name = timm_facts(), path.name.split(".", 1)[0].removeprefix("timm_benchmark-")

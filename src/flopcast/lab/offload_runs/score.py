@@ -36,11 +36,12 @@ PART_OF_PHASE: Mapping[str, Part] = {
 Constants = Literal["catalogue", "model", "folder", "generation", "none"]
 JUDGED: Mapping[Constants, str] = {
     "catalogue": "Fitted: rates of each machine, and the constants of offload, were fitted on these runs.",
-    "model": "Left out: for each model, rates of the machine and constants were fitted on the others.",
+    "model": "Left out: for each model, rates of the machine and constants were fitted on the other"
+    " models.",
     "folder": "Left out: for each folder of logs, rates of the machine and constants were fitted on the"
-    " others.",
-    "generation": "Left out: for each generation of devices, constants were fitted on the others; machines"
-    " have the rates of data sheets.",
+    " other folders.",
+    "generation": "Left out: for each generation of devices, constants were fitted on the other"
+    " generations; machines have the rates of data sheets.",
     "none": "Data sheets: nothing was fitted, neither constants nor rates of machines.",
 }
 OF_DATA_SHEETS: tuple[Constants, ...] = ("generation", "none")  # machines without fitted rates

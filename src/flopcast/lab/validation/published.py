@@ -35,7 +35,8 @@ WAYS: tuple[Constants, ...] = ("catalogue", "others", "none")  # in which decisi
 JUDGED: Mapping[Constants, str] = {
     "catalogue": "Fitted: predictions use the constants of the catalogue, fitted on these runs too.",
     "others": "Left out: the constants for each source were fitted on the runs of all other sources.",
-    "generations": "Left out: the constants for each device generation were fitted on the others.",
+    "generations": "Left out: the constants for each device generation were fitted on the other"
+    " generations.",
     "models": "Left out: the constants for each model were fitted on the runs of all other models.",
     "none": "Never fitted: predictions use measured kernels and data sheets, and no fitted constants.",
 }

@@ -112,7 +112,8 @@ def tier_bars(memory: MemoryReport, names: Sequence[str]) -> str:
         return ""
     rows = [_tier(tier, row * ROW_HEIGHT, names) for row, tier in enumerate(memory.tiers)]
     described = (
-        "What the plan places outside the devices, by category, against the capacity of each memory."
+        "States that the plan places outside the devices, by category, compared with the capacity of each"
+        " memory."
     )
     each = (f"{tier.label} of {tier.owner}: {tier.need}, {tier.verdict}" for tier in memory.tiers)
     held = dict.fromkeys(name for tier in memory.tiers for name in tier.by_category)

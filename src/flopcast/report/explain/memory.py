@@ -75,7 +75,8 @@ def explain_tier(report: Report, tier: TierMemory) -> Explanation:
         name=f"memory.{tier.tier}",
         amount=tier.expected_bytes,
         unit="B",
-        formula=f"sum of what the plan places in the {tier.label}, over all ranks of {tier.owner}",
+        formula=f"sum of the states that the plan places in the {tier.label}, over all ranks of"
+        f" {tier.owner}",
         inputs=(
             Input(name="placements", text=offload_word(placements)),
             Input(name="verdict", text=tier.verdict, source=interval),
