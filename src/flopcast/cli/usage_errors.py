@@ -150,7 +150,9 @@ def _extra_arguments(error: click.ClickException, context: click.Context) -> Pro
     extra = EXTRA.search(error.message)
     if extra is None:
         see = f"see {context.command_path} --help"
-        return Problem("arguments", None, "arguments of the help", error.message, see, fault="are wrong")
+        return Problem(
+            "arguments", None, "the arguments that the help lists", error.message, see, fault="are wrong"
+        )
     taken = " ".join(context.command.collect_usage_pieces(context))
     allowed, because = (
         f"{context.command_path} {taken}",

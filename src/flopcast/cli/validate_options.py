@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 OPTIONS: "Mapping[Constants, tuple[str, str]]" = {  # constants of the predictions → option, help
     "others": ("--leave-one-source-out", "Predict each source with constants fitted to the other sources."),
     "generations": (
-        "--leave-one-generation-out", "Predict each generation of devices with constants fitted to the others."
+        "--leave-one-generation-out", "Predict each device generation with constants fitted to all others."
     ),
     "models": ("--leave-one-model-out", "Predict each model with constants fitted to the other models."),
     "none": ("--no-constants", "Predict without any fitted constants."),

@@ -25,7 +25,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.workload.program import Programs
 
 MEAN_OF_SIGMA = math.sqrt(2.0 / math.pi)  # the mean absolute value of a normal distribution, in sigmas
-PRIORS = "priors of exported graphs' kernels: no step was measured"
+PRIORS = "prior efficiencies of the kernels of exported graphs: no step was measured"
 
 
 def software_of(

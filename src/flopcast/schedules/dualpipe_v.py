@@ -43,7 +43,7 @@ class DualPipeV(AbstractSplitSchedule):
     least_chunks: ClassVar[int] = 2
     most_chunks: ClassVar[float] = 2
     chunks_because: ClassVar[str] = (
-        "DualPipeV has one chunk that goes down the stages and one that comes back up"
+        "DualPipeV gives each stage two chunks: one on the way down the stages, and one on the way back"
     )
 
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:

@@ -39,7 +39,7 @@ class ZeroBubbleV(AbstractSplitSchedule):
     least_chunks: ClassVar[int] = 2
     most_chunks: ClassVar[float] = 2
     chunks_because: ClassVar[str] = (
-        "ZB-V has one chunk that goes down the stages and one that comes back up"
+        "ZB-V gives each stage two chunks: one on the way down the stages, and one on the way back"
     )
 
     @property

@@ -59,7 +59,10 @@ def of_streaming(job: ServingJob) -> Iterator[Problem]:
         return
     first = next(name for name in PLACED if getattr(plan, name) != DEVICE)
     if plan.pools or plan.pipeline_parallel > 1:
-        because = "stages or pools with weights or caches outside the devices are not supported yet"
+        because = (
+            "pipeline stages and pools are not supported yet together with weights or caches outside the"
+            " devices"
+        )
         fix = f"set plan.{first} to {DEVICE}, or use neither stages nor pools"
         yield Problem(f"plan.{first}", getattr(plan, first), DEVICE, because, fix)
     for name in PLACED:

@@ -113,7 +113,7 @@ class LinkMatrix(StrictModel):
             raise ValueError(fault.text())
         if self.order and sorted(self.order) != list(range(len(self.rows))):
             allowed = f"each number from 0 to {len(self.rows) - 1} once, in any order"
-            raise ValueError(f"{allowed}; because it is an order of the matrix's rows; fix: remove order")
+            raise ValueError(f"{allowed}; because order lists the rows of the matrix; fix: remove order")
         return self
 
     @property

@@ -63,7 +63,7 @@ RULES: tuple[Rule, ...] = (
             f"at most {_most_micro_batches(c):,} micro-batches, which are {MOST_TASKS:,} tasks on all "
             "stages and chunks"
         ),
-        because="flopcast simulates every task of a step, and no known training run has so many",
+        because="flopcast simulates every task of a step, and no known training run has so many tasks",
         fix=lambda c: f"set global_batch to {_largest_batch(c)}",
     ),
 )

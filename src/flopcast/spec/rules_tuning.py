@@ -50,7 +50,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.model.reference_passes == 1 or c.model.reference != "none",
         value=lambda c: c.model.reference_passes,
         allowed="1 without a reference",
-        because="without a reference model, there are no such forward passes",
+        because="reference_passes counts forward passes of a reference model, and the model has none",
         fix="set reference_passes to 1, or reference to separate",
     ),
     Rule(

@@ -129,7 +129,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.model.mtp == 0 or c.stack.pipeline.partition == "even",
         value=lambda c: c.model.mtp,
         allowed="0 on this stack",
-        because="it is on the last stage, and this stack's rule divides all modules evenly",
+        because="MTP modules are on the last stage, but this stack divides all modules evenly over the"
+        " stages",
         fix="change mtp to 0, or choose a stack that divides blocks evenly",
     ),
     Rule(

@@ -360,7 +360,7 @@ def test_sources_without_a_common_shape_are_not_compared():
 
     assert apart.shared == 0
     assert not apart.agrees
-    assert apart.text() == "no shape shared"
+    assert apart.text() == "no common shapes"
 
 
 def test_too_few_rows_make_no_curve(shared):

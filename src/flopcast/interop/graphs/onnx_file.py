@@ -341,6 +341,6 @@ def _nodes(parts: _Parts, tensors: dict[str, GraphTensor], file: str) -> Iterato
         )
     if missing:
         allowed = "an ONNX file that contains the shape of every tensor"
-        because = f"{len(missing)} tensors have none, {missing[0]!r} first"
+        because = f"the file lacks the shapes of {len(missing)} tensors, such as {missing[0]!r}"
         fix = "run onnx.shape_inference.infer_shapes_path(FILE, NEW), which is part of the onnx package"
         raise spec_error("model.value_info", missing[0], allowed, because, fix, file, "has no shape")

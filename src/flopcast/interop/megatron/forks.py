@@ -58,7 +58,8 @@ def expert_numbers(args: Arguments, layers: int) -> list[int]:
         listed *= sparse
     if len(listed) != sparse or not sparse:
         allowed = (
-            f"one number, or one for each of {sparse} layers: every {interval} of {layers} has experts"
+            f"one number, or {sparse} numbers, one for each MoE layer (every {interval}-th of {layers}"
+            f" layers)"
         )
         because = "in DeepSpeed-MoE, each layer can have its own number of experts"
         text = " ".join(word.text for word in args.words(NUMBER))

@@ -101,7 +101,8 @@ def _read_limits(reader: LaunchReader) -> None:
     put_memory(reader, part)
     if reader.has(part):
         reader.assume(
-            "the fraction is applied to the whole device memory, instead of to what weights leave free",
+            "flopcast applies the fraction to the whole device memory instead of the memory that the"
+            " weights leave free",
             part,
         )
     note_longest(reader, "max-seq-len")

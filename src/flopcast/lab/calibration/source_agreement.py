@@ -33,10 +33,10 @@ class Disagreement:
     def text(self) -> str:
         """Return the comparison as one line."""
         if not self.shared:
-            return "no shape shared"
+            return "no common shapes"
         return (
-            f"{self.shared} shapes shared, {self.bias_ratio:.2f} of the first's time,"
-            f" {self.median_error:.1%} apart"
+            f"{self.shared} common shapes, {self.bias_ratio:.2f} times the time of the first source,"
+            f" median difference {self.median_error:.1%}"
         )
 
 

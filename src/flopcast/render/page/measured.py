@@ -29,7 +29,8 @@ def measured(found: SlowStep) -> Section:
     rows = [_row(each, found.report.step_time_s) for each in found.suspects]
     suspects = (
         table(
-            "Why the step may be slower than necessary: seconds lost, and how certain they are.",
+            "Reasons why the step may be slower than necessary, with the seconds that each costs and"
+            " their certainty.",
             ("suspect", "costs a step", "share", "known by", "evidence, and what to change"),
             rows,
         )

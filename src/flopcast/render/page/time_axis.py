@@ -19,7 +19,10 @@ from flopcast.units import Number, show_seconds
 LEFT, RIGHT = 84, 990  # the names of the rows are left of LEFT
 TIME_UNITS = 100_000  # times are drawn in units of 1 / TIME_UNITS of the step
 LEAST_LINE = 13  # smallest distance between the names of rows
-HINT = "Point at the drawing to see the values at a time. Zoom with Ctrl and the wheel, or + − ← → 0."
+HINT = (
+    "Point at the drawing to see the values at that time. Zoom with Ctrl and the mouse wheel, or + and −."
+    " Move with ← and →, and reset with 0."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
