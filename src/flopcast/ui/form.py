@@ -28,9 +28,9 @@ PICKED = ("model", "cluster", "stack")  # lists that are long enough to search i
 
 
 EMPTY = {  # what a list shows while nothing is selected
-    "model": "as the file says",
+    "model": "as in the file",
     "cluster": f"the file's, or {USUAL['cluster']}",
-    "stack": f"usual: {USUAL['stack']}",
+    "stack": f"default: {USUAL['stack']}",
     "find": "the best plans",
     "objectives": "step time",
     "evolve": "all of the space",

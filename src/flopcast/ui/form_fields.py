@@ -104,7 +104,7 @@ COUNTED = {
         counts=True,
     ),
     "concurrency": Field(
-        "Open requests", about="The number of concurrent requests, instead of a rate.", counts=True
+        "Concurrent requests", about="The number of concurrent requests, instead of a rate.", counts=True
     ),
     "requests": Field("Requests", about="The number of requests that are simulated.", counts=True),
     "replicas": Field("Replicas", about="The number of instances that share the traffic.", counts=True),
@@ -144,7 +144,7 @@ FROM_A_LIST = {
         "Precision", about="The number format of weights and GEMMs.", choices=tuple(RECIPES)
     ),
     "objectives": Field(
-        "Best by",
+        "Objective",
         about="The objective by which plans are ranked; the Pareto front compares it with memory.",
         choices=tuple(OBJECTIVES),
         wide=True,
@@ -158,7 +158,8 @@ FROM_A_LIST = {
     ),
     "evolve": Field(
         "Evolution chooses plans",
-        about="Estimate a few thousand plans that evolution chooses, for spaces too large to try all.",
+        about="Estimate a few thousand plans that an evolutionary algorithm chooses, if a search space is"
+        " very large.",
         choices=("yes",),
         wide=True,
     ),
@@ -173,18 +174,22 @@ FROM_A_LIST = {
 }
 WRITTEN = {
     "rate": Field("Rate", "such as 4/s", about="The mean rate at which requests arrive, such as 4/s."),
-    "prompt": Field("Prompt", "tokens", about="Tokens of a prompt: a number, or lognormal(2000, 0.5)."),
-    "output": Field("Output", "tokens", about="Tokens of an answer: a number, or uniform(100, 500)."),
+    "prompt": Field(
+        "Prompt", "tokens", about="The number of tokens of a prompt, such as 2000 or lognormal(2000, 0.5)."
+    ),
+    "output": Field(
+        "Output", "tokens", about="The number of tokens of an answer, such as 300 or uniform(100, 500)."
+    ),
     "slo": Field(
-        "Limits of latency",
+        "Latency limits",
         "such as ttft_p99=2s tpot_p99=50ms",
-        about="Latency limits for a percentile of the requests.",
+        about="Limits for percentiles of latencies (SLOs).",
         wide=True,
     ),
     "price": Field(
         "Price of a device",
         "such as 2.10 USD/h",
-        about="What an hour of a device costs; by default, a list price of the catalogue.",
+        about="The price of a device per hour; by default, a list price of the catalogue.",
         wide=True,
     ),
     "power_limit": Field(
@@ -240,7 +245,7 @@ WRITTEN = {
     "changes": Field(
         "Other fields",
         "such as stack.attention_kernel=flash",
-        about="KEY=VALUE for any field of the job, separated by spaces.",
+        about="Changes of any fields of the job, as KEY=VALUE separated by spaces.",
         wide=True,
     ),
     "samples": Field("Samples", "such as 52k", about="The number of sequences of one epoch."),
@@ -248,7 +253,7 @@ WRITTEN = {
     "tokens": Field(
         "Tokens of the whole run",
         "such as 2T",
-        about="The number of tokens of the whole run, for its days and its cost.",
+        about="The number of tokens of the whole run, from which its time and cost follow.",
         wide=True,
     ),
     "checkpoint": Field(
@@ -257,7 +262,7 @@ WRITTEN = {
         about="How checkpoints are written: the method, the storage and the interval.",
         wide=True,
     ),
-    "deadline": Field("Done within", "such as 30 d", about="The maximum time of the whole run."),
+    "deadline": Field("Deadline", "such as 30 d", about="The maximum time of the whole run."),
     "budget": Field("Budget", "such as 2.5M USD", about="The maximum cost of the whole run."),
     "headroom": Field(
         "Maximum memory use",

@@ -14,9 +14,12 @@ from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
 OPERATIONS = {
     "predict": ("One training step: time, rate, memory, money, energy, each with its interval", "Job"),
-    "memory": ("What must fit on each device, and whether it does", "Job"),
-    "compare": ("Two jobs, and the interval of their ratio", "Pair"),
-    "diagnose": ("Why a job is slower than it should be: suspects with seconds and evidence", "Run"),
+    "memory": ("The memory of each device by category, and whether it fits", "Job"),
+    "compare": ("A comparison of two jobs, with the interval of their ratio", "Pair"),
+    "diagnose": (
+        "Suspects for why a job is slower than it should be, with their seconds and evidence",
+        "Run",
+    ),
     "serve": ("How an engine serves requests: latencies, rate, memory, cost, energy", "Serving"),
     "search": (
         "The best plans of a search space, ranked, with the intervals of their differences",
@@ -24,7 +27,7 @@ OPERATIONS = {
     ),
 }
 REFUSALS = {
-    "400": "The input is wrong: lists every error with what is allowed, why, and how to fix it",
+    "400": "The input is wrong. The answer lists every error with the allowed values, the reason and a fix",
     "413": "The body is larger than 256 KiB",
     "422": "No plan is feasible, or the request needs more processor time or memory than it may use",
     "503": "The machine is busy; Retry-After says when to try again",
@@ -33,7 +36,7 @@ FREE: dict[str, object] = {
     "plan": {"type": "string", "description": 'Other words of the plan, such as "sp optimizer=adamw".'},
     "changes": {
         "type": "string",
-        "description": "KEY=VALUE for any field of the job, separated by spaces.",
+        "description": "Changes of any fields of the job, as KEY=VALUE separated by spaces.",
     },
     "job": {"type": "object", "description": "A job, as in a job file; the other properties change it."},
 }
