@@ -51,8 +51,8 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
 
     for reader in (*READERS, read_file):
-        assert "a pipe, not a regular file" in refusal(reader, tmp_path / "pipe")
-        assert "a device, not a regular file" in refusal(reader, Path("/dev/zero"))
+        assert "a pipe instead of a regular file" in refusal(reader, tmp_path / "pipe")
+        assert "a device instead of a regular file" in refusal(reader, Path("/dev/zero"))
 
 
 def test_every_reader_has_a_limit_and_names_it(tmp_path, monkeypatch):

@@ -79,7 +79,7 @@ def test_a_run_that_becomes_slower_names_the_timers_that_rise_and_blames_no_part
     measured = suspects(judged(lines), "measured", "within doubt")
 
     assert list(measured) == ["slower_at_once"]
-    (rise,) = [text for text in measured["slower_at_once"].evidence if "timers rise" in text]
+    (rise,) = [text for text in measured["slower_at_once"].evidence if "these timers become longer" in text]
     assert "forward" in rise
     assert "backward" in rise
     assert "optimizer" not in rise
