@@ -153,23 +153,6 @@ def test_experts_are_sharded_over_the_ranks_of_a_group_that_hold_the_same():
     assert (across.inside.item(), across.nodes.item()) == (1, 2)
 
 
-@all_cases("axis", VARIED)
-@all_cases("order", ORDERS)
-def test_one_rank_of_an_axis_is_a_group_of_its_own(order, axis):
-    group = axis_group(axis, one_plan(plan_of(order, (1, 1, 1, 1))), 8)
-
-    assert group.ranks.item() == 1
-
-
-@all_cases("degree", [1, 2, 3, 6, 8, 9, 15, 24, 64])
-@all_cases("devices_per_node", [1, 4, 8])
-def test_a_group_has_as_many_ranks_as_its_degree(degree, devices_per_node):
-    """Also where it is no power of two: Table 1 of arXiv:2104.04473 has 6, 9, 15 and 24 replicas."""
-    group = axis_group("dp", one_plan(plan_of(ORDERS[0], (1, 1, degree, 1))), devices_per_node)
-
-    assert group.ranks.item() == degree
-
-
 @pytest.mark.parametrize("stages", [2, 3, 8])
 def test_a_hop_joins_two_neighbours_on_two_nodes_or_on_one(stages):
     plans = one_plan(plan_of(ORDERS[0], (2, 1, 2, stages)))
@@ -212,29 +195,6 @@ def test_groups_of_a_batch_are_those_of_its_plans():
 FOLDS = [  # tp, dp, pp, etp, ep
     (1, 8, 1, 1, 4), (2, 8, 2, 2, 4), (2, 8, 2, 1, 4), (4, 4, 2, 1, 8), (4, 4, 1, 4, 2), (8, 4, 2, 1, 32),
 ]  # fmt: skip
-
-
-def folded_groups(fold, axis):
-    """Ranks of every group, from a table of the ranks of each stage, cut anew: stage, edp, ep, etp."""
-    tp, dp, pp, etp, ep = fold
-    table = np.arange(tp * dp * pp).reshape(pp, tp * dp // (etp * ep), ep, etp)
-    moved = np.moveaxis(table, {"expert_dp": 1, "ep": 2, "etp": 3}[axis], -1)
-    return moved.reshape(-1, moved.shape[-1])
-
-
-@all_cases("devices", [4, 8, 32])
-@all_cases("axis", ["etp", "ep", "expert_dp"])
-@all_cases("fold", FOLDS)
-def test_ranks_of_experts_fold_those_of_a_stage_neighbours_first(fold, axis, devices):
-    """arXiv:2504.14960, section 3.2: tp · dp ranks of a stage are etp · ep · their replicas."""
-    tp, dp, pp, etp, ep = fold
-    plan = Plan(dp=dp, tp=tp, pp=pp, etp=etp, ep=ep, gbs=dp)
-
-    found = axis_group(axis, one_plan(plan), devices)
-
-    for ranks in folded_groups(fold, axis):
-        assert found.ranks.item() == len(ranks)
-        assert found.nodes.item() == len(set(ranks // devices))
 
 
 def test_experts_that_are_not_spread_have_the_data_parallel_ranks_as_replicas():

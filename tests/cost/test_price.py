@@ -275,15 +275,6 @@ def test_a_device_that_lists_only_the_precision_of_the_plan_is_priced():
 
 
 @all_cases("collective", MESSAGES)
-@all_cases("axis", ["tp", "dp", "pp", "world"])
-@all_cases("stack", ["megatron-2022", "gpt-neox-deepspeed"])
-def test_a_message_to_oneself_takes_no_time(stack, axis, collective):
-    item = message_item(MESSAGES[collective](axis=axis, message_bytes=constant(1e8)))
-
-    assert price_items([item], DGX, stack=stack).of(item).alone_s.item() == 0.0
-
-
-@all_cases("collective", MESSAGES)
 def test_a_message_to_oneself_is_not_launched(collective):
     item = message_item(MESSAGES[collective](axis="tp", message_bytes=constant(1e8)))
 

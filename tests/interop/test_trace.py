@@ -9,7 +9,6 @@ from conftest import REPOSITORY, make_job
 from flopcast.interop.exports.trace_files import write_trace
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.report.events import events
 
 sys.path.append(str(REPOSITORY / "tests" / "report"))
 
@@ -28,10 +27,6 @@ def report():
 def written(report, tmp_path):
     write_trace(report, tmp_path / "out.pftrace")
     return (tmp_path / "out.pftrace").read_bytes()
-
-
-def test_the_file_holds_every_event(report, written):
-    assert len(Trace(written).slices()) == len(list(events(report)))
 
 
 def test_every_stage_is_a_named_process_with_a_memory_counter(written):
@@ -64,13 +59,6 @@ def test_an_older_file_is_replaced_whole(report, tmp_path):
     write_trace(report, path)
 
     assert Trace(path.read_bytes()).slices()
-
-
-def test_the_same_report_gives_the_same_file(report, tmp_path):
-    for name in ("one", "two"):
-        write_trace(report, tmp_path / name)
-
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_half_a_file_is_not_a_trace(written):

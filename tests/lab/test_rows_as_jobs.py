@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_tables import run_in
 
-from flopcast.errors import SpecError
 from flopcast.lab.published import job as jobs
 from flopcast.lab.published.job import chunk_layers, reproduce
 from flopcast.lab.published.known_names import Default, KnownSoftware
@@ -143,14 +142,6 @@ def test_the_group_over_which_internevo_shards_states_stands_in_the_remarks(with
     job = with_defaults(default(plan={"zero": 1}), notes=notes, stack="internevo")
 
     assert job.plan.data_shard == shard
-
-
-@pytest.mark.parametrize("word", ["cpu", "True", "optimizer states"])
-def test_a_row_that_offloads_is_refused_by_its_rule(with_defaults, word):
-    with pytest.raises(SpecError) as told:
-        with_defaults(row=LLAMA | {"offload": word})
-
-    assert {problem.field for problem in told.value.problems} == {"plan.offload"}
 
 
 @pytest.mark.parametrize("word", ["", "none", "None", "false", "FALSE"])

@@ -142,10 +142,6 @@ def test_every_block_is_dealt_to_one_chunk(blocks, chunks):
     assert min(layers[1:-1]) > 0
 
 
-def test_even_chunks_are_left_to_the_stack():
-    assert chunk_layers(80, 20) == ()
-
-
 def test_layers_beyond_the_first_kinds_are_cut_short(job_of_row):
     """SimuMax's DeepSeek-V2 of 4 layers: its one dense layer, and 3 of experts."""
     row = {

@@ -51,21 +51,6 @@ def test_selective_recompute_adds_both_products_of_attention_once(name):
 
 
 @all_cases(("h", "layers", "a"), SC21.values())
-def test_a_models_items_add_up_to_equation_3_without_its_recompute(h, layers, a):
-    """Equation 3, 96·B·s·l·h²·(1 + s/6h + V/16lh), has one forward for recompute: 72 without it."""
-    s = LENGTH
-    model = Model(hidden=h, vocabulary=VOCABULARY, blocks=(gpt(a, h, count=layers),), tied_embeddings=True)
-
-    total = 0.0
-    for layer, count in model.sequence():
-        total += count * sum(forward_and_backward(layer, h, split(1, s)))
-
-    assert total == pytest.approx(
-        72 * s * layers * h**2 * (1 + s / (6 * h) + VOCABULARY / (12 * layers * h))
-    )
-
-
-@all_cases(("h", "layers", "a"), SC21.values())
 def test_the_models_own_count_is_that_of_its_items(h, layers, a):
     model = Model(hidden=h, vocabulary=VOCABULARY, blocks=(gpt(a, h, count=layers),))
 

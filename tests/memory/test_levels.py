@@ -15,7 +15,6 @@ from flopcast.schedules import schedule_of
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
 from flopcast.spec.orders import order_of
 from flopcast.spec.plan import Plan, batch_plans
-from flopcast.spec.rows import runs
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 
@@ -114,13 +113,3 @@ def test_what_is_left_of_rows_is_what_no_other_row_reaches(rows):
 
     alone = [row for row in rows if not any(reaches(other, row) for other in rows if other != row)]
     assert sorted(rows[place] for place in kept) == sorted(alone)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=20))
-def test_runs_are_cut_exactly_where_neighbours_differ(rows):
-    found = runs(list(np.array(rows).T))
-
-    cuts = [place for place in range(1, len(rows)) if rows[place] != rows[place - 1]]
-    assert found.first.tolist() == [0, *cuts]
-    assert [rows[first] for first in found.first[found.group]] == rows

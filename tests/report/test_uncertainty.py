@@ -172,13 +172,6 @@ def test_no_factor_scales_more_than_the_whole_step(name):
     assert next(factor.share for factor in told if factor.name == "jitter") == 1.0
 
 
-@all_cases("name", PARTS)
-def test_the_widest_contribution_comes_first(name):
-    widths = [factor.share * factor.log_sigma_factor for factor in sample_report(name).factors]
-
-    assert widths == sorted(widths, reverse=True)
-
-
 def slope(job, factor_name):
     """d log(step) / d log(factor), by a site that sets the factor a little higher."""
     before, after = report_of(job), report_of(with_site(job, {factor_name: NUDGE_RATIO}))

@@ -4,7 +4,7 @@ import pytest
 from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from order_cases import APART, CASES, CHUNKED, FOLDED, INTERLEAVED, PLAIN, SPLIT, simulated_s
+from order_cases import APART, CASES, CHUNKED, FOLDED, SPLIT, simulated_s
 
 from flopcast.schedules import SCHEDULES
 
@@ -23,23 +23,6 @@ def test_equal_stages_take_exactly_the_closed_form(name, stages, virtual, micro)
     played = simulated_s(name, virtual, micro, [1.0] * stages, [2.0] * stages)
 
     assert played == pytest.approx(closed_form_s(virtual, micro, [3.0] * stages), rel=1e-12)
-
-
-@all_cases("name", ["1f1b", "eager_1f1b", "gpipe"])
-@all_cases(("stages", "virtual", "micro"), PLAIN)
-def test_the_bubble_without_chunks_is_p_minus_1_over_m(name, stages, virtual, micro):
-    played = simulated_s(name, virtual, micro, [1.0] * stages, [2.0] * stages)
-
-    # arXiv:2104.04473, section 2.2.1, of GPipe and of 1F1B; running ahead shortens no bubble
-    assert played / (3.0 * micro) - 1 == pytest.approx((stages - 1) / micro)
-
-
-@all_cases(("stages", "virtual", "micro"), INTERLEAVED)
-def test_interleaving_divides_the_bubble_by_the_chunks(stages, virtual, micro):
-    played = simulated_s("interleaved_1f1b", virtual, micro, [1.0] * stages, [2.0] * stages)
-
-    # arXiv:2104.04473, section 2.2.2: (p - 1) / (v m)
-    assert played / (3.0 * micro) - 1 == pytest.approx((stages - 1) / (virtual * micro))
 
 
 @all_cases("name", SCHEDULES)
@@ -83,12 +66,3 @@ def test_a_step_is_never_shorter_than_the_busiest_stage_s_own_work(name, stages,
 
     busiest = max(f + b for f, b in stages)
     assert played >= micro * busiest * (1 - 1e-12)
-
-
-@all_cases(("stages", "virtual", "micro"), INTERLEAVED)
-def test_interleaving_equal_stages_is_never_slower_than_not(stages, virtual, micro):
-    plain = simulated_s("1f1b", 1, micro, [1.0] * stages, [2.0] * stages)
-
-    chunked = simulated_s("interleaved_1f1b", virtual, micro, [1.0] * stages, [2.0] * stages)
-
-    assert chunked < plain

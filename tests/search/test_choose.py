@@ -1,7 +1,6 @@
 """The chosen plan: possible, fitting, and the fastest of a small world that is played whole."""
 
 import pytest
-from all_cases import all_cases
 from conftest import described_model, make_job
 
 import flopcast
@@ -183,20 +182,6 @@ def test_a_device_without_bf16_gets_fp16():
     }
 
     assert job_of(described(cluster=cluster)).plan.precision == "fp16"
-
-
-def test_the_same_job_gets_the_same_plan():
-    assert job_of(described()) == job_of(described())
-
-
-@all_cases(("blocks", "stages"), [(126, 16), (61, 16), (7, 4), (9, 8), (80, 3), (13, 2)])
-def test_uneven_stages_hold_every_block_and_are_as_equal_as_can_be(blocks, stages):
-    listed = divided_over_chunks(blocks, stages)
-
-    full = [count + (stage in (0, stages - 1)) for stage, count in enumerate(listed)]  # ends count as one
-    assert sum(listed) == blocks
-    assert len(listed) == stages
-    assert max(full) - min(full) <= 1
 
 
 def test_blocks_that_no_number_of_stages_divides_get_stages_all_the_same():

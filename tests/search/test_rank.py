@@ -77,14 +77,6 @@ def test_a_plan_is_equal_as_long_as_its_interval_holds_one():
     assert [one.equal for one in outside] == [True, False]
 
 
-def test_plans_behind_the_first_are_in_the_order_of_their_losses():
-    plans = [played(step_s, KERNELS, mbs=1, gbs=16 * k) for k, step_s in enumerate((3, 1, 2, 5, 4), 1)]
-
-    order = [one.losses[0].value for one in ranked(QUESTION, plans)]
-
-    assert order == sorted(order)
-
-
 def test_without_plans_there_is_no_order():
     assert ranked(QUESTION, []) == ()
 

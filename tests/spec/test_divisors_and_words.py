@@ -24,16 +24,6 @@ def test_divisors_are_the_numbers_that_leave_no_rest(number):
     assert divisors(number) == [d for d in range(1, number + 1) if number % d == 0]
 
 
-@given(st.integers(1, 40), st.integers(1, 40))
-def test_what_divides_both_divides_the_greatest_common_divisor(one, other):
-    common = set(divisors(one)) & set(divisors(other))
-
-    largest = max(common)
-
-    assert common == set(divisors(largest))
-    assert one * other // largest in {n for n in range(one, one * other + 1) if not (n % one or n % other)}
-
-
 def test_of_numbers_that_are_too_large_only_one_is_tried():
     assert divisors(MANY + 1) == [1]
 
@@ -46,11 +36,6 @@ def test_no_divisor_is_nearer_than_the_nearest_and_none_smaller_is_as_near(numbe
     assert number % nearest == 0
     assert all(abs(d - wanted) >= abs(nearest - wanted) for d in others)
     assert all(abs(d - wanted) > abs(nearest - wanted) for d in others if d < nearest)
-
-
-@given(NUMBERS)
-def test_a_divisor_is_its_own_nearest(number):
-    assert all(nearest_divisor(number, d) == d for d in divisors(number))
 
 
 @given(st.integers(0, 60))

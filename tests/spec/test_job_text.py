@@ -99,10 +99,6 @@ def test_a_round_quantity_is_written_as_people_do():
     assert exactly(300.0, "W") == "300 W"
 
 
-def test_the_same_job_gives_the_same_text():
-    assert job_text(make_job()) == job_text(make_job())
-
-
 def test_what_is_left_out_has_its_default():
     told = job_document(JOB)
 

@@ -77,16 +77,6 @@ def test_a_batch_of_one_document_is_its_only_kind(length):
 
 
 @LAWS
-@given(each=listed)
-def test_the_mean_is_that_of_all_sequences_counted_one_by_one(each):
-    batch = Batch(seq=4096, micro_batches=each)
-
-    found = sequences(batch)
-
-    assert batch.mean_sequence_tokens == pytest.approx(sum(found) / len(found))
-
-
-@LAWS
 @given(ranks=by_ranks)
 def test_shares_of_kinds_are_those_of_all_sequences_of_all_ranks(ranks):
     batch = Batch(seq=4096, ranks=ranks)

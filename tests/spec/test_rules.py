@@ -8,7 +8,6 @@ from all_cases import all_cases
 from conftest import make_job
 from spec_cases import DEEPSPEED, decoded, edited, edits, faults, key, mixture, model, parts
 
-from flopcast.errors import Problem
 from flopcast.library import catalog
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.custom import OwnSchedule
@@ -25,7 +24,6 @@ BROKEN = {  # (field, because) → the job that breaks this rule alone, its valu
     for row in yaml.safe_load(Path(__file__).with_name("broken_rules.yaml").read_text(encoding="utf-8"))
 }
 REASONS_OF_SCHEDULES = ("blocks_because", "chunks_because")
-NAMES = [f"{field}: {because}" for field, because in BROKEN]
 EXAMPLES = [(rule, *example) for rule, example in BROKEN.items()]
 
 
@@ -214,14 +212,6 @@ def test_a_pipeline_of_one_chunk_may_name_its_schedule_or_not(schedule):
     assert faults(parts(data_parallel=4, pipeline_parallel=2, schedule=schedule)) == ()
 
 
-def test_plain_1f1b_is_refused_with_virtual_stages():
-    told = faults(
-        parts(data_parallel=2, pipeline_parallel=4, virtual_stages=2, global_batch=32, schedule="1f1b")
-    )
-
-    assert [problem.field for problem in told] == ["plan.schedule"]
-
-
 def test_heads_that_differ_between_runs_of_blocks_are_all_cut_whole():
     runs = model(heads=16)
     runs["blocks"] = [model(heads=heads)["blocks"][0] for heads in (16, 12)]
@@ -269,26 +259,12 @@ def test_every_precision_that_is_called_allowed_can_be_chosen(device):
         assert "plan.precision" not in [p.field for p in faults(edited(whole, {"precision": precision}))]
 
 
-def test_heads_that_do_not_divide_the_width_are_refused():
-    odd = model(heads=16) | {"hidden": 1000}  # 62.5 elements a head
-
-    told = faults(parts(model=odd))
-
-    assert any("heads" in problem.field for problem in told)
-
-
 def test_more_heads_than_width_are_refused():
     empty = model(heads=2048) | {"hidden": 1024}  # a head of no elements: every time would be 0/0
 
     told = faults(parts(model=empty))
 
     assert any("heads" in problem.field for problem in told)
-
-
-def test_query_heads_that_cannot_share_key_value_heads_are_refused():
-    told = faults(parts(model=model(heads=16, kv_heads=5)))
-
-    assert any("kv_heads" in problem.field for problem in told)
 
 
 def test_a_sequence_longer_than_the_learned_positions_is_refused():
@@ -319,13 +295,7 @@ def test_a_group_to_recompute_that_does_not_exist_is_refused():
     assert any("selective_groups" in problem.field for problem in told)
 
 
-def test_a_problem_shows_only_the_beginning_of_a_huge_value():
-    problem = Problem(field="f", value="x" * 10_000, allowed="less", because="of its size", fix="cut it")
-
-    assert len(str(problem).splitlines()[0]) < 120
-
-
-@pytest.mark.parametrize("name", ["gpipe", "zb_h1", "zb_h2"])
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb_h1", "zb_h2"])
 def test_schedules_without_chunks_are_refused_by_name_with_virtual_stages(name):
     told = faults(parts(schedule=name, pipeline_parallel=4, virtual_stages=2, data_parallel=2))
 

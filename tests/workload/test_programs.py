@@ -81,29 +81,6 @@ def test_a_step_with_less_recompute_needs_the_flop_of_korthikanti_s_appendix(rec
     assert total == pytest.approx(forward + passes * 4 * batch * LENGTH**2 * hidden * blocks, rel=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    model=st.sampled_from(sorted(MODELS)),
-    tensor=st.sampled_from([1, 2, 4, 8]),
-    pipeline=st.sampled_from([(1, 1), (2, 1), (4, 1), (8, 1), (2, 2), (2, 4), (4, 2)]),
-    replicas=st.sampled_from([1, 2]),
-    sequences=st.sampled_from([1, 2]),
-    sequence_parallel=st.booleans(),
-    recompute=st.sampled_from(["none", "selective", "full"]),
-)
-def test_no_plan_changes_the_flop_of_a_step(
-    model, tensor, pipeline, replicas, sequences, sequence_parallel, recompute
-):
-    stages, virtual = pipeline
-    text = f"gbs=32 recompute={recompute}"
-    cut = f"dp={replicas} tp={tensor} pp={stages} vpp={virtual} mbs={sequences} {text}"
-
-    one = step_flop(realised(MODELS[model], MEGATRON, text))
-    many = step_flop(realised(MODELS[model], MEGATRON, cut + (" sp" if sequence_parallel else "")))
-
-    assert many == pytest.approx(one, rel=1e-12)
-
-
 @settings(max_examples=30, deadline=None)
 @given(
     model=st.sampled_from(sorted(MODELS)),
