@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 
 from flopcast.errors import SpecError
 from flopcast.lab.calibration.kernel_names import KERNELS, OPERATORS, kernel_class, kind_of
-from flopcast.lab.calibration.trace import (
-    class_totals,
-    exposed_communication_s,
-    seconds_per_step,
-    unrecognised,
-)
+from flopcast.lab.calibration.trace import class_totals, seconds_per_step, unrecognised
 from flopcast.lab.calibration.traced_shapes import message_bytes, samples, sizes_of
 from flopcast.lab.samples.columns import read_columns
 from flopcast.lab.samples.files import EVENT_COLUMNS, SAMPLE_COLUMNS, event_cells, sample_cells, write_csv
@@ -221,22 +216,6 @@ def test_a_trace_without_steps_counts_as_one_and_says_so():
     assert made.step_time_s is None
     assert "no step annotations" in " ".join(made.remarks)
     assert class_totals(made)[0].step_share == pytest.approx(0.7)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 60), st.integers(1, 30)), min_size=1, max_size=12))
-def test_exposed_communication_is_what_a_count_of_microseconds_says(rows):
-    # oracle: each microsecond of a line, one by one
-    events = [
-        kernel(float(start), float(length), "ncclDevKernel_AllReduce_x" if sends else "nvjet_x")
-        for sends, start, length in rows
-    ]
-    busy = {True: set(), False: set()}
-    for sends, start, length in rows:
-        busy[sends] |= set(range(start, start + length))
-
-    made = of_events(*events)
-
-    assert exposed_communication_s(made) == pytest.approx(len(busy[True] - busy[False]) * 1e-6, abs=1e-12)
 
 
 @settings(max_examples=30, deadline=None)

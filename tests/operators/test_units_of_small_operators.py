@@ -105,15 +105,6 @@ def test_the_backward_of_a_fused_pass_reads_what_was_kept_besides(elements, kind
     }  # fmt: skip
 
 
-@all_cases(
-    ("name", "bits"),
-    [("fp8", 8), ("fp8_block", 8 + 32 / 128), ("mxfp8", 8 + 8 / 32), ("nvfp4", 4 + 8 / 16)],
-)
-def test_an_element_of_a_format_has_its_bits_and_its_share_of_a_scale(name, bits):
-    """arXiv:2209.05433; arXiv:2412.19437, section 3.3.2; OCP MX 1.0; arXiv:2509.25149, section 2."""
-    assert 8 * FORMATS[name].size_bytes == bits
-
-
 @all_cases("name", FORMATS)
 def test_a_narrow_element_with_its_scale_is_smaller_than_one_of_16_bits(name):
     assert FORMATS[name].element_bytes <= FORMATS[name].size_bytes < ELEMENT_BYTES["bf16"]

@@ -124,33 +124,6 @@ def test_everything_derived_belongs_to_the_backward_phase(model):
     assert len({item.name for item in block.backward}) == len(block.backward)
 
 
-def test_a_tensor_parallel_block_sums_twice_forward_and_twice_backward():
-    block = block_of(realised(GPT, MEGATRON, "tp=4 mbs=2 gbs=2"))
-
-    activation_bytes = 2 * LENGTH * HIDDEN * 2  # sequences · tokens · hidden · bf16
-    for items in (block.forward, block.backward):
-        # arXiv:1909.08053, section 3: two all-reduces a pass, of the whole activation
-        assert [item.work.collective for item in messages(items)] == ["all_reduce"] * 2
-        assert [at(item.work.message_bytes) for item in messages(items)] == [activation_bytes] * 2
-
-
-def test_a_parallel_block_sums_both_halves_at_once_but_their_inputs_gradients_apart():
-    block = block_of(realised(MODELS["neox"], MEGATRON, "tp=4 mbs=2 gbs=2"))
-
-    assert len(messages(block.forward, "all_reduce")) == 1
-    assert len(messages(block.backward, "all_reduce")) == 2  # the two norms' outputs differ
-
-
-def test_sequence_parallelism_turns_each_sum_into_a_scatter_and_a_gather():
-    block = block_of(realised(GPT, MEGATRON, "tp=4 sp mbs=2 gbs=2"))
-
-    # arXiv:2205.05198, section 4.2.2: g and its conjugate, twice a pass
-    assert len(messages(block.forward, "all_gather")) == 2
-    assert len(messages(block.forward, "reduce_scatter")) == 2
-    assert len(messages(block.backward, "reduce_scatter")) == 2
-    assert not messages((*block.forward, *block.backward), "all_reduce")
-
-
 def test_the_backward_gathers_again_what_sequence_parallelism_did_not_keep():
     block = block_of(realised(GPT, MEGATRON, "tp=4 sp mbs=2 gbs=2"))
 
