@@ -8,6 +8,7 @@ from flopcast.jobs import job
 from flopcast.library.curves import load_book
 from flopcast.render.report_json import as_json
 from flopcast.render.report_text import as_text
+from flopcast.report.explain.registry import explain
 from flopcast.search.exact import play_each
 from flopcast.spec.loader import Loader
 from flopcast.timeline.uncertainty import Sensitivity
@@ -117,6 +118,11 @@ def test_devices_that_do_not_wait_have_the_step_without_loader():
     assert report.factors == NO_LOADER.factors
     assert report.breakdown == NO_LOADER.breakdown
     assert report.warnings == NO_LOADER.warnings
+    shown = explain(report, load_book(report.job.cluster), {}, "loader")
+    assert shown.amount == 0
+    assert shown.note.startswith("hidden")
+    assert shown.parts[0].amount == report.loader.overlapped_s
+    assert report_of("none").loader is None
 
 
 def test_energy_depends_on_the_seconds_in_which_devices_wait_for_samples():

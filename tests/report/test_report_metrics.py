@@ -143,3 +143,24 @@ def test_hardware_flop_lie_between_model_flop_and_four_thirds_of_them(recompute,
     metrics = measure(gpt(*shape, recompute=recompute), 1.0)
 
     assert metrics.model_flop <= metrics.hardware_flop <= metrics.model_flop * 4 / 3
+
+
+def test_hardware_flop_count_a_vision_tower_on_every_rank_that_runs_it():
+    def metrics(plan):
+        images = {"sequence_length": 4096, "images": "2x448x448"}
+        job = make_job(
+            model="qwen2.5-vl-7b",
+            stack="megatron-core",
+            batch=images,
+            plan=f"{plan} mbs=1 gbs=8 precision=bf16",
+        )
+        return measure(job, 1.0), job
+
+    alone, job = metrics("dp=8")
+    tower_flop = 8 * job.model.vision.step_flop(job.batch.images, adapted=False, backward=True)
+    assert alone.hardware_flop == alone.model_flop
+    shared, _ = metrics("dp=2 cp=4")
+    assert shared.hardware_flop == pytest.approx(shared.model_flop + 3 * tower_flop)
+    divided, _ = metrics("dp=4 tp=2")
+    patch = 3 * 2 * 14 * 14 * job.model.vision.hidden * 2 * 32 * 32  # products of patches of two images
+    assert divided.hardware_flop == pytest.approx(divided.model_flop + 8 * 2 * 2 * patch)

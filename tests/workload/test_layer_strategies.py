@@ -159,6 +159,7 @@ def test_recomputed_flop_are_those_of_the_blocks_that_run_again():
         ("layers=0-7:tp=3", "degrees that divide each other and the 8 ranks"),
         ("layers=0-40:tp=4", "blocks from 0 to 31"),
         ("layers=0-7:tp=4,7:tp=1", "without overlap"),
+        ("layers=7-3:offload=optimizer@host", "set layers to 3-7:offload=optimizer@host"),
         ("layers=0-7:zero=3 rank_order=dp-tp-cp-pp", "none with rank_order=dp-tp-cp-pp"),
     ],
 )

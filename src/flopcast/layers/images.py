@@ -79,7 +79,12 @@ def _image(word: str) -> dict[str, int]:
     return {"width": width, "height": height, "count": count}
 
 
-Images = Annotated[tuple[Image, ...], BeforeValidator(read_images)]
+def _or_none(given: object) -> object:
+    """Return no images for null, which removes those that a file states; else as `read_images`."""
+    return () if given is None else read_images(given)
+
+
+Images = Annotated[tuple[Image, ...], BeforeValidator(_or_none)]
 
 
 def images_text(images: Iterable[Image]) -> str:

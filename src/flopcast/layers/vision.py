@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from flopcast.dtypes import ONE
+from flopcast.dtypes import ONE, constant
 from flopcast.layers.base import Split
 from flopcast.layers.images import Images, Patching
 from flopcast.layers.mlp import Mlp
@@ -128,7 +128,7 @@ class Vision(Patching):
             ),
         )
 
-    def step_flop(self, images: Images, adapted: bool, backward: bool) -> float:
+    def step_flop(self, images: Images, adapted: bool, backward: bool, ranks: int = 1) -> float:
         """Return the FLOP of all matrix products of the tower for the images of one sequence.
 
         Parameters
@@ -139,11 +139,18 @@ class Vision(Patching):
             Whether the decoder has adapters.
         backward
             Whether the backward pass of what is trained counts too.
+        ranks
+            Tensor-parallel ranks, whose FLOP are added up; they do not share the product of patches.
         """
         if not images:
             return 0.0
         split = Split(
-            sequences=ONE, length=ONE, tensor=ONE, sequence_parallel=False, dtype="bf16", images=(images,)
+            sequences=ONE,
+            length=ONE,
+            tensor=constant(ranks),
+            sequence_parallel=False,
+            dtype="bf16",
+            images=(images,),
         )
         total_flop = 0.0
         for layer, count in self.layers(adapted):
@@ -152,4 +159,4 @@ class Vision(Patching):
                     passes = item.work.gradients() if backward and layer.trained else ()
                     products: list[AbstractOperator] = [item.work, *(each for _, each in passes)]
                     total_flop += count * sum(float(each.work().flop.item()) for each in products)
-        return total_flop
+        return ranks * total_flop

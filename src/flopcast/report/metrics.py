@@ -7,6 +7,8 @@ divided by step time, devices and the dense peak of the plan's precision.
 Elsewhere: what other frameworks and logs count (flop_conventions.py).
 """
 
+from functools import partial
+
 from flopcast.records import dataclass
 from flopcast.report.recomputed import recomputed_flop
 from flopcast.spec.job import Job
@@ -21,7 +23,8 @@ class Metrics:
     """Rates of one step on the whole cluster.
 
     `model_flop` are what the model needs, whatever the plan: forward and backward of one global batch.
-    `hardware_flop` are what the plan makes the devices multiply: recompute included. MFU divides the first,
+    `hardware_flop` are what the plan makes the devices multiply: recompute included, and what several ranks
+    compute of the vision tower. MFU divides the first,
     HFU the second, by what `num_devices` devices could do in a step at `peak_flop_per_s` (dense, at the
     plan's precision). MFU is for comparing plans and machines; HFU tells how busy the matrix engines are.
     """
@@ -70,7 +73,8 @@ def measure(job: Job, step_time_s: float) -> Metrics:
     attention three times, here it counts once).
     """
     model_flop = sum(share * _model_flop(each) for share, each in job.by_kind)
-    hardware_flop = model_flop + recomputed_flop(job, causal=False)
+    repeated = sum(share * _repeated_by_ranks_flop(each) for share, each in job.by_kind)
+    hardware_flop = model_flop + recomputed_flop(job, causal=False) + repeated
     peak = job.cluster.mean_peak_flop_per_s(product_engine(job.plan.precision))
     capacity = step_time_s * job.cluster.num_devices
     tokens_per_s = job.step_tokens / step_time_s
@@ -102,6 +106,24 @@ def vision_flop(job: Job) -> float:
     if model.vision is None:
         return 0.0
     return model.vision.step_flop(images, model.adapters is not None, not job.batch.forward_only)
+
+
+def _repeated_by_ranks_flop(job: Job) -> float:
+    """Return the FLOP of the vision tower in a step that ranks repeat: those of other ranks of its group.
+
+    Ranks that share a sequence run the tower for all of its images each, and tensor-parallel ranks all
+    multiply all patches.
+    """
+    model, plan = job.model, job.plan
+    if model.vision is None:
+        return 0.0
+    own = model.adapters is not None, not job.batch.forward_only
+    copies = model.reference_passes if model.reference != "none" else 0
+    flop = 0.0
+    for adapted, backward in (own, *((True, False),) * copies):
+        once = partial(model.vision.step_flop, job.batch.images, adapted, backward)
+        flop += plan.context_parallel * once(ranks=plan.tensor_parallel) - once()
+    return plan.global_batch * flop
 
 
 def _frozen_forward_flop(job: Job) -> float:

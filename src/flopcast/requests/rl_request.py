@@ -4,7 +4,7 @@ Answers: which step does a file describe, and which faults does it have?
 Elsewhere: the jobs themselves (serving_request.py, resolve.py), what a step is (rl/step.py).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -14,6 +14,7 @@ from flopcast.files.inputs import exists
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.edits import edited_document
+from flopcast.records import replace
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.resolve import resolve
@@ -64,7 +65,28 @@ def rl_document(request: JobRequest) -> Document | None:
         raise SpecError(
             [Problem(f"--{name}", getattr(request, name), allowed, because, fix) for name in given]
         )
-    return edited_document(document, request.changes)
+    for part in OF_STEP:
+        document = _edited_part(document, part, request.changes)
+    others = [change for change in request.changes if change.partition(".")[0] not in OF_STEP]
+    return edited_document(document, others)
+
+
+def _edited_part(document: Document, part: str, changes: Sequence[str]) -> Document:
+    """Return the document after the changes of one of its jobs, such as "training.plan.gbs=512"."""
+    own = [change.removeprefix(f"{part}.") for change in changes if change.startswith(f"{part}.")]
+    data = document.data if isinstance(document.data, dict) else {}
+    if not own or not isinstance(data.get(part), dict):
+        return document
+    inner = edited_document(_document(document, part), own)
+    lines = {path: line for path, line in document.lines.items() if path[:1] != (part,)}
+    lines |= {(part, *path): line for path, line in inner.lines.items()}
+    places = {
+        (part, *path): place.replace("argument ", f"argument {part}.")
+        for path, place in inner.places.items()
+    }
+    return replace(
+        document, data=data | {part: inner.data}, lines=lines, places={**document.places, **places}
+    )
 
 
 def rl_request(document: Document) -> RlRequest:
@@ -151,9 +173,15 @@ def _of_handoff(plan: "RlPlan") -> Iterator[Problem]:
 
 def _request(document: Document, part: str) -> JobRequest:
     """Return the request for the job in one part of the document."""
+    return JobRequest(source=JobSource(document=_document(document, part)))
+
+
+def _document(document: Document, part: str) -> Document:
+    """Return one part of the document as a document of its own."""
     data = document.data[part] if isinstance(document.data, Mapping) else {}
     lines = {path[1:]: line for path, line in document.lines.items() if path[:1] == (part,)}
-    return JobRequest(source=JobSource(document=Document(document.name, data, lines)))
+    places = {path[1:]: place for path, place in document.places.items() if path[:1] == (part,)}
+    return Document(document.name, data, lines, places)
 
 
 def _inside(problem: Problem, part: str) -> Problem:

@@ -7,7 +7,7 @@ weights (handoff.py), the same as text and JSON (render/rl_text.py), the file of
 
 All answers of a step are asked for at once, and the phase ends with the longest. Scoring computes each
 answer with its prompt once, forward, on the same engine. Phases on the same devices follow one another; on
-devices of their own, generation of the next step runs while this step is trained.
+devices of their own, answers of the next step are generated and scored while this step is trained.
 """
 
 import math
@@ -135,7 +135,7 @@ def _together(phases: Mapping[str, Estimate], *, apart: bool) -> Estimate:
         values = {name: getattr(phase, end) for name, phase in phases.items()}
         if not apart:
             return float(sum(values.values()))
-        return float(max(values[ROLLOUT] + values[HANDOFF], values[SCORING] + values[TRAINING]))
+        return float(max(values[ROLLOUT] + values[SCORING] + values[HANDOFF], values[TRAINING]))
 
     return Estimate(value=of("value"), low=of("low"), high=of("high"))
 

@@ -58,11 +58,8 @@ class LayerStrategy(StrictModel):
     @model_validator(mode="after")
     def _in_order(self) -> "LayerStrategy":
         if self.last < self.first:
-            raise ValueError(
-                _fault(
-                    "the first number must not be greater than the last", f"{self.last}-{self.first}:tp=2"
-                )
-            )
+            swapped = self.model_copy(update={"first": self.last, "last": self.first})
+            raise ValueError(_fault("the first number must not be greater than the last", swapped.word()))
         return self
 
     @property

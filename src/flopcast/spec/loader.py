@@ -140,12 +140,15 @@ def _of_text(given: object) -> object:
     """Return the mapping that a short form means; anything else as it is.
 
     A mapping may change the stages of a short form, its `base`, as KEY=VALUE on the command line does.
+    "none" describes no loader, which removes the one of a file.
 
     Raises
     ------
     ValueError
         A word has no meaning, or names no stage.
     """
+    if given == "none":
+        return None
     if isinstance(given, str):
         return {"stages": _stages(given)}
     if not isinstance(given, Mapping) or not isinstance(base := given.get("base"), str):

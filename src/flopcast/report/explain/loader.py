@@ -7,6 +7,8 @@ Elsewhere: the seconds of stages (report/loader.py), the other parts of a step (
 from flopcast.report.explain.explanation import Explanation
 from flopcast.report.explain.kernels import lasting
 from flopcast.report.loader import LOADER, LoadedStep
+from flopcast.spec.loader import LoaderStage
+from flopcast.units import nine_digits
 
 
 def explain_loader(found: LoadedStep, note: str) -> Explanation:
@@ -22,8 +24,15 @@ def explain_loader(found: LoadedStep, note: str) -> Explanation:
             lasting("slowest overlapped stages", found.overlapped_s),
         ),
         parts=tuple(
-            Explanation(name=each.stage.name, amount=each.step_s, unit="s", formula=each.stage.text())
+            Explanation(name=each.stage.name, amount=each.step_s, unit="s", formula=_text(each.stage))
             for each in found.stages
         ),
         note=note,
     )
+
+
+def _text(stage: LoaderStage) -> str:
+    """Return a stage in the short form, without the last digits of a time that was converted."""
+    if stage.sample_s is None:
+        return stage.text()
+    return stage.model_copy(update={"sample_s": nine_digits(stage.sample_s)}).text()

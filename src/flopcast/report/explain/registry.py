@@ -19,6 +19,7 @@ from flopcast.report.explain.steps import (
     explain_operator,
     explain_step,
 )
+from flopcast.report.loader import LOADER
 from flopcast.report.report import Report
 
 Thunk = Callable[[], Explanation]
@@ -51,7 +52,9 @@ def explainable(report: Report, book: CurveBook, sources: Mapping[str, str]) -> 
     A factor that a component is called after is written "factor.NAME".
     """
     operators = dict.fromkeys(item.name for item in report.priced.programs.items())
-    components = report.breakdown
+    components = list(report.breakdown)
+    if report.loader is not None and LOADER not in components:
+        components.append(LOADER)  # no device waits for it, and its own time is of interest
     factors = {
         (each.name if each.name not in components else f"factor.{each.name}"): each.name
         for each in report.factors

@@ -99,7 +99,9 @@ def explain_component(report: Report, name: str) -> Explanation:
     if name == BUBBLE:
         return _bubble(report)
     if name == LOADER and report.loader is not None:
-        return explain_loader(report.loader, _share(report.loader.wait_s, report))
+        wait_s = report.loader.wait_s
+        hidden = "hidden: the devices never wait for samples"
+        return explain_loader(report.loader, _share(wait_s, report) if wait_s > 0 else hidden)
     seconds: dict[str, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
         if (share.item.component if share.item else LAUNCH) == name:
