@@ -57,7 +57,7 @@ def test_published_times_of_a_raspberry_pi_lie_inside_their_intervals():
     """The efficiencies were fitted to a desktop processor; no time of a Raspberry Pi was used.
 
     ncnn computes convolutions with kernels of 3 · 3 by Winograd's algorithm, with fewer multiplications: so
-    VGG-16, which has no others, takes 0.65 of the predicted time.
+    VGG-16, which has no others, takes 0.58 of the predicted time.
     """
     errors = {}
     for name, measured_ms in NCNN_MS.items():
@@ -67,7 +67,7 @@ def test_published_times_of_a_raspberry_pi_lie_inside_their_intervals():
 
     assert statistics.median(map(abs, errors.values())) < 0.22
     assert max(abs(error) for name, error in errors.items() if name != "vgg16") < 0.25
-    assert errors["vgg16"] == pytest.approx(0.55, abs=0.1)
+    assert errors["vgg16"] == pytest.approx(0.73, abs=0.1)
 
 
 def test_intervals_of_processors_are_wide_and_no_clock_exceeds_the_data_sheet():

@@ -8,7 +8,7 @@ from test_exported_models import graph, model
 
 from flopcast.cost.graph_kernels.kernel_classes import GRAPH_KERNELS
 from flopcast.cost.graph_kernels.operator_rows import is_described, rows_of_items
-from flopcast.cost.graph_kernels.software import EAGER, TRAINING
+from flopcast.cost.graph_kernels.software import EAGER, PROCESSOR, TRAINING
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.graph.autocast import under_autocast
 from flopcast.graph.model_of_graph import model_of_graph
@@ -17,6 +17,7 @@ from flopcast.lab.graph_runs.kernels import Software, graph_kernels
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
+from flopcast.records import replace
 from flopcast.report.explain.graph_kernels import graph_inputs
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
@@ -130,3 +131,31 @@ def test_steps_of_a_measured_device_are_near_those_of_timm_and_constants_can_be_
         formula, inputs = graph_inputs(item, fitted.priced, book, 0, 0)
         assert inputs[-1].number == pytest.approx(fitted.priced.of(item).one_s(0)), item.name
         assert "launch" in formula
+
+
+def test_a_kernel_of_a_processor_takes_a_call_beside_its_work():
+    """The step without the time of calls is shorter by one call for each kernel, and explains itself."""
+    cluster = catalog.cluster("raspberry-pi-4")
+    job = Job(
+        model=model("resnet50"),
+        cluster=cluster,
+        plan=Plan(data_parallel=4, micro_batch=1, global_batch=4, precision="fp32"),
+        stack=catalog.stack("torch-fsdp2"),
+        batch=Batch(sequence_length=1, forward_only=True),
+    )
+    book = load_book(cluster)
+    own = book.graphs[PROCESSOR]
+    free = replace(book, graphs={**book.graphs, PROCESSOR: replace(own, call_s=0.0)})
+
+    called, uncalled = predict(job, book), predict(job, free)
+
+    items = [item for item in called.priced.prices if is_described(item)]
+    other = [item for item in uncalled.priced.prices if is_described(item)]
+    for item, alone in zip(items, other, strict=True):
+        rows = rows_of_items([item])[0]
+        kernels = rows.calls[rows.moved_bytes > 0].sum()  # a fork runs none forward
+        more_s = called.priced.of(item).one_s(0) - uncalled.priced.of(alone).one_s(0)
+        assert more_s == pytest.approx(kernels * own.call_s, rel=1e-6), item.name
+        inputs = graph_inputs(item, called.priced, book, 0, 0)[1]
+        assert inputs[-2].number == pytest.approx(own.call_s + cluster.node.device.kernel_launch_s)
+        assert inputs[-1].number == pytest.approx(called.priced.of(item).one_s(0))

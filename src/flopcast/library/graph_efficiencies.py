@@ -53,6 +53,7 @@ def read(text: str) -> dict[str, Efficiencies]:
             rows=entry["rows"],
             host_s=entry.get("host_s", 0.0),
             hop_s=entry.get("hop_s", 0.0),
+            call_s=entry.get("call_s", 0.0),
         )
     return found
 
@@ -75,7 +76,7 @@ def write(path: Path, found: Mapping[str, Efficiencies]) -> None:
             "sources": list(each.sources),
             "rows": each.rows,
         }
-        by_hand = {"host_s": each.host_s, "hop_s": each.hop_s}
+        by_hand = {"host_s": each.host_s, "hop_s": each.hop_s, "call_s": each.call_s}
         entry |= {name: value for name, value in by_hand.items() if value}
         kinds.append(f"{json.dumps(kind)}: {json.dumps(entry)}")
     lines = ",\n  ".join(kinds)

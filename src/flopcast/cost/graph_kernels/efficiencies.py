@@ -19,7 +19,8 @@ class Efficiencies:
     `levels` has the logarithms of each device's rates over those expected, for compute and for memory.
     `log_sigma_factor` describes the errors of families that were left out, `other_device_log_sigma_factor`
     those of devices that were left out. `host_s` is the least time of each kernel, which its host needs,
-    and `hop_s` that of each hop of a ring: both were chosen by hand on the tables of this software.
+    `hop_s` that of each hop of a ring, and `call_s` the time that a processor takes for each kernel beside
+    its work: all three were chosen by hand on the tables of this software.
     """
 
     numbers: Logs
@@ -30,3 +31,4 @@ class Efficiencies:
     rows: int = 0
     host_s: Number = 0.0
     hop_s: Number = 0.0
+    call_s: Number = 0.0

@@ -55,6 +55,7 @@ class GraphSoftware:
     whole: bool = True
     attention: str = NEWEST  # generation of its kernels, which the stack states
     is_measured: bool = False  # whether steps of this device are among the fitted ones
+    call_s: Number = 0.0  # of each kernel on a processor, beside its work
 
     def prices(self, item: Item) -> bool:
         """Return whether an item is priced as a kernel of a graph."""
@@ -72,7 +73,7 @@ class GraphSoftware:
             flop_per_s=rates.flop_per_s * compute_ratio,
             vector_flop_per_s=rates.vector_flop_per_s * compute_ratio,
             bytes_per_s=rates.bytes_per_s * memory_ratio,
-            launch_s=rates.launch_s,
+            launch_s=rates.launch_s + self.call_s,
         )
         compute, memory = (
             design(rows, bound).sums(self.numbers, len(rows.graph)) for bound in (COMPUTE, MEMORY)
@@ -175,4 +176,5 @@ def graph_software(
         whole=whole,
         attention=attention,
         is_measured=is_known,
+        call_s=found.call_s,
     )

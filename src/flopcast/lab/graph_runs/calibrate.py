@@ -13,7 +13,7 @@ from flopcast.cost.graph_kernels.efficiencies import Efficiencies
 from flopcast.dtypes import Floats
 from flopcast.lab.graph_runs.fit import fit, prepared
 from flopcast.lab.graph_runs.measured import GraphRun
-from flopcast.lab.graph_runs.score import PRIOR_KINDS, devices_of, left_out_seconds, observed
+from flopcast.lab.graph_runs.score import PRIOR_KINDS, devices_of, left_out_seconds, observed, without_calls
 from flopcast.library.graph_efficiencies import shipped_efficiencies
 from flopcast.units import Number
 
@@ -41,13 +41,13 @@ def _is_described(run: GraphRun) -> bool:
 
 def _of_kind(runs: Sequence[GraphRun], drawn_to: Efficiencies | None) -> Efficiencies:
     shipped = shipped_efficiencies().get(runs[0].setup.efficiencies)
-    host_s, hop_s = (shipped.host_s, shipped.hop_s) if shipped else (0.0, 0.0)
-    known = prepared(observed(runs, host_s, hop_s))
+    known = prepared(observed(runs, shipped))
     prior = None if drawn_to is None else drawn_to.numbers
     best = fit(known, prior=prior)
+    alone = prepared(observed(runs, without_calls(shipped))) if shipped and shipped.call_s else known
     sigmas = [
-        _log_sigma(left_out_seconds(known, runs, constants, prior), known.observed.measured_s)
-        for constants in ("family", "device")
+        _log_sigma(left_out_seconds(known, runs, "family", prior), known.observed.measured_s),
+        _log_sigma(left_out_seconds(alone, runs, "device", prior), alone.observed.measured_s),
     ]
     levels = {name: (pair[0], pair[1]) for name, pair in zip(devices_of(runs), best.levels, strict=True)}
     return Efficiencies(
@@ -57,8 +57,9 @@ def _of_kind(runs: Sequence[GraphRun], drawn_to: Efficiencies | None) -> Efficie
         other_device_log_sigma_factor=max(sigmas),
         sources=tuple(dict.fromkeys(run.groups["table"] for run in runs)),
         rows=len(runs),
-        host_s=host_s,
-        hop_s=hop_s,
+        host_s=shipped.host_s if shipped else 0.0,
+        hop_s=shipped.hop_s if shipped else 0.0,
+        call_s=shipped.call_s if shipped else 0.0,
     )
 
 

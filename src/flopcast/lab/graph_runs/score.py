@@ -55,8 +55,7 @@ def score_runs(runs: Sequence[GraphRun], constants: Constants = "catalogue") -> 
 def _of_kind(runs: Sequence[GraphRun], kind: str, constants: Constants) -> list[ComparedGraph]:
     """Return the compared numbers of runs with one kind of software."""
     shipped = None if constants == "none" else shipped_efficiencies().get(kind)
-    host_s, hop_s = (shipped.host_s, shipped.hop_s) if shipped else (0.0, 0.0)
-    known = prepared(observed(runs, host_s, hop_s))
+    known = prepared(observed(runs, without_calls(shipped) if constants == "device" else shipped))
     if shipped is None:
         found, sigma = known.seconds(Fitted.prior(len(devices_of(runs)))), UNFITTED_SIGMA
     elif constants == "catalogue":
@@ -67,6 +66,11 @@ def _of_kind(runs: Sequence[GraphRun], kind: str, constants: Constants) -> list[
         sigma = shipped.log_sigma_factor if is_family else shipped.other_device_log_sigma_factor
     pairs = zip(runs, found.tolist(), strict=True)
     return [row for run, seconds in pairs for row in _compared(run, seconds, sigma)]
+
+
+def without_calls(shipped: Efficiencies | None) -> Efficiencies | None:
+    """Return efficiencies without the time of calls, which was chosen on the tables' only processor."""
+    return None if shipped is None else replace(shipped, call_s=0.0)
 
 
 def _compared(run: GraphRun, seconds: Number, sigma: Number) -> list[ComparedGraph]:
@@ -84,16 +88,17 @@ def devices_of(runs: Sequence[GraphRun]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.setup.device for run in runs))
 
 
-def observed(runs: Sequence[GraphRun], host_s: Number = 0.0, hop_s: Number = 0.0) -> Observed:
+def observed(runs: Sequence[GraphRun], by_hand: Efficiencies | None = None) -> Observed:
     """Return the kernels of runs, the rates of their devices, and what was measured.
 
-    `host_s` is the least time of each kernel, `hop_s` that of each hop of a ring.
+    `by_hand` contains the times of kernels, calls and hops that were chosen by hand; they are 0 without it.
     """
+    host_s, hop_s, call_s = (by_hand.host_s, by_hand.hop_s, by_hand.call_s) if by_hand else (0.0, 0.0, 0.0)
     devices = devices_of(runs)
     place = np.array([devices.index(run.setup.device) for run in runs], dtype=np.intp)
     return Observed(
         rows=kernels_of(runs),
-        rates=_rates([run.setup for run in runs]),
+        rates=_rates([run.setup for run in runs], call_s),
         device=place,
         measured_s=np.array([run.measured[0].seconds for run in runs]),
         fixed_s=np.array([run.fixed_s + hop_s * run.hops for run in runs]),
@@ -128,7 +133,7 @@ def kernels_of(runs: Sequence[GraphRun]) -> KernelRows:
     return joined(parts)
 
 
-def _rates(setups: Sequence[Setup]) -> Rates:
+def _rates(setups: Sequence[Setup], call_s: Number) -> Rates:
     """Return the rates of each setup's device; equal setups are looked up once."""
     distinct = tuple(dict.fromkeys(setups))
     formats = ("fp32" if setup.software.precision == "fp32" else "fp16" for setup in distinct)
@@ -138,7 +143,7 @@ def _rates(setups: Sequence[Setup]) -> Rates:
         flop_per_s=known.flop_per_s[place],
         vector_flop_per_s=known.vector_flop_per_s[place],
         bytes_per_s=known.bytes_per_s[place],
-        launch_s=known.launch_s[place],
+        launch_s=known.launch_s[place] + call_s,
     )
 
 

@@ -14,7 +14,8 @@ from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.operators.item import Item
 from flopcast.report.explain.explanation import Input
 from flopcast.report.explain.kernels import element_at, lasting, rate, source_of
-from flopcast.units import Number, show
+from flopcast.spec.cluster import Device
+from flopcast.units import Number, show, show_seconds
 
 VECTOR_FORMULA = "(launch + FLOP / rate / efficiency + bytes / bandwidth / efficiency) × factors"
 PRODUCT_FORMULA = (
@@ -62,10 +63,18 @@ def graph_inputs(
         rate("rate under load", one(bounds[0]), "FLOP/s", peaks),
         rate("bandwidth", one(bounds[1]), "B/s", memory),
         *(_efficiency(name, one(values), graph) for name, values in parts.efficiencies.items()),
-        lasting("launch", device.kernel_launch_s, source=source_of(device.source, "launch")),
+        lasting("launch", device.kernel_launch_s + graph.call_s, source=_source_of_launch(device, graph)),
         lasting("without factors", one(parts.seconds)),
     )
     return formula, inputs
+
+
+def _source_of_launch(device: Device, graph: GraphSoftware) -> str:
+    """Return where the launch comes from: the device, and the time of calls if the software states one."""
+    own = source_of(device.source, "launch")
+    if not graph.call_s:
+        return own
+    return f"{own}; {show_seconds(graph.call_s)} of a call, chosen with {', '.join(graph.sources)} in view"
 
 
 def _efficiency(name: str, value: Number, graph: GraphSoftware) -> Input:
