@@ -16,6 +16,7 @@ import numpy as np
 Result = TypeVar("Result")
 FEW_PLANS = 16
 MOST_LARGE_BYTES = 16 << 20
+PLAIN = frozenset((str, int, float, bool, type(None)))  # types whose values are keys as they are
 
 
 class LargeResults:
@@ -159,12 +160,15 @@ def content(value: object) -> Hashable:
     >>> content(np.ones((1, 1))) == content(np.ones((1, 2)))
     False
     """
+    kind = type(value)
+    if kind in PLAIN:
+        return value
     if isinstance(value, np.ndarray):
         return value.dtype.char, value.shape, value.tobytes()
     if isinstance(value, tuple):
-        return tuple(map(content, value))
-    parts = _parts_of(cast("Hashable", type(value)))
-    return value if parts is None else (type(value), *map(content, parts(value)))
+        return tuple([content(part) for part in value])
+    parts = _parts_of(cast("Hashable", kind))
+    return value if parts is None else (kind, *[content(part) for part in parts(value)])
 
 
 def digest(value: object, arrays: dict[int, bytes]) -> bytes:

@@ -7,7 +7,17 @@ Elsewhere: the nouns themselves (spec/, layers/), reading them from files (files
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, wraps
 from inspect import get_annotations
-from typing import Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 from annotated_types import Gt, Le
 from pydantic import (
@@ -44,6 +54,19 @@ class StrictModel(BaseModel):
         allow_inf_nan=False,
         defer_build=True,  # the nouns of serving are never used in training, for example
     )
+    __slots__ = ("_known_hash",)  # pydantic neither copies nor pickles it
+    if TYPE_CHECKING:
+        _known_hash: int
+
+    def __hash__(self) -> int:
+        """Return the hash of the values of all fields; many keys contain a job, so it is computed once."""
+        try:
+            return self._known_hash
+        except AttributeError:
+            values = self.__dict__
+            found = hash(tuple([values[name] for name in type(self).__pydantic_fields__]))
+            object.__setattr__(self, "_known_hash", found)
+            return found
 
     def __init_subclass__(cls) -> None:
         """Refuse truth values in place of numbers; a validator of all fields would take twice the time."""

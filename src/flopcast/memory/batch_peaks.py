@@ -48,7 +48,7 @@ class CategoryBytes:
     def totals(self) -> tuple[Floats, Floats, Floats]:
         """Return sums over categories: in flight, waiting, at work."""
         flying, waits, work = (
-            sum((np.broadcast_to(size, self.shape) for size in part.values()), ZERO[:, :, None])
+            np.broadcast_to(sum(part.values(), ZERO[:, :, None]), self.shape)
             for part in (self.in_flight, self.waiting, self.at_work)
         )
         return flying, waits, work
