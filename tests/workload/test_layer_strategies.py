@@ -159,7 +159,6 @@ def test_recomputed_flop_are_those_of_the_blocks_that_run_again():
         ("layers=0-7:tp=3", "degrees that divide each other and the 8 ranks"),
         ("layers=0-40:tp=4", "blocks from 0 to 31"),
         ("layers=0-7:tp=4,7:tp=1", "without overlap"),
-        ("layers=7-3:offload=optimizer@host", "set layers to 3-7:offload=optimizer@host"),
         ("layers=0-7:zero=3 rank_order=dp-tp-cp-pp", "none with rank_order=dp-tp-cp-pp"),
     ],
 )
@@ -176,6 +175,11 @@ def test_strategies_that_do_not_fit_the_plan_are_one_fault(layers, part):
 def test_words_of_another_form_are_refused_with_one_that_is_right(word):
     with pytest.raises(ValueError, match="fix: set layers to "):
         Plan(layers=word)
+
+
+def test_a_range_in_the_wrong_order_keeps_the_rest_of_its_strategy():
+    with pytest.raises(ValueError, match="set layers to 3-7:zero=1:offload=optimizer@host"):
+        Plan(layers="7-3:zero=1:offload=optimizer@host")
 
 
 def test_traces_that_name_groups_of_ranks_are_refused():
