@@ -14,8 +14,8 @@ from flopcast.graph.model_of_graph import model_of_graph
 from flopcast.jobs import job
 from flopcast.placement import best_split_points
 from flopcast.render.split_points import split_points_json, split_points_text
-from flopcast.requests.chains import resolve_chain
 from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.layout_jobs import resolve_chain
 
 HERE = Path(__file__).with_name("exported")
 NCNN_MS = {

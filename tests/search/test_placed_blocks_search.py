@@ -11,6 +11,8 @@ from flopcast.jobs import job
 from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.layout_jobs import resolve_blocks
 from flopcast.search import per_layer
 from flopcast.search.block_options import options_of
 from flopcast.search.per_layer import _Search, best_per_layer
@@ -88,3 +90,13 @@ def test_jobs_that_strategies_do_not_go_with_are_refused():
     shared = small("dp=2 tp=2 cp=2 mbs=2 gbs=64")
     with pytest.raises(SpecError, match="context_parallel above 1"):
         best_per_layer(shared, load_book(shared.cluster), placements=True)
+
+
+def test_fields_that_a_plan_omits_are_chosen_for_a_search_of_blocks():
+    """The usual choice for the first job has several chunks, and none fits the second without offload."""
+    with_chunks = JobRequest(model="llama-3-70b", gpus=32)
+    assert resolve_blocks(with_chunks, placements=False).plan.virtual_stages == 1
+    large = JobRequest(model="llama-2-70b", gpus=8, seq=2048, plan="tp=8 zero=1", offload="auto")
+    plan = resolve_blocks(large, placements=True).plan
+    assert (plan.tensor_parallel, plan.zero) == (8, 1)
+    assert plan.offload

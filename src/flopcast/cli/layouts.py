@@ -53,7 +53,7 @@ def print_split_points(asked: "SearchRequest", wants_json: bool) -> None:
     """
     from flopcast.placement import best_split_points
     from flopcast.render.split_points import split_points_json, split_points_text
-    from flopcast.requests.chains import resolve_chain
+    from flopcast.requests.layout_jobs import resolve_chain
 
     print_found(
         best_split_points(resolve_chain(_one_request(asked))),
@@ -75,11 +75,10 @@ def print_per_layer(asked: "SearchRequest", wants_json: bool) -> None:
     """
     from flopcast.placement import best_strategies
     from flopcast.render.layouts import per_layer_json, per_layer_text
+    from flopcast.requests.layout_jobs import resolve_blocks
 
     placements = asked.job.offload == "auto"
-    if placements:
-        asked = replace(asked, job=replace(asked.job, offload=None))
-    job = _one_job(asked)
+    job = resolve_blocks(_one_request(asked), placements=placements)
     found = best_strategies(job, placements=placements)
     print_found(found, wants_json, per_layer_json, lambda each: per_layer_text(job, each))
 

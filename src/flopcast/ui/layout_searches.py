@@ -6,6 +6,7 @@ render/layouts.py), searches of plans (responses.py).
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from html import escape
 
 from flopcast import placement
@@ -13,8 +14,8 @@ from flopcast.best_plans import largest_models
 from flopcast.errors import spec_error
 from flopcast.render import layouts, split_points
 from flopcast.render.largest_models import largest_json, largest_text
-from flopcast.requests.chains import resolve_chain
 from flopcast.requests.job_request import JobRequest
+from flopcast.requests.layout_jobs import resolve_blocks, resolve_chain
 from flopcast.requests.resolve import resolve
 from flopcast.requests.search_request import OF_RANKING
 from flopcast.spec.job import Job
@@ -80,7 +81,8 @@ def _one_job(words: Words, resolved: Callable[[JobRequest], Job] = resolve) -> J
 
 def _per_layer(words: Words) -> Found:
     placements = words.get("offload") == "auto"
-    job = _one_job({**words, "offload": None} if placements else words)
+    words = {**words, "offload": None} if placements else words
+    job = _one_job(words, partial(resolve_blocks, placements=placements))
     best = placement.best_strategies(job, placements=placements)
     return layouts.per_layer_text(job, best), layouts.per_layer_json(best), best.job
 
