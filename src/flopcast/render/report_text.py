@@ -190,7 +190,7 @@ def straggler_lines(report: Report) -> list[str]:
         )
         for one in found.each
     ]
-    head = f"slow parts cost {show_seconds(found.lost_s)} a step, {found.lost_fraction:.1%} of it"
+    head = f"slow parts cost {show_seconds(found.lost_s)} per step, {found.lost_fraction:.1%} of it"
     return [
         f"{head}; without them, the step takes {show_seconds(found.without_s)}",
         *(f"  {line}" for line in aligned(rows, "<><")),

@@ -67,7 +67,9 @@ def read(document: Document, options: ImportOptions) -> Document:
     length, key = reader.required("max_seq_len"), reader.first(SAMPLES, "max_seq_len")
     reader.put(("batch", "sequence_length"), reader.count(key) if key == SAMPLES else length, key)
     if key == SAMPLES and reader.count(key) != length:
-        reader.assume(f"samples have {reader.count(key)} tokens, not max_seq_len {length}", key)
+        reader.assume(
+            f"flopcast predicts samples of {reader.count(key)} tokens instead of max_seq_len {length}", key
+        )
     kind = reader.choice("model.name", MODELS, "named")
     if kind == "named":
         read_model(reader, NAMED)

@@ -184,7 +184,7 @@ def _precision(reader: ConfigReader) -> str:
     brain_key, half_key = reader.first("bf16", "bfloat16", "pure_bf16"), reader.first("fp16", "float16")
     brain, half = reader.choice(brain_key, words, ""), reader.choice(half_key, words, "")
     if reader.raw(brain_key) == AUTO:
-        reader.assume("bf16, because bf16 is auto and the devices support it", brain_key)
+        reader.assume("precision bf16, because bf16 is auto and the devices support it", brain_key)
     if brain and half:
         reader.fault(
             half_key,

@@ -56,7 +56,7 @@ EVALUATIONS = PauseKind(
 IRREGULAR = PauseKind(
     name="irregular_pauses",
     title="Some steps are much longer than others, without a pattern",
-    evidence="the intervals between them are irregular",
+    evidence="the intervals between these steps are irregular",
     change="look at the data loader and the file system first, then at the network and at garbage"
     " collection",
 )
