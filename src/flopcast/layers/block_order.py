@@ -49,7 +49,7 @@ def pattern_that_fits(blocks: Sequence[Block], pattern: Sequence[int]) -> str:
     >>> from flopcast.layers.mlp import Mlp
     >>> parts = {"mixer": Attention(heads=2), "feed_forward": Mlp(ffn_hidden=64)}
     >>> pattern_that_fits([Block(count=2, **parts), Block(count=2, **parts)], (0, 0, 1))
-    'blocks with counts [3, 1]: pattern contains each kind so often in 4 blocks'
+    'counts of [3, 1] for the entries of blocks, because the pattern contains them that often in 4 blocks'
     """
     kinds, counts = [*range(len(blocks))], [block.count for block in blocks]
     if set(pattern) != set(kinds):

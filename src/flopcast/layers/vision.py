@@ -84,7 +84,7 @@ class Vision(Patching):
         >>> Vision(hidden=64, patch=14, projections=[{"widths": [128]}], blocks=[
         ...     {"mixer": {"heads": 4, "causal": False}, "feed_forward": {"ffn_hidden": 256}},
         ... ]).fault_before(256, adapted=False)
-        'vision.projections whose last width is hidden = 256'
+        'vision.projections: widths that end with the hidden size of the decoder, 256'
         """
         if any(each.widths[-1] != hidden for each in self.projections):
             return f"vision.projections: widths that end with the hidden size of the decoder, {hidden}"

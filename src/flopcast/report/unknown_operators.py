@@ -17,7 +17,7 @@ def unknown_warnings(breakdown_s: Mapping[str, Number], step_time_s: Number) -> 
     """Return a warning if unknown operators take a large part of the step.
 
     >>> unknown_warnings({"unknown_operators": 0.1, "linears": 0.9}, 1.0)
-    ['unknown operators take 10% of the step; their time is an estimate from their bytes alone']
+    ['unknown operators take 10% of the step; flopcast estimates their time only from their bytes']
     >>> unknown_warnings({"unknown_operators": 0.01, "linears": 0.99}, 1.0)
     []
     """
