@@ -30,28 +30,29 @@ HEADINGS = ("table", "score", "rows", "median", "mean", "p90", "bias", "inside 9
 TEXT = """# Accuracy of models that are not decoders
 
 This page compares predicted step times with measured ones, for CNNs, vision transformers, diffusion
-transformers, detection and recommendation models. Each line of the first table is about one table of
-measurements in data/graphs. The columns are:
+transformers, detection and recommendation models. Each row of the first table shows the errors for one
+table of measurements in data/graphs. The columns are:
 
-- *score*: on which step times the efficiencies of kernels were fitted. *Fitted* means on this table too.
-  For *left out*, they were fitted again: for each fifth of the model families without that fifth, or
-  without the device.
-  *Kernels measured alone* means that nothing was fitted to a step time.
-- *baseline* multiplies the multiply-adds of each model by one number, the median of its own table.
+- *score*: the step times on which the efficiencies of kernels were fitted. *Fitted*: they were fitted
+  on this table, too.
+*Left out*: they were fitted again without the predicted device, or without the fifth of the model
+families that contains the predicted family. *Kernels measured alone*: nothing was fitted to step times.
+- *baseline*: the errors of a simple model, in which the step time is proportional to the multiply-adds
+  of a model. The factor is the median of the same table.
 - *median*, *mean*, *p90*: median, mean and 90th percentile of |predicted − measured| / measured.
 - *bias*: median of predicted / measured, minus 1. If it is negative, the predicted times are too short.
 - *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
 
-`python tests/graph_accuracy.py` writes this page. `flopcast validate --runs FILE` prints the same numbers
-by device, table and family.
+`python tests/graph_accuracy.py` writes this page. `flopcast validate --runs FILE` prints the same
+numbers by device, table and family.
 
 {tables}
 ## Constants
 
 The efficiencies of all kernels of graphs were fitted on these step times, so all of them are constants
-(`catalog/graphs/efficiencies.json`). With `--no-constants`, flopcast uses data sheets and kernels that were
-measured alone instead (`cost/graph_kernels/priors.py` names the source of each number). MLPerf's rows use
-no fitted number.
+(`catalog/graphs/efficiencies.json`). With `--no-constants`, flopcast uses data sheets and kernels that
+were measured alone instead (`cost/graph_kernels/priors.py` names the source of each number). MLPerf's
+rows use no fitted number.
 
 For each device, two factors were fitted: one multiplies its compute rate, the other its memory rate.
 *Sigma* is the uncertainty of a step time, estimated with families left out.
@@ -63,41 +64,47 @@ For each device, two factors were fitted: one multiplies its compute rate, the o
 REMARKS = """\
 ### How far the scores can be trusted
 
-- No score on this page is blind: we saw the residuals of these tables when we chose the classes of kernels
-  and the mechanisms below.
-- The first scores, before anything was fitted on a table, had median errors of 22 % (NeuSight), 56 %
-  (diffusion transformers) and 60 % (MLPerf).
-- In earlier versions, two numbers had been chosen with timm's tables in view: 40 FLOP for each element of a
-  pass, and a clock that rises with the cube root of a board's watts per FLOP. Kernels that were measured
-  alone contradict both (`cost/graph_kernels/rates.py` and `cost/graph_kernels/priors.py`).
-- flopcast now uses the values of those kernels. With nothing fitted, the median error of Flux fell from 35
-  % to 4 %, and that of RetinaNet from 39 % to 4 %. In exchange, the errors of timm's tables became larger
-  with nothing fitted, and those of the RTX Pro 6000 Max-Q became larger if it is left out.
-- Only one device has a table of training, only one has a table of compiled models, and there is only one
-  CPU. If such a device is left out, its predictions use kernels measured alone. For training, they also use
-  forward passes of the other tables.
+- No score on this page is blind: we saw the residuals of these tables when we chose the classes of
+  kernels and the mechanisms below.
+- The first predictions, before any fit on these tables, had median errors of 22 % (NeuSight), 56 %
+(diffusion transformers) and 60 % (MLPerf).
+- In earlier versions, we had chosen two numbers to agree with timm's tables: 40 FLOP for each element
+  of a
+pass, and a clock that rises with the cube root of a board's watts per FLOP. Measurements of single
+kernels contradict both numbers (`cost/graph_kernels/rates.py` and `cost/graph_kernels/priors.py`).
+- flopcast now uses the measurements of single kernels instead. Without fitted constants, the median
+  error fell from 35
+% to 4 % for Flux, and from 39 % to 4 % for RetinaNet. However, the errors of timm's tables without
+fitted constants became larger. The errors of the RTX Pro 6000 Max-Q with this device left out also
+became larger.
+- Only one device has a table of training, only one has a table of compiled models, and there is only
+  one CPU. If such a device is left out, its predictions use measurements of single kernels. For
+  training, they also use
+measured forward passes of the other tables.
 
 ### What the predictions contain
 
 - The rate that a board sustains rises with the 5th root of its watts per FLOP.
 - A memory-bound kernel takes the time of its bytes plus the time of its instructions.
-- In 16 bits, convolutions in NCHW layout transpose their images before and after the product.
-- PyTorch before 2.0 runs attention as two products and a softmax.
-- For diffusion transformers, we chose two times with the rows in view: 40 us of host time for each
-  described kernel (`host_s`), and 0.1 ms for each hop of a ring and each exchange of heads for tokens
-  (`hop_s`). Without them, the predicted times of images are 51 % below the measured ones.
+- In 16 bits, convolutions in NCHW layout transpose their images before and after the convolution kernel.
+- PyTorch before 2.0 runs attention as two GEMMs and a softmax.
+- For diffusion transformers, we chose two times after we had seen the measurements: 40 us of host time
+  for each
+described kernel (`host_s`), and 0.1 ms for each step of a ring and each all-to-all between heads and
+tokens (`hop_s`). Without these times, the predicted times of images are 51 % below the measured times.
 - On a processor, we chose the time that each kernel takes beside its work with the rows in view: 30 us
-  (`call_s`). PyTorch calls each kernel of a compiled graph from Python, and all cores wait for each other
-  at its end. If families are left out, the median errors of both tables would be 17 % and 18 % without it.
-  If the device is left out, the time is left out, too.
+  (`call_s`). PyTorch calls each kernel of a compiled graph from Python, and all cores wait for each
+  other at its end. If families are left out, the median errors of both tables would be 17 % and 18 %
+  without it. If the device is left out, the time is left out, too.
 - xDiT's attention is FlashAttention-2, which uses the instructions of Ampere. This explains why B200 is
   only 1.2 to 1.4 times as fast as H100.
-- The parts of diffusion transformers that run in fp32 (rotary embeddings, norms, SANA's linear attention)
-  are described one by one.
-- NeuSight's graphs of BERT have logits only in training, as their numbers of nodes show (82 instead of 79).
-- The facts of models come from timm 1.0.31. For {changed} rows, timm no longer has the model, or the number
-  of its parameters has since changed by more than 3 %. flopcast then uses the published multiply-adds and
-  activations if a table prints them, with a separate uncertainty.
+- The parts of diffusion transformers that run in fp32 (rotary embeddings, norms, SANA's linear
+  attention) are described one by one.
+- NeuSight's graphs of BERT have logits only in training, as their numbers of nodes show (82 instead of
+  79).
+- The facts of models come from timm 1.0.31. For {changed} rows, timm no longer has the model, or the
+  number of its parameters has since changed by more than 3 %. flopcast then uses the published
+  multiply-adds and activations if a table prints them, with a separate uncertainty.
 
 ### Known causes of large errors
 
@@ -113,16 +120,16 @@ REMARKS = """\
   depthwise convolutions; and 5 for the gradients of grouped convolutions in NHWC (RegNet, NFNet). No
   kernel of training was measured alone on another device, so we cannot test these factors, and flopcast
   does not use them.
-- On CPUs, with nothing fitted, the predicted times are 57 to 60 % below the measured ones in the median. No
-  kernel was measured alone on a CPU.
+- On CPUs, with nothing fitted, the predicted times are 57 to 60 % below the measured ones in the
+  median. No kernel was measured alone on a CPU.
 - A submission of DLRM states the throughput of its whole run. This includes an evaluation of 89 million
   samples in every 20th of an epoch. On two nodes, the predicted times are 15 % below the measured ones.
-- Five rows of RetinaNet are slower than their devices can explain. With the same batch, 8 H200 take 0.104 s
-  in one submission and 0.832 s in another, and 16 B200 take 0.037 s and 0.070 s. The University of
-  Florida's 16, 32 and 64 B200 take as long as 8. We do not know what these runs wait for.
-- flopcast does not predict R-GAT. A step takes 0.077 s with 1,024 seeds per device and 0.105 s with 4,096,
-  so about 0.07 s does not depend on the batch. The submissions do not say where neighbours are sampled and
-  where features are stored.
+- Five rows of RetinaNet are slower than their devices can explain. With the same batch, 8 H200 take
+  0.104 s in one submission and 0.832 s in another, and 16 B200 take 0.037 s and 0.070 s. The University
+  of Florida's 16, 32 and 64 B200 take as long as 8. We do not know what these runs wait for.
+- flopcast does not predict R-GAT. A step takes 0.077 s with 1,024 seeds per device and 0.105 s with
+  4,096, so about 0.07 s does not depend on the batch. The submissions do not say where neighbours are
+  sampled and where features are stored.
 """
 
 

@@ -44,117 +44,147 @@ SHOWN = {  # quantities of tables that have more
 HEADINGS = ("quantity", "score", "rows", "median", "p90", "bias", "inside 90 %", "not predicted")
 TEXT = """# Accuracy of serving
 
-This page compares predictions with measured serving, for one file of measurements after another. Each line
-of a table is about one measured quantity of the file. The columns are:
+This page compares predictions with measurements of serving engines. Each section covers one file of
+measurements, and each row of its table shows the errors of one measured quantity. The columns are:
 
-- *score*: on which measurements the constants of the engine were fitted. *Fitted* means on these rows too.
-  For *left out*, they were fitted on other rows only. *Never fitted* means that nothing was fitted.
+- *score*: the measurements on which the constants of the engine were fitted. *Fitted*: the constants
+  were fitted on these measurements, too.
+*Left out*: the constants were fitted only on other measurements. *Never fitted*: the prediction uses no
+fitted constants.
 - *median*, *p90*: median and 90th percentile of |predicted − measured| / measured.
 - *bias*: median of predicted / measured, minus 1. If it is negative, the predicted values are too small.
 - *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
-- *not predicted*: number of rows that flopcast cannot predict. `flopcast validate --runs FILE` prints why.
+- *not predicted*: number of rows that flopcast cannot predict. `flopcast validate --runs FILE` prints
+  why.
 
-The constants of engines are fitted on every tenth measured point of aiconfigurator
-(`flopcast calibrate constants --runs TABLE --every 10`). Only vLLM's time of sending single tokens
-(`engine.iteration.streamed_s`) is fitted on another table, on the rows of ML.ENERGY on H100. The rates of
-copies of FlexGen and ZeRO-Inference are fitted on their rows of A6000. `python tests/serving_accuracy.py`
-writes this page.
+The constants of engines are fitted on every tenth measured point of aiconfigurator (`flopcast calibrate
+constants --runs TABLE --every 10`). Two kinds of constants are fitted on other tables. The time in
+which vLLM sends single tokens (`engine.iteration.streamed_s`) is fitted on the rows of ML.ENERGY on
+H100. The copy rates of FlexGen and ZeRO-Inference are fitted on the rows of these engines on A6000.
+`python tests/serving_accuracy.py` writes this page.
 
 {tables}
 ## What is known of the errors
 
 ### How far the scores can be trusted
 
-- Two scores are blind. For the 37 points of Qwen3.5-397B-A17B, before we saw any of its points, the median
-  error of TPOT was 19.6 % and the bias -18.8 %, and all points were inside the interval. For the 28 points
-  whose published launch drafts tokens, the error was 12.3 % and the bias +10.1 %.
-- For Nemotron Nano v2 (Mamba-2) in ML.ENERGY, before any prediction of such a model, the 31 rows on H100
-  had median errors of 11 % (time between tokens) and 7 % (throughput), and the 25 rows on B200 had 35 and
-  84 %.
-- The fitted ratios of kernels apply only to weights of 8 and 4 bits. For these, benchmarks quantise the
-  inputs of each product in a separate kernel, and engines fuse this kernel with others. We found this with
-  rows of ML.ENERGY, whose weights have 16 bits. With the ratios, their median errors were 22.2 % (time
-  between tokens) and 29.3 % (throughput). The single requests of vLLM confirm this: for Llama-3.1-8B, the
-  error of the mean TPOT was 6.7 % with the ratios, and that of the mean TTFT 15.8 %.
-- Servers of ML.ENERGY send each token separately. Those of InferenceX send twenty tokens at once
-  (`stream-interval` in its launches of vLLM). Sending a token takes the host 15 us for each sequence, a
-  value that was fitted on H100. On B200, with this time, the median error of the time between tokens is 14
-  %; without it, the error is 24 % (every fifth row).
-- What a kernel draws was fitted on single kernels of H200 and B200 only, those of 0.2 ms and more, which
-  were read for a second. Experts take 107 pJ for each byte, linear layers 71 pJ and decode attention 50 pJ.
-  We compared four ways to choose the kernels on every fifth row of ML.ENERGY, so that the score of watts is
-  a development score. Before, all kernels drew what memory and large products do in training, and the
-  median error was 18.3 % for watts and 29.7 % for joules per token.
-- In gpqa, rows of dense models on B200 draw less than half of the watts of lm-arena-chat with the same
-  batch, and take up to five times as long. Something else than the device limits these runs.
-- The prompts of lm-arena-chat have 275 tokens on average. We chose this number, because it explains how far
-  the mean time of a token exceeds the median time in six rows of Llama.
-- We chose the priors of the fit (how strongly constants are pulled towards 1) after seeing the scores with
-  models left out. Scores that depend on these priors are therefore development scores.
-- Before we predicted launches and waits of prompts, and before we widened the priors, the median error of
-  TTFT was 27.2 % fitted, 30.6 % with models left out and 30.2 % with devices left out. The median error of
-  TPOT was 11.0 %, 13.0 % and 12.3 %.
-- Equal jobs have different measurements, as the paragraphs below the first table say. Rows do not record
-  the release, the drafted tokens, or whether kernels were compiled before the measurement.
+- Two scores are blind. The first score is for 37 points of Qwen3.5-397B-A17B, which we had not seen
+  before. The median
+error of TPOT was 19.6 %, the bias was -18.8 %, and all points were inside the interval. The second
+score is for 28 points whose published launch command uses speculative decoding. The median error was
+12.3 %, and the bias was +10.1 %.
+- Before the first prediction of Nemotron Nano v2 (Mamba-2), we had not used any measurement of this
+  kind of model. In ML.ENERGY, the 31 rows on H100
+had median errors of 11 % (time between tokens) and 7 % (throughput). The 25 rows on B200 had median
+errors of 35 and 84 %.
+- The fitted ratios of kernel times apply only to weights of 8 and 4 bits. With such weights, benchmarks
+  quantise the
+inputs of each GEMM in a separate kernel, but engines fuse this kernel with other kernels. The rows of
+ML.ENERGY, whose weights have 16 bits, showed this. If the ratios were applied to these rows, their
+median errors were 22.2 % (time between tokens) and 29.3 % (throughput). Measurements of single requests
+to vLLM confirm this. If the ratios were applied to Llama-3.1-8B in 16 bits, the error was 6.7 % for the
+mean TPOT and 15.8 % for the mean TTFT.
+- Servers of ML.ENERGY send each token separately. Servers of InferenceX send twenty tokens at once
+(`stream-interval` in the launch commands of vLLM). For each token that is sent separately, the host
+needs 15 us per sequence. This time was fitted on H100. On every fifth row on B200, the median error of
+the time between tokens is 14 % with this time, and 24 % without it.
+- The energy of kernels was fitted only on benchmarks of single kernels on H200 and B200. We used
+  kernels of at least 0.2 ms, whose power
+was measured for a second. Experts need 107 pJ for each byte, linear layers need 71 pJ, and decode
+attention needs 50 pJ. We compared four ways to select these kernels on every fifth row of ML.ENERGY, so
+the score of watts is a development score. Before this fit, flopcast used the power of memory-bound
+kernels and large GEMMs in training, and the median error was 18.3 % for watts and 29.7 % for joules per
+token.
+- On B200, dense models in the data set gpqa draw less than half of the power that they draw in
+  lm-arena-chat with the same
+batch, and take up to five times as long. The device therefore does not limit these runs.
+- We assume that the prompts of lm-arena-chat have 275 tokens on average. We chose this number because
+  it explains the difference between
+the mean and the median time of a token in six rows of Llama.
+- A prior states how strongly the fit pulls a constant towards 1. We chose the priors after we had seen
+  the scores with
+models left out. Scores that depend on these priors are therefore development scores.
+- Two changes reduced the errors: flopcast now predicts launches and waits of prompts, and the priors
+  are wider. Before these changes, the median error of
+TTFT was 27.2 % (fitted), 30.6 % (models left out) and 30.2 % (devices left out). The median error of
+TPOT was 11.0 %, 13.0 % and 12.3 %.
+- Measurements of equal jobs differ, as the paragraphs below the first table show. The rows do not record
+the release of the engine, the drafted tokens, or whether kernels were compiled before the measurement.
 - ML.ENERGY and MLPerf do not publish the lengths of prompts, so the predictions use assumed lengths.
-- In MLPerf's Server and Interactive scenarios, the request rate is fixed, so the measured throughput says
-  little about the engine. The Offline rows are a better test.
+- In MLPerf's Server and Interactive scenarios, the request rate is fixed, so the measured throughput
+  depends
+little on the engine. The Offline rows are a better test.
 - Some labels of SGLang rows in APEX are known to be wrong (README of the data).
 
 ### Settings that the rows of aiconfigurator do not state
 
 The rows of aiconfigurator are results of InferenceX. We read missing settings from the published launch
-commands of InferenceX: the instances of a pool, drafted tokens, how often a server looks for new requests,
-the tokens of a pass, and the format of the cache. We looked for these commands after seeing the errors, so
-scores that depend on them are development scores.
+commands of InferenceX: the instances of a pool, the number of drafted tokens, how often a server checks
+for new requests, the tokens of a pass, and the format of the cache. We searched for these commands
+after we had seen the errors. Scores that depend on these settings are therefore development scores.
 
 - Some rows agree with two published launches, one with drafted tokens and one without. flopcast predicts
-  these rows without drafted tokens, which gives up to twice the measured times. The fit does not use them.
-- In SGLang and TensorRT-LLM, passes with prompts run outside of CUDA graphs. A pass then takes at least as
-  long as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`). Rows of Qwen3.5 that
-  differ only in the lengths of outputs (1,024 or 8,192 tokens) show this: each pass with a prompt of 1,000
-  tokens delays decoding by about 115 ms, and its kernels take 37 ms.
-- The time of such a launch is the best of five values on every tenth point. It is not fitted again when
-  models or devices are left out, so scores that depend on it are development scores.
+these rows without drafted tokens. The predicted times are then up to twice the measured times. The fit
+does not use these rows.
+- In SGLang and TensorRT-LLM, passes that compute prompts run without CUDA graphs. A pass then takes at
+  least as long as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`). Rows of
+  Qwen3.5 that differ only in the lengths of outputs (1,024 or 8,192 tokens) show this: each pass with a
+  prompt of 1,000 tokens delays decoding by about 115 ms, and its kernels take 37 ms.
+- We tested five values of this launch time on every tenth point, and chose the best value. This time is
+  not fitted again when
+models or devices are left out, so scores that depend on it are development scores.
 - For Llama-3.1-70B on TensorRT-LLM, with prompts and outputs of 1,024 tokens, the launch settings hold a
   prompt back for up to 20 passes, so that more prompts share a pass (`batch_wait_timeout_iters`).
-- Decoding instances of pools hold no more sequences than the recipes state, and further requests wait. In a
-  row with 135 requests in flight and 120 places, requests wait 10.1 s for their first token, as predicted.
+- A decode instance of a pool runs at most as many sequences as its recipe states, and further requests
+  wait. In a
+row with 135 requests in flight and room for 120 sequences, requests wait 10.1 s for their first token,
+as predicted.
 - If the engine quantises tokens before it sends them to experts, they are sent in 4 or 8 bits.
 
 ### Known causes of large errors
 
 - The first requests of a measurement may wait until kernels are compiled. InferenceX has sent requests
-  before a measurement only since the end of January 2026 (its pull request 480). In earlier rows, and in
-  rows of SGLang on B300, some rows have a mean TTFT of 7 to 9 s, while other rows of the same model have
-  half a second. On B300, TPOT is then twice as long as predicted, because decoding sequences wait as well.
-- Rows of MLPerf whose software names TensorRT run built engines, whose kernels a C++ runtime launches. So
-  they are predicted without the time of launches from Python. With it, the median error of TPOT was 36.6 %.
-- For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4), no
-  kernel was measured with more than 127 tokens. With prompts of 8,192 tokens, the measured TTFT is 1.4 to
-  1.9 times the TTFT that follows from the extrapolated curve.
+  before a measurement only since the end of January 2026 (its pull request 480). Among earlier rows,
+  and among
+rows of SGLang on B300, some rows have a mean TTFT of 7 to 9 s, while other rows of the same model have
+a mean TTFT of half a second. On B300, TPOT is then twice as long as predicted, because decoding
+sequences wait as well.
+- If a row of MLPerf names TensorRT as its software, it uses a compiled engine, whose kernels a C++
+  runtime launches. flopcast therefore
+predicts these rows without the time of launches from Python. With this time, the median error of TPOT
+was 36.6 %.
+- For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4),
+  no kernel was measured with more than 127 tokens. With prompts of 8,192 tokens, the measured TTFT is
+  1.4 to 1.9 times the TTFT that follows from the extrapolated curve.
 - Rows of Llama-3.1-8B on H200 contradict themselves. With 64 requests in flight, prompts of 2,000 tokens
-  and outputs of 100 tokens, their TTFT and TPOT imply 118,000 prompt tokens per second on one device. For
-  this, the linear layers alone need 95 % of its peak in 8 bits. So 64 requests cannot have been in flight
-  all the time. The predicted times are up to 2.8 times the measured ones.
-- Some pools wait longer than predicted. For example, three requests for three decoding instances with one
-  place each wait 5 s, as if two of them shared an instance. How requests were distributed is not published.
-- On H100, the time between tokens in ML.ENERGY is 35 to 50 us per sequence longer than the kernel time, for
-  models whose published settings use top-p sampling. For gpt-oss, which has no such setting, there is no
-  difference up to 96 sequences. The predictions therefore sort the vocabulary for each sequence
+  and outputs of 100 tokens, their TTFT and TPOT imply 118,000 prompt tokens per second on one device. At
+this rate, the linear layers alone would need 95 % of the 8-bit peak rate. Therefore, fewer than 64
+requests must have been in flight for a part of the time. The predicted times are up to 2.8 times the
+measured times.
+- In some pools, requests wait longer than predicted. For example, three requests to three decode
+  instances with room for one
+sequence each wait 5 s, as if two requests shared an instance. It is not published how requests were
+distributed.
+- On H100, the time between tokens in ML.ENERGY is 35 to 50 us per sequence longer than the kernel time,
+  for models whose published settings use top-p sampling. For gpt-oss, which has no such setting, there
+  is no difference up to 96 sequences. The predictions therefore sort the vocabulary for each sequence
   (`engine.sampling=sorted`).
-- No row of ML.ENERGY on H100 has more than about 12,000 tokens/s, whatever the model, and none on B200,
-  whose servers have eight processes for HTTP, more than 22,000. These limits of servers and of the client
-  are not predicted, nor are prompts that are sent several times and are then in the prefix cache.
-- In ML.ENERGY, times on B200 are irregular. The 90th percentile of the times between tokens is 1.34 times
-  their median (the median of all rows of lm-arena-chat), but 1.08 times on H100. With Llama-3.1-8B, 128
+- In ML.ENERGY, no model reaches more than about 12,000 tokens/s on H100, or more than 22,000 tokens/s
+  on B200, where servers have
+eight HTTP processes. flopcast does not predict these limits of servers and clients.
+It also does not predict that repeated prompts are found in the prefix cache.
+- In ML.ENERGY, times on B200 are irregular. The 90th percentile of the times between tokens is 1.34
+  times
+their median on B200, and 1.08 times on H100 (both numbers are medians over all rows of lm-arena-chat).
+With Llama-3.1-8B, 128
   sequences get fewer tokens per second than 64, and each of them waits three times as long.
 - Qwen3-235B in 8 bits on vLLM takes 1.5 to 2 times as long as its kernels alone, in ML.ENERGY and in
   aiconfigurator. The cause is not known.
-- The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions assume
-  it.
-- Kernels in passes with prompts are not a cause: if their time is fitted as a multiple of their time in
-  benchmarks, the multiple is 0.94 to 1.04 for the three engines. flopcast therefore needs no such constant.
+- The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions
+  assume it.
+- The times of kernels in passes that compute prompts do not cause the errors. A fitted ratio of these
+  times to the times in
+benchmarks is 0.94 to 1.04 for the three engines. flopcast therefore does not use such a ratio.
 """
 
 
