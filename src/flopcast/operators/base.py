@@ -97,6 +97,18 @@ class AbstractOperator(metaclass=_Interface):
         """
 
 
+class AbstractWithoutBackward(AbstractOperator):
+    """An operator that has no backward pass: it serves requests, or updates the weights."""
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Return nothing: no backward pass needs a tensor of it."""
+        return ()
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """Return no operators."""
+        return ()
+
+
 class AbstractMessage(metaclass=_Interface):
     """Data that the ranks of one parallel axis exchange: a frozen dataclass of arrays.
 

@@ -11,13 +11,13 @@ tokens of a sequence over multiprocessors, because there are fewer sequences and
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
-from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.operators.formats import CACHED_FORMATS
 from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class DecodeAttention(AbstractOperator):
+class DecodeAttention(AbstractWithoutBackward):
     """`softmax(q @ K.T) @ V` for one query token of each sequence and every head of this rank.
 
     `keys` are the tokens read from the cache over all sequences. With a window (`windowed`) they are those
@@ -78,11 +78,3 @@ class DecodeAttention(AbstractOperator):
         keys = self.keys / np.maximum(self.sequences, 1.0)
         sharing = self.heads / np.maximum(self.kv_heads, 1.0)
         return keys, self.sequences * self.kv_heads, self.head_size, sharing
-
-    def saves(self) -> tuple[Saved, ...]:
-        """Return nothing: it serves and does not train."""
-        return ()
-
-    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return nothing: it serves and does not train."""
-        return ()

@@ -12,13 +12,13 @@ experts that get a row.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
-from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class FusedExperts(AbstractOperator):
+class FusedExperts(AbstractWithoutBackward):
     """The experts that a rank holds of one layer, in an engine that serves and does not train.
 
     `tokens` enter the layer on this rank, and `rows` are the picks of all of them that fall on the rank's
@@ -80,11 +80,3 @@ class FusedExperts(AbstractOperator):
         class was not measured.
         """
         return self.rows, self._columns, self.hidden, self.touched, self.imbalance, self.tokens
-
-    def saves(self) -> tuple[Saved, ...]:
-        """Return nothing: the operator serves and does not train."""
-        return ()
-
-    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return nothing: the operator serves and does not train."""
-        return ()

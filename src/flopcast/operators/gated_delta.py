@@ -14,7 +14,7 @@ of a group share queries and keys, whose products are computed once for the grou
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
-from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.records import dataclass
 
 CHUNK = 64  # tokens: of flash-linear-attention, which vLLM and SGLang took over
@@ -26,7 +26,7 @@ STATE_SPACE_PRODUCTS = 2.0  # with the state: its change, and what the query rea
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class GatedDelta(AbstractOperator):
+class GatedDelta(AbstractWithoutBackward):
     """The gated delta rule, or Mamba-2's, over whole sequences, chunk by chunk.
 
     It serves and does not train yet: nothing is kept, and there are no gradients.
@@ -83,17 +83,9 @@ class GatedDelta(AbstractOperator):
         """Return the tokens of a sequence, which run one chunk after another, and the states."""
         return self.tokens, self.sequences * self.heads
 
-    def saves(self) -> tuple[Saved, ...]:
-        """Return nothing: it serves and does not train yet."""
-        return ()
-
-    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return nothing: it serves and does not train yet."""
-        return ()
-
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class DeltaDecode(AbstractOperator):
+class DeltaDecode(AbstractWithoutBackward):
     """The gated delta rule for the new tokens of sequences that decode: `computed_tokens` of each.
 
     The state of every sequence is read once. It is written after each new token, so that drafted tokens can
@@ -135,11 +127,3 @@ class DeltaDecode(AbstractOperator):
     def coordinates(self) -> tuple[Counts, ...]:
         """Return bytes moved, as a stream's."""
         return (self.work().moved_bytes,)
-
-    def saves(self) -> tuple[Saved, ...]:
-        """Return nothing: it serves and does not train."""
-        return ()
-
-    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return nothing: it serves and does not train."""
-        return ()

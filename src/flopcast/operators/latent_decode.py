@@ -13,13 +13,13 @@ key of `rope_size` a token.
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
-from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.operators.formats import CACHED_FORMATS
 from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class LatentDecode(AbstractOperator):
+class LatentDecode(AbstractWithoutBackward):
     """`softmax(q @ [C, R].T) @ C` for one query token of each sequence and every head of this rank.
 
     C are the cached latents, R the rotated keys. `keys` are the tokens read from the cache over all
@@ -77,11 +77,3 @@ class LatentDecode(AbstractOperator):
         """
         keys = self.keys / np.maximum(self.sequences, 1.0)
         return keys, self.sequences, self.rank + self.rope_size, self.heads
-
-    def saves(self) -> tuple[Saved, ...]:
-        """Return nothing: it serves and does not train."""
-        return ()
-
-    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return nothing: it serves and does not train."""
-        return ()

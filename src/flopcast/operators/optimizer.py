@@ -4,12 +4,12 @@ Answers: bytes moved per parameter. Elsewhere: which rank updates what (workload
 """
 
 from flopcast.dtypes import ONE, ZERO, Counts
-from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.records import dataclass, field
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class OptimizerUpdate(AbstractOperator):
+class OptimizerUpdate(AbstractWithoutBackward):
     """An update of `parameters` elements, moving `bytes_per_parameter` bytes of each.
 
     Adam in mixed precision: gradient, fp32 master weight, two fp32 moments read; the last three and the
@@ -37,11 +37,3 @@ class OptimizerUpdate(AbstractOperator):
         """Return bytes moved, and those of one tensor."""
         moved_bytes = self.work().moved_bytes
         return moved_bytes, moved_bytes / self.tensors
-
-    def saves(self) -> tuple[Saved, ...]:
-        """Return nothing: the states are resident, not saved for a backward pass."""
-        return ()
-
-    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return no gradients."""
-        return ()

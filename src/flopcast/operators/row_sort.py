@@ -11,7 +11,7 @@ and places are moved: three kernels that wait for each other.
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
-from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.records import dataclass
 
 DIGITS = 4
@@ -20,7 +20,7 @@ PLACE_BYTES = 8.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class RowSort(AbstractOperator):
+class RowSort(AbstractWithoutBackward):
     """`rows` rows of `columns` numbers in fp32, sorted with their places.
 
     It serves and does not train: nothing is kept, and there are no gradients.
@@ -61,11 +61,3 @@ class RowSort(AbstractOperator):
     def in_turn(self) -> Counts:
         """Return the kernels of all rows, each of which waits for the one before."""
         return self.kernels()
-
-    def saves(self) -> tuple[Saved, ...]:
-        """Return nothing: it serves and does not train."""
-        return ()
-
-    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return nothing: it serves and does not train."""
-        return ()

@@ -11,13 +11,13 @@ weights, and engines run other kernels than training does.
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, Counts
-from flopcast.operators.base import AbstractOperator, Saved, Work
+from flopcast.operators.base import AbstractWithoutBackward, Work
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class ServedMatmul(AbstractOperator):
+class ServedMatmul(AbstractWithoutBackward):
     """`out[m, n] = x[m, k] @ w[k, n]` in an engine that serves and does not train.
 
     `weights` is the format of w (`SERVED_FORMATS`); "" where it is in `dtype`. Results are in `dtype`. In
@@ -64,11 +64,3 @@ class ServedMatmul(AbstractOperator):
     def coordinates(self) -> tuple[Counts, ...]:
         """Return rows, columns, length of the sum."""
         return self.m, self.n, self.k
-
-    def saves(self) -> tuple[Saved, ...]:
-        """Return nothing: the operator serves and does not train."""
-        return ()
-
-    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return nothing: the operator serves and does not train."""
-        return ()

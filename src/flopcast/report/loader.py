@@ -94,11 +94,6 @@ class LoadedStep:
         return self.overlapped_s > self.device_step_s + self.exposed_s
 
     @property
-    def samples_ratio(self) -> Number:
-        """Return the rate of the devices alone over the rate with this input pipeline."""
-        return self.step_time_s / self.device_step_s
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """Return a warning if the devices wait because overlapped stages are the limit."""
         if not self.is_limit:
