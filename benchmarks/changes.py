@@ -83,13 +83,13 @@ def on_tiers(field: str, factor: float, which: slice = slice(None)) -> Change:
     return on_cluster(change_of)
 
 
-def on_device(**factors: float) -> Change:
+def on_device(**by_factor: float) -> Change:
     """Multiply numbers of the device; peaks are all multiplied alike."""
 
     def change_of(cluster: Cluster) -> Cluster:
         device = cluster.node.device
         new: dict[str, object] = {}
-        for field, factor in factors.items():
+        for field, factor in by_factor.items():
             old = getattr(device, field)
             is_number = isinstance(old, (int, float))
             new[field] = old * factor if is_number else type(old)({k: v * factor for k, v in old.items()})

@@ -68,14 +68,14 @@ class Law:
     """The step of the changed job lasts between `least` and `most` times as long; None: no such job.
 
     `of` prepares the job: what the law does not speak of is taken out of it before and after the change.
-    `on_shared_links` widens both bounds where messages share a link (docs/laws.md).
+    `shared_links_ratio` widens both bounds where messages share a link (docs/laws.md).
     """
 
     change: Change
     of: Change = unchanged
-    least: float = 0.0
-    most: float = float("inf")
-    on_shared_links: float = 0.0
+    least_ratio: float = 0.0
+    most_ratio: float = float("inf")
+    shared_links_ratio: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,28 +109,41 @@ def reads_weights(job: Job) -> bool:
 
 
 OUTER, INNER = slice(-1, None), slice(0, 1)
-FASTER, SLOWER, SAME = {"most": 1.0}, {"least": 1.0}, {"least": 1.0, "most": 1.0}
-SHARED_LINKS = {"on_shared_links": 0.005}  # what a shorter layer may add to the messages that share a link
+FASTER, SLOWER = {"most_ratio": 1.0}, {"least_ratio": 1.0}
+SAME = FASTER | SLOWER
+SHARED_LINKS = {"shared_links_ratio": 0.005}  # a shorter layer may add it to messages that share a link
 PLAN, STACK = "plan.", "stack."
 SAME_BUCKETS = always(STACK + "gradients.single_bucket_after_backward", False)
 LAWS: dict[str, Law] = {
     # hardware
-    "twice the bandwidth of all links": Law(change=on_tiers("bytes_per_s", 2.0), least=0.5, most=1.0),
-    "twice the bandwidth inside": Law(change=on_tiers("bytes_per_s", 2.0, INNER), least=0.5, most=1.0),
-    "twice the bandwidth of the widest tier": Law(
-        change=on_tiers("bytes_per_s", 2.0, OUTER), least=0.5, most=1.0
+    "twice the bandwidth of all links": Law(
+        change=on_tiers("bytes_per_s", 2.0), least_ratio=0.5, most_ratio=1.0
     ),
-    "half the latency of all links": Law(change=on_tiers("latency_s", 0.5), least=0.5, most=1.0),
+    "twice the bandwidth inside": Law(
+        change=on_tiers("bytes_per_s", 2.0, INNER), least_ratio=0.5, most_ratio=1.0
+    ),
+    "twice the bandwidth of the widest tier": Law(
+        change=on_tiers("bytes_per_s", 2.0, OUTER), least_ratio=0.5, most_ratio=1.0
+    ),
+    "half the latency of all links": Law(
+        change=on_tiers("latency_s", 0.5), least_ratio=0.5, most_ratio=1.0
+    ),
     "ten times the latency inside": Law(change=on_tiers("latency_s", 10.0, INNER), **SLOWER),
     "ten times the latency of the widest tier": Law(change=on_tiers("latency_s", 10.0, OUTER), **SLOWER),
     "no latency at all": Law(change=on_tiers("latency_s", 0.0), **FASTER),
-    "a fourth of the links attained": Law(change=on_tiers("attained_fraction", 0.25), least=1.0, most=4.0),
+    "a fourth of the links attained": Law(
+        change=on_tiers("attained_fraction", 0.25), least_ratio=1.0, most_ratio=4.0
+    ),
     "four times as oversubscribed": Law(change=on_tiers("oversubscription_ratio", 4.0), **SLOWER),
-    "twice the FLOP/s": Law(change=on_device(peak_flop_per_s=2.0), least=0.5, most=1.0),
-    "twice the memory bandwidth": Law(change=on_device(memory_bytes_per_s=2.0), least=0.5, most=1.0),
-    "twice both": Law(change=on_device(peak_flop_per_s=2.0, memory_bytes_per_s=2.0), least=0.5, most=1.0),
+    "twice the FLOP/s": Law(change=on_device(peak_flop_per_s=2.0), least_ratio=0.5, most_ratio=1.0),
+    "twice the memory bandwidth": Law(
+        change=on_device(memory_bytes_per_s=2.0), least_ratio=0.5, most_ratio=1.0
+    ),
+    "twice both": Law(
+        change=on_device(peak_flop_per_s=2.0, memory_bytes_per_s=2.0), least_ratio=0.5, most_ratio=1.0
+    ),
     "longer launches on the device": Law(change=on_device(kernel_launch_s=4.0), **SLOWER),
-    "a host twice as fast": Law(change=host_speed(2.0), least=0.5, most=1.0),
+    "a host twice as fast": Law(change=host_speed(2.0), least_ratio=0.5, most_ratio=1.0),
     "messages that take nothing from compute": Law(
         change=on_device(collective_slowdown_fraction=0.0), **FASTER, **SHARED_LINKS
     ),
@@ -141,8 +154,8 @@ LAWS: dict[str, Law] = {
             on_tiers("latency_s", 0.5),
             host_speed(2.0),
         ),
-        least=0.5,
-        most=1.0,
+        least_ratio=0.5,
+        most_ratio=1.0,
     ),
     # contention and overlap
     "messages moved by copy engines": Law(
@@ -197,9 +210,9 @@ LAWS: dict[str, Law] = {
     "nothing launched by the host": Law(
         change=set_to(STACK + "host.graphs", ("iteration",)), **FASTER, **SHARED_LINKS
     ),
-    "a higher derate": Law(change=times(STACK + "derate.ratio", 1.5), least=1.0, most=1.5),
+    "a higher derate": Law(change=times(STACK + "derate.ratio", 1.5), least_ratio=1.0, most_ratio=1.5),
     "an optimizer that moves twice as much": Law(
-        change=times(STACK + "optimizer.moved_bytes", 2.0), least=1.0, most=2.0
+        change=times(STACK + "optimizer.moved_bytes", 2.0), least_ratio=1.0, most_ratio=2.0
     ),
     "one more overflow check": Law(change=set_to(STACK + "gradients.overflow_checks", 3), **SLOWER),
     "one more pass of accumulation": Law(  # without one, products add: in the first micro-batch as well
@@ -211,33 +224,39 @@ LAWS: dict[str, Law] = {
     # factors
     "all factors twice as high": Law(change=factors(names_of, 2.0), **SLOWER),
     "all factors half as high": Law(change=factors(names_of, 0.5), **FASTER),
-    "products slower": Law(change=factors(names_of, 1.5, "gemm_level"), least=1.0, most=1.5),
-    "attention slower": Law(change=factors(names_of, 1.5, "attention_level"), least=1.0, most=1.5),
-    "memory-bound kernels slower": Law(change=factors(names_of, 1.5, "memory_level"), least=1.0, most=1.5),
-    "fabrics slower": Law(change=factors(names_of, 1.5, "fabric"), least=1.0, most=1.5),
-    "the host slower": Law(change=factors(names_of, 1.5, "host"), least=1.0, most=1.5),
+    "products slower": Law(change=factors(names_of, 1.5, "gemm_level"), least_ratio=1.0, most_ratio=1.5),
+    "attention slower": Law(
+        change=factors(names_of, 1.5, "attention_level"), least_ratio=1.0, most_ratio=1.5
+    ),
+    "memory-bound kernels slower": Law(
+        change=factors(names_of, 1.5, "memory_level"), least_ratio=1.0, most_ratio=1.5
+    ),
+    "fabrics slower": Law(change=factors(names_of, 1.5, "fabric"), least_ratio=1.0, most_ratio=1.5),
+    "the host slower": Law(change=factors(names_of, 1.5, "host"), least_ratio=1.0, most_ratio=1.5),
     # workload
-    "twice the micro-batches": Law(change=times(PLAN + "global_batch", 2), least=1.0, most=2.0),
+    "twice the micro-batches": Law(change=times(PLAN + "global_batch", 2), least_ratio=1.0, most_ratio=2.0),
     "sequences twice as long": Law(
         of=where(lambda job: not reads_weights(job), unchanged),
         change=times("batch.sequence_length", 2),
-        least=1.0,
+        least_ratio=1.0,
     ),
     "sequences twice as long, where products read weights": Law(  # least: what one product may lose
-        of=where(reads_weights, unchanged), change=times("batch.sequence_length", 2), least=0.64
+        of=where(reads_weights, unchanged), change=times("batch.sequence_length", 2), least_ratio=0.64
     ),
-    "twice the blocks": Law(change=deeper, least=1.0, most=2.2),
-    "twice the vocabulary": Law(change=wider, least=1.0, most=2.2),
-    "everything recomputed": Law(change=set_to(PLAN + "recompute", "full"), least=1.0, most=1.7),
+    "twice the blocks": Law(change=deeper, least_ratio=1.0, most_ratio=2.2),
+    "twice the vocabulary": Law(change=wider, least_ratio=1.0, most_ratio=2.2),
+    "everything recomputed": Law(
+        change=set_to(PLAN + "recompute", "full"), least_ratio=1.0, most_ratio=1.7
+    ),
     "attention recomputed": Law(
         change=where(lambda job: job.plan.recompute == "none", set_to(PLAN + "recompute", "selective")),
-        least=1.0,
-        most=1.7,
+        least_ratio=1.0,
+        most_ratio=1.7,
     ),
     "twice the micro-batch in as many micro-batches": Law(
         of=where(lambda job: not reads_weights(job), unchanged),
         change=all_of(times(PLAN + "global_batch", 2), times(PLAN + "micro_batch", 2)),
-        least=1.0,
+        least_ratio=1.0,
     ),
     "all forwards before all backwards": Law(
         change=where(
@@ -303,8 +322,8 @@ def violations(job: Job, laws: dict[str, Law] | None = None) -> Iterator[Violati
         _PROGRAMS[:] = [(job, base)]
         before_s = base_s if prepared is job else step_seconds(prepared)
         changed_s = step_seconds(changed)
-        slack = max(ROUNDING, law.on_shared_links if _shares_links(job) else 0.0)
-        if not law.least * (1 - slack) <= changed_s / before_s <= law.most * (1 + slack):
+        slack = max(ROUNDING, law.shared_links_ratio if _shares_links(job) else 0.0)
+        if not law.least_ratio * (1 - slack) <= changed_s / before_s <= law.most_ratio * (1 + slack):
             yield Violation(law=name, job=job, step_s=before_s, changed_s=changed_s)
     yield from _others(job, base_s)
 
@@ -344,9 +363,9 @@ def _among_others(job: Job) -> float:
     return simulated_seconds(priced, 1)
 
 
-def _nudged(job: Job, factor: str, by: float) -> float:
+def _nudged(job: Job, factor: str, by_ratio: float) -> float:
     """Seconds with one factor a little higher."""
-    site = Site(name="nudged", factors=(SiteFactor(name=factor, ratio=1.0 + by),))
+    site = Site(name="nudged", factors=(SiteFactor(name=factor, ratio=1.0 + by_ratio),))
     return step_seconds(job.model_copy(update={"site": site}))
 
 

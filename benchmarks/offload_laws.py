@@ -79,20 +79,20 @@ def placed_jobs(seed: int) -> Iterator[Job]:
             yield new
 
 
-def on_memory(**factors: float) -> Change:
+def on_memory(**by_factor: float) -> Change:
     """Multiply numbers of the host's memory."""
 
     def change_of(cluster: Cluster) -> Cluster | None:
         memory = cluster.node.memory
         if memory is None:
             return None
-        update = {name: getattr(memory, name) * factor for name, factor in factors.items()}
+        update = {name: getattr(memory, name) * factor for name, factor in by_factor.items()}
         return with_node(cluster, memory=memory.model_copy(update=update))
 
     return on_cluster(change_of)
 
 
-def on_storage(**factors: float) -> Change:
+def on_storage(**by_factor: float) -> Change:
     """Multiply numbers of the drives and the file system."""
 
     def faster(storage: Storage | None) -> Storage | None:
@@ -100,7 +100,7 @@ def on_storage(**factors: float) -> Change:
             return None
         update = {
             name: getattr(storage, name) * factor
-            for name, factor in factors.items()
+            for name, factor in by_factor.items()
             if getattr(storage, name) is not None
         }
         return storage.model_copy(update=update)
@@ -145,11 +145,15 @@ ENDLESS_TIERS = all_of(
     on_storage(read_bytes_per_s=ENDLESS, write_bytes_per_s=ENDLESS, node_bytes_per_s=ENDLESS),
 )
 OFFLOAD_LAWS: dict[str, Law] = {
-    "a link to the host twice as fast": Law(change=on_link(2.0), least=0.5, most=1.0),
-    "a memory of the host twice as fast": Law(change=on_memory(bytes_per_s=2.0), least=0.5, most=1.0),
-    "pageable copies twice as fast": Law(change=on_memory(pageable_bytes_per_s=2.0), least=0.5, most=1.0),
+    "a link to the host twice as fast": Law(change=on_link(2.0), least_ratio=0.5, most_ratio=1.0),
+    "a memory of the host twice as fast": Law(
+        change=on_memory(bytes_per_s=2.0), least_ratio=0.5, most_ratio=1.0
+    ),
+    "pageable copies twice as fast": Law(
+        change=on_memory(pageable_bytes_per_s=2.0), least_ratio=0.5, most_ratio=1.0
+    ),
     "storage twice as fast": Law(
-        change=on_storage(read_bytes_per_s=2.0, write_bytes_per_s=2.0), least=0.5, most=1.0
+        change=on_storage(read_bytes_per_s=2.0, write_bytes_per_s=2.0), least_ratio=0.5, most_ratio=1.0
     ),
     "a larger memory of the host": Law(change=on_memory(capacity_bytes=2.0), **SAME),
     "gradients in pinned memory": Law(change=set_to(STACK + "offload.gradient_copies", "pinned"), **FASTER),

@@ -124,7 +124,7 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
 
-def main(seconds: float) -> None:
+def main(duration_s: float) -> None:
     """Start a server, ask it, end it."""
     command = [sys.executable, "-m", "flopcast", "ui", "--port", "0"]
     start_s = time.perf_counter()
@@ -143,19 +143,19 @@ def main(seconds: float) -> None:
             alone = [get(connection, f"/answer/predict?{urlencode(words(chance))}")[0] for _ in range(60)]
             print(f"a change, one user      {_told(alone)}")
             for path in ("/answer/predict", "/api/v1/predict"):
-                print(f"{path:23} {_without_pause(address, path, process.pid, seconds)}")
+                print(f"{path:23} {_without_pause(address, path, process.pid, duration_s)}")
             before = resident_bytes(process.pid)
-            _crowd(address, seconds)
+            _crowd(address, duration_s)
             after = resident_bytes(process.pid)
             print(f"memory                  {before / 1e6:.0f} MB before, {after / 1e6:.0f} MB after")
         finally:
             process.terminate()
 
 
-def _without_pause(address: tuple[str, int], path: str, pid: int, seconds: float) -> str:
+def _without_pause(address: tuple[str, int], path: str, pid: int, duration_s: float) -> str:
     """Return the rate of answers to a few users who change one field and ask at once, for so long."""
     answered: list[tuple[float, int]] = []
-    until_s = time.perf_counter() + seconds
+    until_s = time.perf_counter() + duration_s
 
     def user(number: int) -> None:
         connection = http.client.HTTPConnection(*address, timeout=60)
@@ -171,7 +171,7 @@ def _without_pause(address: tuple[str, int], path: str, pid: int, seconds: float
     _together([threading.Thread(target=user, args=(number,)) for number in range(FEW_USERS)])
     each = len(answered) / (processor_s(pid) - before_s)
     wrong = sum(status != 200 for _, status in answered)
-    return f"{len(answered) / seconds:.0f} answers/s, {each:.0f} per processor second, {wrong} not 200"
+    return f"{len(answered) / duration_s:.0f} answers/s, {each:.0f} per processor second, {wrong} not 200"
 
 
 def _together(threads: Sequence[threading.Thread]) -> None:
@@ -182,15 +182,15 @@ def _together(threads: Sequence[threading.Thread]) -> None:
         each.join()
 
 
-def _crowd(address: tuple[str, int], seconds: float) -> None:
+def _crowd(address: tuple[str, int], duration_s: float) -> None:
     """Many users for so long."""
     told: list[tuple[float, int]] = []
-    until_s = time.perf_counter() + seconds
+    until_s = time.perf_counter() + duration_s
     _together([threading.Thread(target=user, args=(address, n, until_s, told)) for n in range(USERS)])
     times = [took for took, _ in told]
     bad = sum(status >= 500 for _, status in told)
-    rate = f"{len(told)} changes ({len(told) / seconds:.0f}/s), {bad} errors"
-    print(f"{USERS} users, {seconds:.0f} s         {rate}, {_told(times)}")
+    rate = f"{len(told)} changes ({len(told) / duration_s:.0f}/s), {bad} errors"
+    print(f"{USERS} users, {duration_s:.0f} s         {rate}, {_told(times)}")
 
 
 def _told(times: Sequence[float]) -> str:

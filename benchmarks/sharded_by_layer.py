@@ -81,7 +81,9 @@ def _points(job: Job, batch: int, stages: Iterable[int], book: CurveBook) -> Ite
             yield Point(plan, predict(tried, book).step_time_s, high_bytes)
 
 
-def fastest(points: list[Point], room: float, mixed: tuple[str, ...]) -> tuple[float, tuple[Point, Point]]:
+def fastest(
+    points: list[Point], room_bytes: float, mixed: tuple[str, ...]
+) -> tuple[float, tuple[Point, Point]]:
     """The fastest mixture that fits of two plans that differ in what is `mixed` alone."""
     groups: dict[tuple[object, ...], list[Point]] = defaultdict(list)
     for one in points:
@@ -91,16 +93,16 @@ def fastest(points: list[Point], room: float, mixed: tuple[str, ...]) -> tuple[f
         key += [] if "recompute" in mixed else [plan.recompute_word]
         groups[tuple(key)].append(one)
     pairs = (pair for group in groups.values() for pair in product(group, repeat=2))
-    return min(((_mixture_s(*pair, room), pair) for pair in pairs), key=lambda found: found[0])
+    return min(((_mixture_s(*pair, room_bytes), pair) for pair in pairs), key=lambda found: found[0])
 
 
-def _mixture_s(less: Point, more: Point, room: float) -> float:
+def _mixture_s(less: Point, more: Point, room_bytes: float) -> float:
     """Seconds of the layers as in two plans so that memory is full; infinite where that cannot be."""
-    if less.high_bytes > room:
+    if less.high_bytes > room_bytes:
         return float("inf")
-    if more.high_bytes <= room:
+    if more.high_bytes <= room_bytes:
         return min(less.step_s, more.step_s)
-    share = (room - less.high_bytes) / (more.high_bytes - less.high_bytes)
+    share = (room_bytes - less.high_bytes) / (more.high_bytes - less.high_bytes)
     return less.step_s + share * (more.step_s - less.step_s)
 
 

@@ -31,7 +31,7 @@ class Swept:
 
     predicted: int
     invalid: int
-    seconds: float  # of the processor
+    cpu_s: float  # of the processor
     job_s: float  # of these, to make jobs
 
 
@@ -67,8 +67,8 @@ def swept(scenarios: Sequence[dict[str, object]]) -> Swept:
             continue
         if report.step_time_s > 0 and report.metrics.tokens_per_s > 0 and report.memory.verdict:
             predicted += 1
-    seconds = time.process_time() - begin_s
-    return Swept(predicted=predicted, invalid=len(scenarios) - predicted, seconds=seconds, job_s=job_s)
+    cpu_s = time.process_time() - begin_s
+    return Swept(predicted=predicted, invalid=len(scenarios) - predicted, cpu_s=cpu_s, job_s=job_s)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,8 +76,8 @@ def main(arguments: Sequence[str]) -> int:
     scenarios = part(int(arguments[0])) if arguments else list(grid())
     taken = swept(scenarios)
     print(f"scenarios          {len(scenarios)}, of them {taken.invalid} invalid")
-    print(f"processor seconds  {taken.seconds:.2f}, of them {taken.job_s:.2f} to make jobs")
-    print(f"rate               {len(scenarios) / taken.seconds:.1f} per processor second")
+    print(f"processor seconds  {taken.cpu_s:.2f}, of them {taken.job_s:.2f} to make jobs")
+    print(f"rate               {len(scenarios) / taken.cpu_s:.1f} per processor second")
     return 0
 
 

@@ -38,8 +38,8 @@ def unpacked(path: Path, most_bytes: int) -> Iterator[Bounded]:
             packed = raw.read(len(MAGIC)) == MAGIC
             if path.suffix == ".gz" and not packed:
                 raise OSError(
-                    "the file is not a gzip archive, although its name ends in .gz: download it again, or"
-                    " rename it"
+                    f"the file is not a gzip archive, although its name ends in {path.suffix}: download it"
+                    " again, or rename it"
                 )
             if not packed and raw.seek(0, SEEK_END) > most_bytes:
                 raise OSError(too_long(most_bytes))

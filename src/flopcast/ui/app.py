@@ -202,7 +202,7 @@ async def _data(desk: Desk, task: str, request: Request) -> Response:
     try:
         words = json.loads(await request.body(), parse_constant=_no_number)
         if not isinstance(words, dict):
-            raise ValueError("a request is one object")
+            raise ValueError(f"a request is one object, not {type(words).__name__}")
         json.dumps(words, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError) as error:
         message = f"The body is not a JSON object: {str(error)[:200]}"

@@ -59,7 +59,9 @@ def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_
     [('embedding', 1), ('block', 2), ('final_norm', 1), ('head', 1)]
     """
     if plans.size > 1 and len(batch.kinds) > 1:
-        raise InternalError("a batch with different micro-batches was lowered for several plans at once")
+        raise InternalError(
+            f"a batch with {len(batch.kinds)} kinds of micro-batches was lowered for several plans at once"
+        )
     plans = halved(plans)
     if batch.any_shared:
         plans = replace(plans, shared_by=batch.shared_by_kind)

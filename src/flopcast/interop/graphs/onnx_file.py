@@ -136,7 +136,8 @@ def _model(model: Message, name: str) -> tuple[_Parts, dict[str, int], str]:
         elif number == PRODUCER and isinstance(value, Message):
             producer = value.text()
     if parts is None or not opsets:
-        raise ValueError("the file contains no graph or no operator set, which every ONNX model has")
+        missing = "graph" if parts is None else "operator set"
+        raise ValueError(f"the file contains no {missing}, which every ONNX model has")
     return parts, opsets, producer
 
 

@@ -281,7 +281,7 @@ class Variables:
             number = _ARITHMETIC[type(node.op)](self._computed(node.left), self._computed(node.right))
             if abs(number) <= MAX_NUMBER:
                 return number
-        raise ValueError("not arithmetic")
+        raise ValueError(f"{type(node).__name__} is not arithmetic")
 
 
 def joined(values: Iterable[Value]) -> Value:

@@ -209,7 +209,7 @@ def _overlapped(entry: Entry, peers: Peers, name: str, run: Run, repetitions: in
     """
     torch, bench = peers.torch, peers.bench
     if peers.device == "cpu":
-        raise NotImplementedError("overlap needs the streams of a GPU")
+        raise NotImplementedError(f"the overlap of {name} needs the streams of a GPU")
     side = torch.randn(OVERLAP_SIDE, OVERLAP_SIDE, device=peers.device, dtype=torch.bfloat16)
     out = torch.empty_like(side)
     message_s = median(_slowest(_times(run, peers, 3), entry, peers))

@@ -9,6 +9,7 @@ Files are written with several streams, because one does not saturate an array o
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -50,7 +51,7 @@ def measure_storage(
             del left[0]
             yield _stored(STORAGE[0], written, folder, device)
             if not _drop_cache(files):
-                raise OSError("this operating system cannot drop a file from its page cache")
+                raise OSError(f"the operating system {sys.platform} cannot drop a file from its page cache")
             read = _all_streams(lambda file: _read(file, clock), files, clock)
             left.clear()
             yield _stored(STORAGE[1], read, folder, device)
