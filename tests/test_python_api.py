@@ -106,7 +106,7 @@ def test_every_fault_of_the_words_is_told_at_once():
         ({"plan": "dp=30 gbs=512"}, "plan", "set data_parallel to 64"),
         ({"cluster": "h100"}, "cluster", "did you mean dgx-h100"),
         ({"seq": 0}, "argument seq", "set seq to 1"),
-        ({"model": None}, "arguments", "give model, such as"),
+        ({"model": None}, "arguments", "add model llama-3-8b"),
         ({"gpus": 12}, "gpus", "set gpus to 8 or 16"),
         ({"gpus": 0}, "gpus", "change gpus or cluster"),
         ({"gpus": "64"}, "gpus", "change gpus or cluster"),
