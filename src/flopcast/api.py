@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from flopcast.errors import spec_error
-from flopcast.library.curves import load_book, load_serving_book
+from flopcast.library.curves import load_serving_book
 from flopcast.prediction import programs_of
 from flopcast.predictor import Predictor
 from flopcast.report.checkpoint_report import CheckpointReport, checkpoint_report, job_of_states
@@ -314,7 +314,8 @@ def report_page(report: "Report | SlowStep | ServingReport") -> str:
     found = None if isinstance(report, Report) else report
     predicted = report if isinstance(report, Report) else report.report
     changes = best_changes(predicted, predict) if found is None else None  # these are among the suspects
-    return as_html(predicted, scaled(predicted, load_book(predicted.job.cluster)), changes, found)
+    resized = scaled(predicted, SHARED.book(predicted.job), SHARED.results)
+    return as_html(predicted, resized, changes, found)
 
 
 def _serving_page(report: "ServingReport") -> str:

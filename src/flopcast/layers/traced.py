@@ -24,11 +24,12 @@ from flopcast.layers.traced_operators import TracedTensor
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.messages import AllReduce, Replicate
-from flopcast.strict_model import AlwaysWithKind, StrictModel
+from flopcast.strict_model import AlwaysWithKind, StrictModel, cached_results
 from flopcast.units import Number
 
 CORE = "core_attention"
 PROBES = (1024.0, 2048.0)  # tokens of a sequence: FLOP are a polynomial of second degree
+MOST_COUNTED = 256  # FLOP of layers that are cached: every report and rule of a graph asks for them
 
 
 class TracedWeight(StrictModel):
@@ -191,6 +192,7 @@ class Traced(AlwaysWithKind, AbstractMixer):
         """Return the FLOP of operators that tensor parallelism divides, and of all; of one sample."""
         return self._flop(1.0, divided_only=True), self._flop(1.0)
 
+    @cached_results(MOST_COUNTED)
     def _flop(self, length: Number, *, divided_only: bool = False) -> float:
         """Return the FLOP of one sequence, with every pair of its tokens counted."""
         split = Split(

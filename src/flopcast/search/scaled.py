@@ -6,6 +6,7 @@ Elsewhere: the best plan of each size (find.py), how the curve is drawn (render/
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.prediction import predict
 from flopcast.records import dataclass
 from flopcast.report.report import Report
@@ -37,12 +38,13 @@ class ScaledStep:
     many_usd: float | None
 
 
-def scaled(report: Report, book: CurveBook) -> tuple[ScaledStep, ...]:
+def scaled(report: Report, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> tuple[ScaledStep, ...]:
     """Return the report's plan with other numbers of replicas.
 
     Parameters
     ----------
     book : curves of the job's cluster: they hold for every size of it
+    kept : layers and prices of earlier predictions
 
     Returns
     -------
@@ -57,7 +59,7 @@ def scaled(report: Report, book: CurveBook) -> tuple[ScaledStep, ...]:
         for batch in (KEPT, GROWN):
             other = _sized(job, ratio, grows=batch == GROWN)
             if other is not None and ratio != 1.0:
-                found |= _predicted(batch, other, book)
+                found |= _predicted(batch, other, book, kept)
     return tuple(sorted(found, key=lambda one: (one.num_devices, one.batch)))
 
 
@@ -78,9 +80,9 @@ def _sized(job: Job, ratio: float, *, grows: bool) -> Job | None:
     return job.model_copy(update={"plan": changed, "cluster": sized(job.cluster, int(devices))})
 
 
-def _predicted(batch: str, job: Job, book: CurveBook) -> set[ScaledStep]:
+def _predicted(batch: str, job: Job, book: CurveBook, kept: KeptResults) -> set[ScaledStep]:
     try:
-        return {_of(batch, predict(job, book))}
+        return {_of(batch, predict(job, book, kept))}
     except SpecError:
         return set()
 
