@@ -3,6 +3,7 @@
 import pytest
 
 from flopcast import serving_job
+from flopcast.cost.tier_constants import HANDED_TENSORS
 from flopcast.economics.checkpoints import SaveRates
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
@@ -12,6 +13,8 @@ from flopcast.requests.rl_request import rl_request
 from flopcast.rl.handoff import handoff_of
 from flopcast.spec.model import Model
 from flopcast.spec.rl_plan import RlPlan
+
+LEVELS = load_serving_book(catalog.cluster("aws-p5")).levels
 
 LINEARS = {  # all of each model
     "qwen3-4b": ("q", "k", "v", "out", "gate", "up", "down"),
@@ -52,6 +55,16 @@ def test_handoffs_of_adapters_are_as_much_faster_as_mint_measured():
         for rank in (1, 8, 16):
             full, adapter = (handoff(model, rank, handoff=each) for each in ("full", "adapter"))
             assert full.taken.value / adapter.taken.value == pytest.approx(published, rel=0.2)
+
+
+def test_the_time_of_a_tensor_is_a_constant():
+    with_constant, without = (
+        handoff("qwen3-30b-a3b", handoff="adapter", levels=each) for each in (None, {})
+    )
+    of_rates = {name: each for name, each in LEVELS.items() if name != HANDED_TENSORS}
+    less = handoff("qwen3-30b-a3b", handoff="adapter", levels=of_rates)
+    assert with_constant.taken.value - less.taken.value == pytest.approx(with_constant.tensors * 0.9e-3)
+    assert without.tensors * 1e-4 < without.taken.value < without.tensors * 3e-4
 
 
 def test_packed_adapters_of_experts_have_fewer_tensors():

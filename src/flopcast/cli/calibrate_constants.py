@@ -177,12 +177,14 @@ training runs. flopcast fits these factors on published runs. A *constant* is th
 Predictions multiply times by it, unless you use `--no-constants`. `flopcast calibrate constants --markdown`
 prints this page.
 
-Each constant is in one of three files in `src/flopcast/catalog/constants`:
+Each constant is in one of four files in `src/flopcast/catalog/constants`:
 
 - `runs.json`: factors of training, fitted by `flopcast calibrate constants --runs TABLE --out FILE`;
 - `offload.json`: factors of states in host memory or on drives, fitted by the same command on a table of
   such runs;
-- `checkpoints.json`: factors of checkpoints, fitted by the same command on published checkpoints.
+- `checkpoints.json`: factors of checkpoints, fitted by the same command on published checkpoints;
+- `handoffs.json`: a factor of handoffs in reinforcement learning. It was chosen by hand, because no table
+  has such runs.
 
 The factors have these meanings. *Sigma* is a standard deviation of the logarithm.
 
@@ -210,6 +212,10 @@ constants in the table.
 
 The catalogue contains a few more numbers that were fitted to whole runs. The table lists all of them.
 Before a validation predicts one of the runs, it fits the number again without this run.
+
+One number of a reader of measured runs was chosen by hand: prompts of `lm-arena-chat` have 275 tokens
+(`lab/serving_runs/mlenergy.py`). It was chosen after errors of these rows were seen, so their predictions
+are development scores.
 
 | file in the catalogue | field | fitted on | how it was fitted |
 |---|---|---|---|

@@ -186,6 +186,13 @@ KINDS: Mapping[str, FactorKind] = {
         " divided by 0.2",
         rests_on="prior: a Python process that writes files slows training",
     ),
+    "handoff_tensors": FactorKind(
+        label="time of software for each tensor of a handoff",
+        meaning="time that software takes to write, read and place a tensor of a handoff over files,"
+        " divided by 0.1 ms. It was chosen after the ratios that MinT published were seen, so predictions of these"
+        " ratios are development scores",
+        rests_on="prior: ten calls of Python of about 10 us",
+    ),
     "loader": FactorKind(
         label="speed of a stage of data loading",
         rests_on="prior: the usual error of a time that a user states",

@@ -1,8 +1,8 @@
 """Constants of memory outside the devices that only whole runs show, and what stands in for them.
 
 Answers: how much slower than their hardware are copies of states, updates on the host and checkpoints?
-Elsewhere: the fitted values (catalog/constants/offload.json and checkpoints.json), seconds of copies and
-updates (tier_copies.py), seconds of checkpoints (economics/checkpoints.py).
+Elsewhere: the fitted values (catalog/constants), seconds of copies and updates (tier_copies.py), seconds of
+checkpoints (economics/checkpoints.py) and of handoffs (rl/handoff.py).
 
 A constant is a ratio of time: measured over what the hardware, or an estimate, gives. Without a fitted
 value, as under `--no-constants`, its ratio is 1 and its sigma the wide one of this file.
@@ -20,6 +20,7 @@ ALLOCATED_COPIES = "checkpoint_copies[allocated]"
 CHUNKED_COPIES = "checkpoint_copies[chunked]"
 OPENED_FILES = "checkpoint_files"
 INTERFERENCE = "checkpoint_interference[asynchronous]"
+HANDED_TENSORS = "handoff_tensors"
 
 LOG_SIGMAS: Mapping[str, float] = {  # of their logarithms, where nothing was fitted
     STATE_COPIES: 0.5,
@@ -31,6 +32,7 @@ LOG_SIGMAS: Mapping[str, float] = {  # of their logarithms, where nothing was fi
     CHUNKED_COPIES: 0.7,
     OPENED_FILES: 1.0,
     INTERFERENCE: 1.0,
+    HANDED_TENSORS: 1.0,
 }
 
 

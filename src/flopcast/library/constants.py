@@ -2,8 +2,9 @@
 
 Answers: which levels do predictions use, which runs were they fitted on, what may a reader not claim?
 Training runs give those of `runs.json`; runs with states outside the devices those of `offload.json`;
-published checkpoints those of `checkpoints.json` (lab/saving_runs.py). Files are
-text, one constant a line, so that a refit shows in a diff which constants it moved.
+published checkpoints those of `checkpoints.json` (lab/saving_runs.py). The one of `handoffs.json` was
+chosen by hand, as no table has the runs. Files are text, one constant a line, so that a refit shows in a
+diff which constants it moved.
 """
 
 import json
@@ -18,7 +19,7 @@ from flopcast.library.catalog import folder
 
 FORMAT_VERSION = 1
 NAME = "runs.json"
-OTHERS = ("offload.json", "checkpoints.json")
+OTHERS = ("offload.json", "checkpoints.json", "handoffs.json")
 
 
 @lru_cache(maxsize=1)

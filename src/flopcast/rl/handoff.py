@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from flopcast.cost.constant_transfer import FittedLevel
-from flopcast.cost.tier_constants import LOG_SIGMAS, SERIALISING
+from flopcast.cost.tier_constants import HANDED_TENSORS, LOG_SIGMAS, SERIALISING, fitted_ratio
 from flopcast.economics.checkpoints import SaveRates
 from flopcast.errors import spec_error
 from flopcast.layers.adapted_linears import FUSED, linears
@@ -31,8 +31,7 @@ from flopcast.spec.serving_job import ServingJob
 
 LINK_LOG_SIGMA_FACTOR = 0.2  # of the time over a link, assumed: no measurement was found
 SENT_BYTES = 2.0  # of an element in a file or of an adapter: 16 bits
-# one tensor is named, written, read and placed, in Python; chosen after MinT's ratios were seen
-TENSOR_S = 1e-3
+TENSOR_S = 1e-4  # an estimate: a tensor is named, written, read and placed in ten calls of Python
 MATRICES = 2  # of an adapter
 
 
@@ -89,7 +88,7 @@ def handoff_of(
         taken_s = tier.latency_s + received_bytes / (tier.bytes_per_s * tier.attained_fraction)
         taken = Estimate.log_normal(taken_s, LINK_LOG_SIGMA_FACTOR)
     else:
-        taken_s = _over_files_s(rollout, plan, all_bytes, tensors, SaveRates.of(levels))
+        taken_s = _over_files_s(rollout, plan, all_bytes, tensors, levels)
         taken = Estimate.log_normal(taken_s, LOG_SIGMAS[SERIALISING])
     return Handoff(received_bytes=received_bytes, tensors=tensors, taken=taken)
 
@@ -134,9 +133,10 @@ def _matrices(layer: AbstractLayer, hidden: int) -> Counter[str]:
 
 
 def _over_files_s(
-    rollout: ServingJob, plan: RlPlan, file_bytes: float, tensors: int, rates: SaveRates
+    rollout: ServingJob, plan: RlPlan, file_bytes: float, tensors: int, levels: Mapping[str, FittedLevel]
 ) -> float:
     """Return the seconds in which one process writes the files, and all devices load their part of them."""
+    rates = SaveRates.of(levels)
     storage, instance = storage_of(rollout.cluster, plan.handoff_over), rollout.plan.devices
     if storage is None:
         field, because = (
@@ -151,7 +151,9 @@ def _over_files_s(
     sharing = 1 if plan.handoff_over == "nvme" else nodes  # nodes that share the rate of the storage
     read_s = file_bytes / min(storage.read_bytes_per_s / sharing, node_bytes_per_s)
     loaded_s = file_bytes / instance / rates.allocated_bytes_per_s
-    tensor_s = TENSOR_S if plan.handoff_tensor_s is None else plan.handoff_tensor_s
+    tensor_s = plan.handoff_tensor_s
+    if tensor_s is None:
+        tensor_s = TENSOR_S * fitted_ratio(levels, HANDED_TENSORS)
     return (
         2 * storage.latency_s + file_bytes / write_bytes_per_s + max(read_s, loaded_s) + tensors * tensor_s
     )

