@@ -189,9 +189,9 @@ KINDS: Mapping[str, FactorKind] = {
     "handoff_tensors": FactorKind(
         label="time of software for each tensor of a handoff",
         meaning="time that software takes to write, read and place a tensor of a handoff over files,"
-        " divided by 0.1 ms. It was chosen after the ratios that MinT published were seen, so predictions of these"
-        " ratios are development scores",
-        rests_on="prior: ten calls of Python of about 10 us",
+        " divided by 0.4 ms. Both numbers were chosen after the ratios that MinT published were seen, so"
+        " predictions of these ratios are development scores",
+        rests_on="prior: four steps of 0.1 ms",
     ),
     "loader": FactorKind(
         label="speed of a stage of data loading",
