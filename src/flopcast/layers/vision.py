@@ -89,7 +89,7 @@ class Vision(Patching):
         if any(each.widths[-1] != hidden for each in self.projections):
             return f"vision.projections: widths that end with the hidden size of the decoder, {hidden}"
         if adapted and self.trained not in (None, "none"):
-            return "vision.trained: none, if the model has adapters"
+            return "vision.trained: none; a trained tower beside adapters is not supported yet"
         return ""
 
     def part_trained(self, adapted: bool) -> str:
