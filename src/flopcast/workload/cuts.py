@@ -42,7 +42,8 @@ def with_cuts(workload: Workload, stages: Stages) -> Workload:
         return workload
     entering = np.array([*entering_elements(model, workload.split), model.hidden])
     blocks = np.array([layer.kind == "block" and not layer.tower for layer in workload.layers])
-    widths = np.zeros((len(stages.code), int(plans.pipeline_parallel.max())))
+    most = max(int(plans.pipeline_parallel.max()), *(len(each.chunk_class) for each in stages.divisions))
+    widths = np.zeros((len(stages.code), most))
     for width, code in zip(widths, stages.code, strict=True):
         division = stages.divisions[code]
         of_chunk = (division.chunk_counts @ blocks)[division.chunk_class]

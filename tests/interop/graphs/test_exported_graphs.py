@@ -202,7 +202,7 @@ def test_damaged_and_hostile_files_are_one_clear_error():
         "truncated archive": (read_archive, whole[: len(whole) // 2], "not a complete zip"),
         "no graph": (read_archive, archive(b"{}", "m/other.json"), "no entry"),
         "not JSON": (read_archive, archive(b"nonsense"), "not JSON"),
-        "other JSON": (read_archive, archive({"graph_module": {}}), "lacks a part"),
+        "other JSON": (read_archive, archive({"graph_module": {}}), "lacks a field"),
         "zip bomb": (read_archive, bomb, "too large"),
         "cycle": (read_archive, archive(cyclic), "wait for each other"),
         "truncated ONNX": (read_onnx, small()[:-200], "ends inside"),
