@@ -33,7 +33,7 @@ def test_memory_adds_up_to_the_device_and_says_how_many_tokens_fit():
     assert found["token_bytes"] == 131_072
     assert found["cache_tokens"] == int(found["cache_bytes"] / 131_072)
     told = flopcast("memory", *JOB, "--plan", "tp=1", "--traffic", "rate=1/s prompt=1000 output=1000")
-    assert f"{found['cache_tokens'] // 2000:,} of 2,000 tokens" in told.out
+    assert f"{found['cache_tokens'] // 2000:,} concurrent requests of 2,000 tokens" in told.out
     told = flopcast("memory", "llama-3.1-70b", *JOB[1:], "--plan", "tp=1")
     assert told.code == 0
     assert "fits      no: the weights and the runtime need" in told.out

@@ -76,7 +76,7 @@ def replay(folder, name="vllm_requests_RTXPRO6000_Llama-3.1-8B.csv"):
 
 
 def test_a_task_is_a_batch_that_stays_full(tmp_path):
-    path = written(tmp_path / "ml.csv.gz", [ML_ENERGY, ML_ENERGY | {"task": "image-chat"}])
+    path = written(tmp_path / "ml.csv.gz", [ML_ENERGY, ML_ENERGY | {"task": "video-chat"}])
     run, refused = SERVING.read(path)
 
     assert (run.job.cluster.name, run.job.plan.max_sequences, run.job.traffic.concurrency) == (
@@ -87,7 +87,16 @@ def test_a_task_is_a_batch_that_stays_full(tmp_path):
     assert run.job.traffic.num_requests * run.leave_out_share == 8  # those that fill the batch and drain it
     assert [each.quantity for each in run.measured] == ["median_itl_ms", "output_throughput_tokens_per_sec"]
     assert refused.job is None
-    assert "image" in refused.reason
+    assert "video" in refused.reason
+
+
+def test_requests_of_chats_about_images_have_one_each(tmp_path):
+    row = ML_ENERGY | {"task": "image-chat"}
+    seeing = row | {"model_id": "Qwen/Qwen3-VL-8B-Instruct"}
+    run, refused = SERVING.read(written(tmp_path / "ml.csv.gz", [seeing, row]))
+
+    assert run.job.image_tokens == 1024  # squares of 32 pixels of an image of 1024 x 1024
+    assert "no layers that read images" in refused.reason
 
 
 def test_experts_are_spread_over_the_ranks_that_divide_attention(tmp_path):

@@ -20,6 +20,7 @@ LENGTHS = np.loadtxt(Path(__file__).parent / "distserve_lengths.csv", delimiter=
 DEVICES = 3  # two for prompts, one for decoding
 MANY, FEW = 8000, 300  # requests of a run; the command of the source has 300
 TTFT_S, TPOT_S = 0.2, 0.1
+MISSING_S = 0.03  # chosen: what each pass of vLLM would have to take beyond its fit for the published ratio
 SMALL = 95  # sequences up to which the first fit of decoding holds
 
 
@@ -152,5 +153,7 @@ def test_pools_of_opt_66b_have_more_goodput_than_vllm_though_less_than_measured(
         lambda requests: run_joined(requests, prompts, decoding, np.zeros(requests.size)), case, 8
     )
     vllm = goodput(lambda requests: run(requests, one, vllm_s), case, 4)
+    slower = goodput(lambda requests: run(requests, one, lambda *of: vllm_s(*of) + MISSING_S), case, 4)
 
     assert 1.4 < pools / vllm < 1.7 < case["gain_vs_vllm"]
+    assert pools / slower == pytest.approx(case["gain_vs_vllm"], rel=0.15)

@@ -5,9 +5,10 @@ arXiv:2505.06371. One row is one task on one deployment, measured while the batc
 
 The configuration files of the benchmark (configs/vllm of ml-energy/benchmark) say that a pass has at most
 8192 new tokens, that attention is divided over all devices where experts are spread over them, and how many
-requests a task has. What they leave open is assumed here: lengths of prompts, which the benchmark does not
-publish (the times between tokens hardly depend on them), and that lengths of outputs vary about their mean
-as a lognormal distribution does. Enough requests are played that the batch stays full.
+requests a task has. What they leave open is assumed here: lengths of prompts and sizes of images, which the
+benchmark does not publish (the times between tokens hardly depend on them), and that lengths of outputs
+vary about their mean as a lognormal distribution does. Enough requests are played that the batch stays
+full.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,8 @@ QUANTITIES = {  # columns, their units and where a report says the same
 }
 CLUSTERS = {"H100": "dgx-h100", "B200": "dgx-b200"}
 # mean tokens, assumed; that of lm-arena-chat was chosen after errors of its rows were seen
-PROMPTS = {"gpqa": 300, "lm-arena-chat": 275, "sourcegraph-fim": 1500}
+PROMPTS = {"gpqa": 300, "lm-arena-chat": 275, "sourcegraph-fim": 1500, "image-chat": 100}
+IMAGES = {"image-chat": "1024x1024"}  # of a request, assumed
 PROMPT_SIGMA, OUTPUT_SIGMA = 0.8, 0.7  # of the logarithm of lengths, assumed
 MAX_TOKENS = 8192
 MEMORY_FRACTION = 0.95  # --gpu-memory-utilization in mlenergy/llm/benchmark.py
@@ -44,7 +46,7 @@ def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
 def _unsupported(row: Mapping[str, str]) -> str:
     """Return why a row cannot be predicted; empty if it can."""
     if row["task"] not in PROMPTS:
-        return f"task = {row['task']}: prompts of images, video or sound are not supported yet"
+        return f"task = {row['task']}: prompts of video or sound are not supported yet"
     if row["gpu_model"] not in CLUSTERS:
         return f"gpu_model = {row['gpu_model']} has no cluster in the catalogue"
     return ""
@@ -72,6 +74,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "prompt_tokens": f"lognormal({PROMPTS[row['task']]},{PROMPT_SIGMA})",
             "output_tokens": f"lognormal({float(row['avg_output_len']):.0f},{OUTPUT_SIGMA})",
             "requests": ROUNDS * sequences,
+            "images": IMAGES.get(row["task"], ""),
         },
         memory_fraction=MEMORY_FRACTION,
         sampling="greedy" if row["model_id"].startswith(UNSORTED) else "sorted",
