@@ -48,10 +48,9 @@ TEXT = """# Accuracy of serving
 This page compares predictions with measurements of serving engines. Each section covers one file of
 measurements, and each row of its table shows the errors of one measured quantity. The columns are:
 
-- *score*: the measurements on which the constants of the engine were fitted. *Fitted*: the constants
-  were fitted on these measurements, too.
-*Left out*: the constants were fitted only on other measurements. *Never fitted*: the prediction uses no
-fitted constants.
+- *score*: the measurements on which the constants of the engine were fitted. *Fitted*: the constants were
+  fitted on these measurements, too. *Left out*: the constants were fitted only on other measurements.
+  *Never fitted*: the prediction uses no fitted constants.
 - *median*, *p90*: median and 90th percentile of |predicted − measured| / measured.
 - *bias*: median of predicted / measured, minus 1. If it is negative, the predicted values are too small.
 - *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
