@@ -161,7 +161,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "no such site file": (("predict", "job.yaml", "--site", "nowhere.yaml"), "nowhere.yaml"),
     "no job": (("predict",), "model"),
     "an empty name": (("memory", ""), "model"),
-    "only a cluster": (("predict", "--cluster", "selene"), "such as llama-3-8b"),
+    "only a cluster": (("predict", "--cluster", "selene"), "add --model llama-3-8b"),
     "an unknown model": (("predict", *WHOLE, "--model", "gpt5"), "--model"),
     "an unknown cluster": (("predict", *WHOLE, "--cluster", "selen"), "did you mean selene"),
     "an unknown stack": (("predict", *WHOLE, "--stack", "megatron"), "megatron-2022"),

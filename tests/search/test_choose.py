@@ -254,7 +254,7 @@ def test_a_model_of_very_many_entries_needs_the_whole_plan():
     block = described_model()["blocks"][0]
     model = described_model() | {"blocks": [{**block, "count": 1}] * 33}
 
-    with pytest.raises(SpecError, match="at most 32 if flopcast chooses the plan"):
+    with pytest.raises(SpecError, match="at most 32 entries if flopcast chooses the plan"):
         make_job(model=model, plan="auto gbs=64")
     assert len(make_job(model=model, plan="dp=8 gbs=64 precision=fp16").model.blocks) == 33
 

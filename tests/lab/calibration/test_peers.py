@@ -344,7 +344,8 @@ def test_a_source_a_third_slower_is_told_and_kept_aside():
 
     assert joined.measured_s.tolist() == [3.0, 3.0, 3.0]
     assert lines == [
-        "second does not join the curve: 3 shapes shared, 1.33 of the first's time, 33.3% apart"
+        "second does not join the curve: 3 common shapes, 1.33 times the time of the first source, "
+        "median difference 33.3%"
     ]
 
 

@@ -69,7 +69,7 @@ def test_a_row_without_any_time_is_left_out():
 def test_a_step_that_no_device_reaches_is_left_out(seconds):
     published = judged([run(step_time_s=seconds)])
 
-    assert "of the devices' peak" in published.left_out[0].reasons[0]
+    assert "of the peak rate of the devices" in published.left_out[0].reasons[0]
 
 
 def test_the_error_is_predicted_over_measured_less_one():

@@ -100,10 +100,6 @@ def check_same(job: Job, reread: Job, target: str) -> tuple[str, ...]:
         because = "flopcast does not write encoder-decoder models as files of other programs yet"
         fix = "choose a decoder"
         raise spec_error("model.blocks", "an encoder", f"blocks that {target} can express", because, fix)
-    if job.model.vision is not None:
-        fix = "set model.vision to null, so that only the decoder is written"
-        tower = "a decoder without a vision tower"
-        raise SpecError([not_expressible("model.vision", "a vision tower", tower, target, fix)])
     problems = [_problem(difference, target) for difference in differences(job, reread)]
     if problems:
         raise SpecError(problems)
@@ -296,5 +292,9 @@ def checked(
     SpecError
         The file would say another job.
     """
+    if job.model.vision is not None:
+        fix = "set model.vision to null, so that only the decoder is written"
+        tower = "a decoder without a vision tower"
+        raise SpecError([not_expressible("model.vision", "a vision tower", tower, target, fix)])
     document = read(text, job.cluster.num_devices)
     return check_same(job, read_back(document, job, left_open), target)

@@ -69,7 +69,7 @@ def reproduce(run: Run) -> Job:
     data["stack"] = _stack(run, software, defaults, assumed)
     if run.site:
         data["site"] = run.site
-    assumed += (f"column {cell} is not used" for cell in run.unused)
+    assumed += (f"column {cell}: flopcast does not use it" for cell in run.unused)
     data["batch"] = {"sequence_length": run.sequence_length} | _packed(run, data["model"], assumed)
     _deal_out(run, data, assumed)
     try:
