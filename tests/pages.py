@@ -212,11 +212,12 @@ def counts() -> dict[str, int]:
 
 
 def recounted(text: str) -> str:
-    """The page with the numbers of entries of today, behind "`flopcast catalog` lists"."""
+    """The page with the numbers of entries of today, in the paragraph of "`flopcast catalog` lists"."""
     before, told, rest = text.partition("`flopcast catalog` lists")
+    paragraph, end, rest = rest.partition("\n\n")
     for kind, number in counts().items():
-        rest = re.sub(rf"\b\d+ {kind}\b", f"{number} {kind}", rest, count=1) if told else rest
-    return before + told + rest
+        paragraph = re.sub(rf"\b\d+ {kind}\b", f"{number} {kind}", paragraph) if told else paragraph
+    return before + told + paragraph + end + rest
 
 
 def _renewed(shown: str, printed: str) -> str:
