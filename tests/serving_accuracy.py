@@ -239,10 +239,10 @@ def equal_jobs(runs):
             errors += [abs(np.median(values) / value - 1) for value in values] if len(values) > 1 else []
         median, ninth = (f"{each:.1%}".replace("%", " %") for each in np.quantile(errors, (0.5, 0.9)))
         text = (
-            f"Repeated measurements of `{quantity}`: as far as rows and published launches say, some jobs"
-            f" were measured several times, with {len(errors)} different values in all. The values of a job"
-            f" differ from their middle value by {median} (median) and {ninth} (p90). No prediction can be"
-            " more accurate than that."
+            "Some jobs were measured several times: their rows and published launch commands are equal."
+            f" In all, these jobs have {len(errors)} different values of `{quantity}`. The values of a job"
+            f" differ from their median by {median} (median over all values) and {ninth} (p90). No"
+            " prediction can be more accurate than that."
         )
         texts.append("\n" + textwrap.fill(text, 108))
     return texts
