@@ -115,5 +115,5 @@ def test_every_fault_of_room_and_time_is_reported_together():
 
 
 def test_methods_that_write_while_they_copy_need_little_memory():
-    for method in ("chunked", "lazy", "synchronous"):
+    for method in ("chunked", "lazy", "coalesced", "synchronous"):
         assert report_of(host_bytes=1e9, method=method).checkpoint is not None

@@ -26,7 +26,7 @@ RUNS = {  # billions of parameters → blocks, nodes, GB, seconds of forward and
     30: (60, 8, 444, 3.72 + 8.58, 0.11),
     70: (80, 20, 1065, 6.71 + 16.82, 0.07),
 }
-GB_PER_S = {  # of the methods in the order of METHODS
+GB_PER_S = {  # of the first four methods in the order of METHODS
     3: (4, 7, 9, 135),
     7: (8, 11, 20, 223),
     13: (7, 23, 41, 234),
@@ -43,7 +43,7 @@ ITERATION_S = {
 POLARIS = STORE.model_copy(
     update={"write_bytes_per_s": 650e9, "read_bytes_per_s": 650e9, "node_bytes_per_s": NODE_BYTES_PER_S}
 )
-SYNCHRONOUS, ASYNCHRONOUS, CHUNKED, LAZY = range(4)
+SYNCHRONOUS, ASYNCHRONOUS, CHUNKED, LAZY, COALESCED = range(5)
 RATES = SaveRates.of(shipped_levels())
 SAVED = {
     model: SavedModel(
@@ -69,7 +69,7 @@ def predicted(model, rates):
     states = even_states(size_gb * 1e9, nodes, num_files=SAVED[model].num_files)
     found = []
     for method in METHODS:
-        allocated = {} if method in ("synchronous", "lazy") else {"staging": "allocated"}
+        allocated = {"staging": "allocated"} if method in ("asynchronous", "chunked") else {}
         checkpoint = Checkpoint(method=method, files="layer", **allocated)
         cluster = cluster_with(nodes, file_system=POLARIS)
         times = save_times(states, checkpoint, cluster, passes_s, rates)
@@ -111,14 +111,14 @@ def test_the_command_that_fits_constants_writes_the_file_of_the_catalogue(shared
 
 
 def test_throughput_of_models_that_were_left_out():
-    """Mean 10, 18 and 27 %, the largest 31 %; the synchronous method misses by 39 %."""
+    """Mean 10, 17 and 14 %, the largest 27 %; the synchronous method misses by 39 %."""
     found = left_out()
 
     by_method = {method: errors(found, GB_PER_S, 0, method) for method in range(4)}
     assert mean(by_method[ASYNCHRONOUS]) < 0.10
     assert mean(by_method[CHUNKED]) < 0.18
-    assert mean(by_method[LAZY]) < 0.28
-    assert max(max(by_method[m]) for m in (ASYNCHRONOUS, CHUNKED, LAZY)) < 0.32
+    assert mean(by_method[LAZY]) < 0.15
+    assert max(max(by_method[m]) for m in (ASYNCHRONOUS, CHUNKED, LAZY)) < 0.28
     assert mean(by_method[SYNCHRONOUS]) < 0.45
 
 
@@ -133,7 +133,7 @@ def test_iterations_of_models_that_were_left_out():
     assert mean(by_method[SYNCHRONOUS]) < 0.45
 
 
-def test_the_four_methods_are_in_the_measured_order_for_every_model():
+def test_the_methods_are_in_the_measured_order_for_every_model():
     for model, (throughput, _) in left_out().items():
         assert list(throughput) == sorted(throughput), model
         assert list(GB_PER_S[model]) == sorted(GB_PER_S[model])
@@ -147,30 +147,42 @@ def test_sizes_are_those_of_14_bytes_a_parameter_within_a_quarter():
         assert 14e-9 * parameters == pytest.approx(size_gb, rel=0.23), model
 
 
-def test_coalesced_files_shorten_lazy_checkpoints_by_the_ratio_of_their_numbers():
-    """State Providers (arXiv:2601.16956) coalesce files; here, all waiting of lazy methods is for files."""
-    shortened = {}
-    for model, (_, nodes, size_gb, passes_s, _) in RUNS.items():
-        waits_s = [
-            save_times(
-                even_states(size_gb * 1e9, nodes, num_files=number),
-                Checkpoint(method="lazy", files=files),
-                cluster_with(nodes, file_system=POLARIS),
-                passes_s,
-                RATES,
-            ).blocked_s
-            for files, number in (("layer", SAVED[model].num_files), ("rank", 4 * nodes))
-        ]
-        shortened[model] = waits_s[0] / waits_s[1]
+def test_state_providers_wait_only_for_the_handover_as_their_logs_show():
+    """State Providers (arXiv:2601.16956) open files in the background; the first version did not.
 
-    assert shortened[70] == pytest.approx(5.15)
-    assert shortened[3] == pytest.approx(34)
-    assert list(shortened.values()) == sorted(shortened.values(), reverse=True)
+    Logs of the authors (github.com/mauryaavinash95/llm-restart-perf): seconds that training waits for a
+    checkpoint of 3B on one node and of 7B on two. `HANDOVER_S` was measured there. The ratio to the waits
+    of 2024 is predicted.
+    """
+    logged = {3: (0.034, 0.065), 7: (0.036, 0.084)}
+    shortened = {}
+    for model, (_, _, size_gb, *_) in RUNS.items():
+        lazy, coalesced = (size_gb / rate for rate in predicted(model, RATES)[0][LAZY:])
+        shortened[model] = lazy / coalesced
+        assert coalesced == pytest.approx(RATES.handover_s)
+
+    for model, (least_s, most_s) in logged.items():
+        waited_s = RUNS[model][2] / GB_PER_S[model][LAZY]
+        assert waited_s / most_s < shortened[model] < waited_s / least_s
+    assert shortened[3] == pytest.approx(7.3, rel=0.01)
+    assert shortened[70] == pytest.approx(32.6, rel=0.01)
+    assert list(shortened.values()) == sorted(shortened.values())
+
+
+def test_iterations_with_coalesced_checkpoints_gain_less_than_their_waits():
+    """Of what TorchSnapshot's take, with a checkpoint after every step: the flush bounds both."""
+    gains = []
+    for model in RUNS:
+        _, iteration_s = predicted(model, RATES)
+        gains.append(iteration_s[CHUNKED] / iteration_s[COALESCED])
+
+    assert min(gains) == pytest.approx(1.28, abs=0.02)
+    assert max(gains) == pytest.approx(1.78, abs=0.02)
 
 
 def test_the_flush_bounds_an_iteration_where_steps_are_short():
     """3B: 45 GB leave a node at 9.7 GB/s, in more time than a step and its checkpoint need."""
     _, iteration = predicted(3, RATES)
 
-    assert iteration[LAZY] == pytest.approx(45e9 / NODE_BYTES_PER_S)
+    assert iteration[LAZY] == pytest.approx(45e9 / NODE_BYTES_PER_S + RATES.handover_s)
     assert math.isclose(ITERATION_S[3][LAZY], iteration[LAZY], rel_tol=0.2)

@@ -29,11 +29,13 @@ def test_what_training_waits_for_is_the_sum_of_the_parts_of_each_method():
         ("chunked", 9.0): (COPY_S + FILES_S, WRITE_S - COPY_S - FILES_S),
         ("lazy", 9.0): (FILES_S, WRITE_S - FILES_S),
         ("lazy", 0.5): (COPY_S - 0.5 + FILES_S, WRITE_S - COPY_S + 0.5 - FILES_S),
+        ("coalesced", 9.0): (0.0, WRITE_S),
     }
     for (method, window_s), seconds in expected.items():
         found = times(method, window_s)
 
-        assert (found.blocked_s, found.background_s) == pytest.approx(seconds), method
+        waits_s = found.blocked_s - RATES.handover_s
+        assert (waits_s, found.background_s) == pytest.approx(seconds), method
         assert found.write_s == pytest.approx(WRITE_S)
 
 
@@ -79,8 +81,20 @@ def test_faster_links_and_storage_are_never_slower_and_smaller_states_neither(me
 def test_methods_that_do_more_beside_training_stop_it_for_a_shorter_time():
     waits = [times(method, 9.0, RATES).blocked_s for method in METHODS]
 
-    assert waits[0] > waits[1] > waits[3]
+    assert waits[0] > waits[1] > waits[3] > waits[4]
     assert waits[0] > waits[2] > waits[3]
+
+
+def test_files_take_longer_on_more_nodes_and_none_with_writers_that_open_them():
+    saved = [even_states(80e9, nodes, num_files=96) for nodes in (1, 2, 8)]
+    waits = [
+        [times(method, 9.0, RATES, one, cluster_with(one.num_nodes)).files_s for one in saved]
+        for method in ("lazy", "coalesced")
+    ]
+
+    assert waits[0] == pytest.approx([96 * RATES.file_s * slowest_of(n, 0.3) for n in (1, 2, 8)])
+    assert waits[0][0] < waits[0][1] < waits[0][2]
+    assert waits[1] == [0.0] * 3
 
 
 def test_little_memory_of_the_host_makes_a_copy_as_slow_as_the_write():

@@ -11,7 +11,7 @@ from flopcast.economics.checkpoints import SaveRates, SaveTimes, host_limit_byte
 from flopcast.economics.failures import LostTime, best_interval_s, lost_time
 from flopcast.errors import Problem
 from flopcast.records import dataclass
-from flopcast.spec.checkpoints import METHODS, Checkpoint, MethodName
+from flopcast.spec.checkpoints import METHODS, Checkpoint
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import FIELDS, storage_of
 from flopcast.spec.job import Job
@@ -128,14 +128,13 @@ def by_method(
     rates : SaveRates
         Rates of copies and writes.
     """
-    names: tuple[MethodName, ...] = ("synchronous", "asynchronous", "chunked", "lazy")
     return {
         name: checkpoint_cost(job, _with_method(checkpoint, name), programs, step_s, update_s, rates)
-        for name in names
+        for name in METHODS
     }
 
 
-def _with_method(checkpoint: Checkpoint, name: MethodName) -> Checkpoint:
+def _with_method(checkpoint: Checkpoint, name: str) -> Checkpoint:
     return checkpoint.model_copy(update={"method": name})
 
 

@@ -34,6 +34,7 @@ from flopcast.workload.saved_states import SavedStates
 
 UNPINNED_BYTES_PER_S = 4e9  # an estimate: one processor clears the pages that it writes to
 FILE_S = 2e-3  # an estimate: one file that a parallel file system creates
+HANDOVER_S = 0.05  # of State Providers on 4 and 8 A100: 34, 36, 65 and 84 ms (see SaveRates)
 INTERFERENCE_FRACTION = 0.2  # an estimate: of the training speed, to a writer in Python
 
 
@@ -46,7 +47,8 @@ class SaveRates:
     serialised_bytes_per_s : of one rank that pickles its state (torch.save)
     allocated_bytes_per_s : of one rank that copies to memory which it allocates anew
     chunked_bytes_per_s : the same, where chunks are written and freed while others are copied
-    file_s : until all ranks have agreed on one more file and opened it
+    file_s : until all ranks have agreed on one more file and opened it, on a usual node
+    handover_s : until every rank has listed its tensors and pickled the rest, and the ranks have met
     most_files : files of the largest of the measured runs; more of them take no longer, for want of
         measurements
     node_log_sigma_factor : spread of copies between nodes; a checkpoint waits for the slowest of them
@@ -58,12 +60,15 @@ class SaveRates:
     ----------
     The spread between nodes: five models on Polaris (arXiv:2406.10707, Figures 7 and 8), which agree with
     any value between 0.2 and 0.4.
+    The handover: logs of DataStates-LLM with State Providers, which opens files in the background
+    (github.com/mauryaavinash95/llm-restart-perf, models of 3B and 7B on Polaris, October 2025).
     """
 
     serialised_bytes_per_s: float = UNPINNED_BYTES_PER_S
     allocated_bytes_per_s: float = UNPINNED_BYTES_PER_S
     chunked_bytes_per_s: float = UNPINNED_BYTES_PER_S
     file_s: float = FILE_S
+    handover_s: float = HANDOVER_S
     most_files: int = 412
     node_log_sigma_factor: float = 0.3
     pinned_fraction: float = 1.0
@@ -98,6 +103,7 @@ class SaveTimes:
     copy_s : of the slowest rank, from its device to the host
     serialise_s : of the rank with the most bytes, where training waits for it; 0 in the host's memory
     files_s : until the ranks have agreed on the files, if training waits for that
+    handover_s : until the ranks have handed over what is to be saved
     write_s : of the slowest node, to storage
     blocked_s : while training stands still
     background_s : while the write goes on beside training
@@ -108,6 +114,7 @@ class SaveTimes:
     copy_s: float
     serialise_s: float
     files_s: float
+    handover_s: float
     write_s: float
     blocked_s: float
     background_s: float
@@ -149,7 +156,7 @@ def save_times(
     write_s = 0.0 if storage is None else transfer_s(saved, saved.written_bytes, storage, cluster, "write")
     copy_s = _copy_s(saved, checkpoint, cluster, write_s, rates)
     waits_for_files = storage is not None and not method.opens_files_later
-    files_s = files_time_s(saved.num_files, rates) if waits_for_files else 0.0
+    files_s = files_time_s(saved.num_files, saved.num_nodes, rates) if waits_for_files else 0.0
     fraction = rates.background_fraction if method.writes_in_python else method.background_fraction
     serialise_s = 0.0
     if method.waits_for_write:
@@ -164,17 +171,18 @@ def save_times(
         copy_s=copy_s,
         serialise_s=serialise_s,
         files_s=files_s,
+        handover_s=rates.handover_s,
         write_s=write_s,
-        blocked_s=blocked_s,
+        blocked_s=rates.handover_s + blocked_s,
         background_s=background_s,
         background_fraction=fraction,
         restore_s=restore_s(saved, saved.read_bytes, checkpoint, cluster, rates),
     )
 
 
-def files_time_s(num_files: int, rates: SaveRates) -> float:
-    """Return the seconds until all ranks have agreed on so many files and opened them."""
-    return min(num_files, rates.most_files) * rates.file_s
+def files_time_s(num_files: int, nodes: int, rates: SaveRates) -> float:
+    """Return the seconds until the slowest of the nodes has opened its part of so many files."""
+    return min(num_files, rates.most_files) * rates.file_s * slowest_of(nodes, rates.node_log_sigma_factor)
 
 
 def slowest_of(nodes: int, log_sigma_factor: float) -> float:

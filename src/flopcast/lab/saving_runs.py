@@ -31,6 +31,7 @@ from flopcast.economics.checkpoints import (
     INTERFERENCE_FRACTION,
     UNPINNED_BYTES_PER_S,
     SaveRates,
+    files_time_s,
     slowest_of,
 )
 from flopcast.lab.offload_runs.fit import rounded_constant
@@ -41,7 +42,7 @@ from flopcast.spec.checkpoints import METHODS
 
 DATASTATES, DCP = "datastates_llm_polaris", "pytorch_dcp_async_1856_h200"  # entries of files
 SOURCES = {DATASTATES: "DataStates-LLM", DCP: "PyTorch DCP on H200"}
-SYNCHRONOUS, ASYNCHRONOUS, CHUNKED, LAZY = METHODS
+SYNCHRONOUS, ASYNCHRONOUS, CHUNKED, LAZY, _ = METHODS
 NODE_BYTES_PER_S = 9.7e9  # at which TorchSnapshot saves the three smaller models
 OTHER_LAYERS = 3  # of which DeepSpeed writes files besides those of blocks: embedding, norm and head
 
@@ -125,22 +126,29 @@ def fitted_rates(models: Sequence[SavedModel]) -> SaveRates:
 def fitted_ratios(models: Sequence[SavedModel]) -> dict[str, list[float]]:
     """Return the ratio of every model for each constant of the methods.
 
-    Lazy copies are hidden, so training waits for files alone. Synchronous saving also copies to pinned
-    memory and writes. The slowest node decides on copies.
+    Training waits for the handover with each method. Lazy copies are hidden, so it then waits for files
+    alone. Synchronous saving also copies to pinned memory and writes. The slowest node decides on files and
+    copies.
     """
     rates = SaveRates.of(shipped_levels())
-    files = [model.waited_s(LAZY) / model.num_files / FILE_S for model in models]
-    file_s = FILE_S * math.exp(mean(map(math.log, files)))
+    slowest = [slowest_of(model.nodes, rates.node_log_sigma_factor) for model in models]
+    files = [
+        (model.waited_s(LAZY) - rates.handover_s) / model.num_files / FILE_S / slow
+        for model, slow in zip(models, slowest, strict=True)
+    ]
+    found = replace(rates, file_s=FILE_S * math.exp(mean(map(math.log, files))))
 
     def copied(method: str, other_s: Callable[[SavedModel], float]) -> list[float]:
-        slowest = [slowest_of(model.nodes, rates.node_log_sigma_factor) for model in models]
         return [
-            (model.waited_s(method) - other_s(model)) * UNPINNED_BYTES_PER_S / model.rank_bytes / slow
+            (model.waited_s(method) - rates.handover_s - other_s(model))
+            * UNPINNED_BYTES_PER_S
+            / model.rank_bytes
+            / slow
             for model, slow in zip(models, slowest, strict=True)
         ]
 
     def opened_s(model: SavedModel) -> float:
-        return file_s * model.num_files
+        return files_time_s(model.num_files, model.nodes, found)
 
     def opened_copied_and_written_s(model: SavedModel) -> float:
         pinned_s = model.rank_bytes / (rates.pinned_fraction * model.device_bytes_per_s)

@@ -47,18 +47,20 @@ def _nodes(number: int) -> str:
 def _parts(cost: CheckpointCost) -> str:
     """Return what training waits for, in words."""
     times, how = cost.times, cost.checkpoint.how
-    copy = f"{show_seconds(times.copy_s)} of copying to the host"
-    if times.write_s == 0:
-        return copy if times.blocked_s > 0 else f"{copy} overlap with forward and backward"
+    handed = f"{show_seconds(times.handover_s)} to hand over"
+    copy = f"{handed}, {show_seconds(times.copy_s)} of copying to the host"
     files = f"{show_seconds(times.files_s)} to open the files"
-    if how.waits_for_write:
+    if how.waits_for_write and times.write_s > 0:
         rest = f"{show_seconds(times.serialise_s)} to serialise, {show_seconds(times.write_s)} to write"
         return f"{copy}, {files}, {rest}"
     if not how.hides_copy:
-        return copy if how.opens_files_later else f"{copy}, {files}"
-    late_s = times.blocked_s - times.files_s
+        return f"{copy}, {files}" if times.files_s else copy
+    late_s = times.blocked_s - times.handover_s - times.files_s
+    waits = [handed, *([files] if times.files_s else ())]
+    if late_s > 0:
+        waits.append(f"{show_seconds(late_s)} of copying")
     hidden = f"{show_seconds(times.copy_s - late_s)} of copying overlaps with forward and backward"
-    return f"{files}, {show_seconds(late_s)} of copying; {hidden}" if late_s > 0 else f"{files}; {hidden}"
+    return f"{', '.join(waits)}; {hidden}"
 
 
 def _writing(cost: CheckpointCost) -> str:
@@ -83,6 +85,7 @@ def checkpoint_as_json(cost: CheckpointCost) -> dict[str, object]:
         "copy_s": times.copy_s,
         "serialise_s": times.serialise_s,
         "files_s": times.files_s,
+        "handover_s": times.handover_s,
         "write_s": times.write_s,
         "blocked_s": times.blocked_s,
         "background_s": times.background_s,

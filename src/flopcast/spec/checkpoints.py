@@ -14,7 +14,7 @@ from flopcast.records import dataclass
 from flopcast.strict_model import StrictModel
 from flopcast.units import parse_quantity
 
-MethodName = Literal["synchronous", "asynchronous", "chunked", "lazy"]
+MethodName = Literal["synchronous", "asynchronous", "chunked", "lazy", "coalesced"]
 StoreName = Literal["file_system", "nvme", "object_store", "host"]
 STORES: tuple[str, ...] = get_args(StoreName)
 HOST = "host"
@@ -51,6 +51,9 @@ METHODS: dict[str, Method] = {
     "asynchronous": Method(opens_files_later=True, writes_in_python=True),
     "chunked": Method(writes_while_copying=True, background_fraction=0.1),
     "lazy": Method(hides_copy=True, writes_while_copying=True, background_fraction=0.1),
+    "coalesced": Method(
+        hides_copy=True, writes_while_copying=True, opens_files_later=True, background_fraction=0.1
+    ),
 }
 
 
@@ -64,7 +67,9 @@ class Checkpoint(StrictModel):
         "asynchronous": training waits only for the copy to the host, which is then written in the
         background (PyTorch's asynchronous DCP). "chunked": like "asynchronous", but writing starts as soon
         as the first part is copied (TorchSnapshot). "lazy": the copy overlaps with the next forward and
-        backward passes, and must end before the optimizer step (DataStates-LLM).
+        backward passes, and must end before the optimizer step (DataStates-LLM). "coalesced": like "lazy",
+        but tensors and metadata are handed over as one stream of objects, and its writer opens the files
+        (DataStates-LLM with State Providers).
     to : str
         Where checkpoints are written: the cluster's "file_system" or "object_store", the "nvme" drives of
         each node, or only the memory of the "host".
@@ -89,9 +94,10 @@ class Checkpoint(StrictModel):
 
     References
     ----------
-    Methods: arXiv:2406.10707 (DataStates-LLM, HPDC 2024), sections 3 to 5, which compares these four.
-    Speed lost in the background: the writers of the "chunked" and "lazy" methods do not run in Python, and
-    0.1 is an estimate.
+    Methods: arXiv:2406.10707 (DataStates-LLM, HPDC 2024), sections 3 to 5, which compares the first four;
+    "coalesced": arXiv:2601.16956 and `llm/datastates/engines/engine_state.py` of github.com/DataStates/
+    datastates-llm. Speed lost in the background: the writers of the last three methods do not run in
+    Python, and 0.1 is an estimate.
     """
 
     method: MethodName = "asynchronous"
