@@ -245,3 +245,36 @@ def test_a_run_is_only_judged_where_it_has_the_source_and_all_facts_of_an_entry(
     entries("unfitted", Unfitted(source="^tables$", where=where, because="something is missing"))
 
     assert judged_only(run(source=source, **facts)) == told
+
+
+def test_releases_of_megatron_bridge_exchange_tokens_as_the_recipes_of_their_time_say():
+    """The library, and "+" where exchanges overlap another micro-batch (catalog/runs/stacks.yaml)."""
+    recipes = {
+        ("GPT OSS 120B", "B200", "bf16"): "26.02.01 all_to_all, 26.04 hybridep, 26.04.01 all_to_all",
+        ("GPT OSS 120B", "B300", "bf16"): "26.02.01 all_to_all, 26.04 hybridep, 26.04.01 hybridep",
+        ("GPT OSS 120B", "GB200", "bf16"): "26.02 all_to_all, 26.04 hybridep+, 26.04.01 all_to_all+",
+        ("GPT OSS 120B", "GB300", "bf16"): "26.04 all_to_all, 26.04.01 all_to_all",
+        ("Qwen3_235B_a22B", "B300", "mxfp8"): "26.02 all_to_all+, 26.04 all_to_all, 26.04.01 hybridep",
+        ("Qwen3_235B_a22B", "B200", "mxfp8"): "25.11 all_to_all+, 26.02 all_to_all, 26.04.01 all_to_all",
+        ("Qwen3_30B_a3B", "B200", "mxfp8"): "25.11 all_to_all, 26.02 all_to_all, 26.02.01 hybridep",
+        (
+            "DeepSeekV3",
+            "GB200",
+            "mxfp8",
+        ): "25.09 all_to_all, 25.11 hybridep, 26.04 hybridep, 26.06 hybridep+",
+    }
+    for (model, device, precision), releases in recipes.items():
+        for release in releases.split(", "):
+            version, expected = release.split(" ")
+            row = by(
+                "Megatron-Bridge/Megatron-Core",
+                f"NeMo {version}",
+                model=model,
+                machine=Machine(device=device),
+                mapping=Mapping(precision=precision),
+            )
+            experts = dict(catalog.stack("megatron-bridge").experts.model_dump())
+            for default in defaults_of(row, software_of(row)):
+                experts |= default.stack.get("experts", {})
+            overlap = "+" if experts["exchange_overlap"] == "other_micro_batch" else ""
+            assert f"{experts['dispatcher']}{overlap}" == expected, (model, device, version)

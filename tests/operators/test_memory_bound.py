@@ -120,6 +120,19 @@ CHAINS = {  # GPT-NeoX runs these as framework kernels; the words of their forwa
         " tanh -> above ; half above -> y"
     ),
 }
+GRADIENTS_OF_CHAINS = {  # the kernels of PyTorch's autograd, as a trace of each chain lists them
+    # of the scale; of x / rms, twice; of the norm: x / norm, zeros where it is 0, times its gradient; added
+    "unfused_rmsnorm": (
+        "dy -> dnormal ; dy normal -> dscale ; dscale -> ; dnormal -> dx ; x -> normal ; normal -> slope ;"
+        " dnormal -> negative ; negative slope -> drms ; drms -> ;"
+        " x -> unit ; unit -> kept ; kept -> dnorm ; dx dnorm -> sum"
+    ),
+    # times sine; a half negated; halves written into zeros, and added; times cosine; added
+    "unfused_rope": (
+        "dy -> dturned ; ½dturned -> ½negated ; -> zeros ; ½dturned -> ½left ; -> zeros ;"
+        " ½negated -> ½right ; left right -> sum ; dy -> dcosine ; sum dcosine -> dx"
+    ),
+}
 MASKED = {
     "dropout",
     "bias_dropout_add",
@@ -195,6 +208,11 @@ def test_the_backward_pass_moves_the_tensors_that_it_reads_and_writes(kind):
 @all_cases("kind", CHAINS)
 def test_a_chain_of_framework_kernels_moves_what_its_kernels_move(kind):
     assert forward_bytes(kind) == 2 * ELEMENTS * words(CHAINS[kind])
+
+
+@all_cases("kind", GRADIENTS_OF_CHAINS)
+def test_the_gradient_of_a_chain_moves_what_its_kernels_move(kind):
+    assert backward_bytes(kind) == 2 * ELEMENTS * words(GRADIENTS_OF_CHAINS[kind])
 
 
 @all_cases("fused", FUSIONS)

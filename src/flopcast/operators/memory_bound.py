@@ -116,8 +116,8 @@ KINDS: dict[str, Kind] = {
     "bias_add_residual": Kind(forward=3, backward=4, passes_on_from=0),
     # chains of kernels that a stack runs unfused
     "metric_cross_entropy": Kind(forward=7, is_loss=True),  # logarithms of a softmax in fp32
-    "unfused_rmsnorm": Kind(forward=5, backward=16, saves=(*X, ("normalised", 1)), between=2),
-    "unfused_rope": Kind(forward=10, backward=20),
+    "unfused_rmsnorm": Kind(forward=5, backward=27, saves=(*X, ("normalised", 1)), between=2),
+    "unfused_rope": Kind(forward=10, backward=15),
     "wide_rmsnorm": Kind(forward=18, backward=46, saves=(("wide", 2), ("normalised", 1))),
     "wide_scaled_rmsnorm": Kind(forward=20, backward=52, saves=(("wide", 2), ("normalised", 2))),
     "wide_softmax": Kind(forward=10, backward=12, saves=(("wide", 2), *OUT)),

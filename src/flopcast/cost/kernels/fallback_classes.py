@@ -113,8 +113,8 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
         ("clamp_halves", "joined_bias", "joined_bias.backward", "weighed_bias"),
         FallbackClass(name="unfused_rope", log_sigma_factor=0.25),
     ),
-    # masks written, joined and chosen by: one byte beside two an element, as where scores are masked
-    "clamp_halves.backward": FallbackClass(name="mask_fill", log_sigma_factor=0.25),
+    # masks of halves written, joined and chosen by, halves joined: as the gradient of that chain
+    "clamp_halves.backward": FallbackClass(name="unfused_rope.backward", log_sigma_factor=0.25),
     # products with a number a row and with a row a token, summed over either: as an eager norm's gradient
     "weighed_bias.backward": FallbackClass(name="unfused_rmsnorm.backward", log_sigma_factor=0.3),
     # a traced run of passes in one kernel, of any shapes: an estimate, as no row was measured

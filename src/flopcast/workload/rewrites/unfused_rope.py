@@ -9,7 +9,7 @@ from flopcast.workload.rewrites.base import Items, beside, change_kind, kind_of
 
 
 def unfused_rope(items: Items) -> Items:
-    """Replace `rope` by `unfused_rope`: ten passes forward, twenty backward.
+    """Replace `rope` by `unfused_rope`: ten passes forward, fifteen backward.
 
     If only a part of each head is rotated, it is sliced out and concatenated with the rest again.
     """
