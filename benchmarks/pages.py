@@ -1,10 +1,14 @@
 """What a person waits for at `flopcast ui`, on loopback: `python -m benchmarks pages [SECONDS]`.
 
 Prints the time to the first answer of a server that was just started; one change, alone; the answers to
-a few users without a pause, each request with one field changed since the request before it; many users
-at once, each with another plan and a pause between changes; and the memory of the server's processes
-before and after. Answers per processor second of the server's processes do not depend on how busy the
-machine is with other work; twice as many is the rate on two free cores.
+a few users without a pause, each request with one field changed; many users at once, each with another
+plan and a pause between changes; and the memory of the server's processes before and after. Answers per
+processor second of the server's processes do not depend on how busy the machine is with other work; twice
+as many is the rate on two free cores.
+
+Users without a pause begin with a plan that fits, as the page does. In the mix `among plans that fit`,
+they take a change back if the plan with it does not fit, so each request differs in one field from a plan
+that fits. In the mix `from any plan`, they keep every change, and soon most plans do not fit.
 """
 
 import http.client
@@ -16,10 +20,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from itertools import product
 from pathlib import Path
 from urllib.parse import urlencode
 
+MIXES = {"among plans that fit": True, "from any plan": False}  # whether a misfit is taken back
+DOES_NOT_FIT = b"does not fit"  # in the answers that say so, in the report and on the page
 USERS, PAUSE_S, SECONDS = 50, 1.0, 30.0
 FEW_USERS = 4
 CHANGES = {  # fields of the form that change, one at a time
@@ -51,17 +58,21 @@ def words(chance: random.Random) -> dict[str, object]:
     }  # fmt: skip
 
 
-def one_field_at_a_time(seed: int) -> Iterator[dict[str, str]]:
-    """Yield different jobs that are valid; each differs from the one before in one field."""
-    chance, now, seen = random.Random(seed), START, set()
+def one_field_at_a_time(seed: int, *, back: bool) -> Generator[dict[str, str], bool, None]:
+    """Yield different jobs that are valid; each differs in one field from one before it.
+
+    The generator is sent whether the job fits. With `back`, no further job begins with one that does not.
+    """
+    chance, now = random.Random(seed), START
+    kept: dict[tuple[str, ...], bool] = {}
     while True:
         field = chance.choice(list(CHANGES))
         new = now | {field: chance.choice(CHANGES[field])}
         key = tuple(new.values())
-        if key not in seen and _is_valid(new):
-            seen.add(key)
+        if key not in kept and _is_valid(new):
+            kept[key] = (yield new) or not back
+        if kept.get(key):
             now = new
-            yield new
 
 
 def _is_valid(words: dict[str, str]) -> bool:
@@ -73,16 +84,22 @@ def _is_valid(words: dict[str, str]) -> bool:
     return vpp == 1 or (pp > 2 and gbs // replicas // mbs % pp == 0)
 
 
-def get(connection: http.client.HTTPConnection, path: str, body: object = None) -> tuple[float, int]:
-    """Seconds and status of one request; with a body, it is sent by POST, as JSON."""
+Told = tuple[float, int, bool]  # seconds, status, whether the job of an answer fits
+
+
+def get(connection: http.client.HTTPConnection, path: str, body: object = None) -> Told:
+    """Seconds and status of one request, and whether its answer names no memory that is too small.
+
+    With a body, the request is sent by POST, as JSON.
+    """
     start_s = time.perf_counter()
     if body is None:
         connection.request("GET", path)
     else:
         connection.request("POST", path, json.dumps(body))
     answer = connection.getresponse()
-    answer.read()
-    return time.perf_counter() - start_s, answer.status
+    fits = DOES_NOT_FIT not in answer.read().lower()
+    return time.perf_counter() - start_s, answer.status, fits
 
 
 def processor_s(pid: int) -> float:
@@ -108,7 +125,7 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def user(address: tuple[str, int], number: int, until_s: float, told: list[tuple[float, int]]) -> None:
+def user(address: tuple[str, int], number: int, until_s: float, told: list[Told]) -> None:
     """One person: changes a plan, waits for the answer, thinks, changes it again."""
     chance = random.Random(number)
     connection = http.client.HTTPConnection(*address, timeout=60)
@@ -142,8 +159,8 @@ def main(duration_s: float) -> None:
                 get(connection, f"/answer/predict?{urlencode(words(chance))}")
             alone = [get(connection, f"/answer/predict?{urlencode(words(chance))}")[0] for _ in range(60)]
             print(f"a change, one user      {_told(alone)}")
-            for path in ("/answer/predict", "/api/v1/predict"):
-                print(f"{path:23} {_without_pause(address, path, process.pid, duration_s)}")
+            for path, (mix, back) in product(("/answer/predict", "/api/v1/predict"), MIXES.items()):
+                print(f"{path}, {mix}: {_without_pause(address, path, process.pid, duration_s, back=back)}")
             before = resident_bytes(process.pid)
             _crowd(address, duration_s)
             after = resident_bytes(process.pid)
@@ -152,26 +169,31 @@ def main(duration_s: float) -> None:
             process.terminate()
 
 
-def _without_pause(address: tuple[str, int], path: str, pid: int, duration_s: float) -> str:
+def _without_pause(address: tuple[str, int], path: str, pid: int, duration_s: float, *, back: bool) -> str:
     """Return the rate of answers to a few users who change one field and ask at once, for so long."""
-    answered: list[tuple[float, int]] = []
+    answered: list[Told] = []
     until_s = time.perf_counter() + duration_s
 
     def user(number: int) -> None:
         connection = http.client.HTTPConnection(*address, timeout=60)
-        for words in one_field_at_a_time(number):
-            if time.perf_counter() > until_s:
-                break
+        jobs = one_field_at_a_time(number, back=back)
+        words = next(jobs)
+        while time.perf_counter() < until_s:
             as_data = path.startswith("/api")
             asked = (path, words) if as_data else (f"{path}?{urlencode(words)}",)
             answered.append(get(connection, *asked))
+            words = jobs.send(answered[-1][-1])
         connection.close()
 
     before_s = processor_s(pid)
     _together([threading.Thread(target=user, args=(number,)) for number in range(FEW_USERS)])
     each = len(answered) / (processor_s(pid) - before_s)
-    wrong = sum(status != 200 for _, status in answered)
-    return f"{len(answered) / duration_s:.0f} answers/s, {each:.0f} per processor second, {wrong} not 200"
+    wrong = sum(status != 200 for _, status, _ in answered)
+    fit = sum(fits for *_, fits in answered) / len(answered)
+    return (
+        f"{len(answered) / duration_s:.0f} answers/s, {each:.0f} per processor second, {fit:.0%} fit,"
+        f" {wrong} not 200"
+    )
 
 
 def _together(threads: Sequence[threading.Thread]) -> None:
@@ -184,11 +206,11 @@ def _together(threads: Sequence[threading.Thread]) -> None:
 
 def _crowd(address: tuple[str, int], duration_s: float) -> None:
     """Many users for so long."""
-    told: list[tuple[float, int]] = []
+    told: list[Told] = []
     until_s = time.perf_counter() + duration_s
     _together([threading.Thread(target=user, args=(address, n, until_s, told)) for n in range(USERS)])
-    times = [took for took, _ in told]
-    bad = sum(status >= 500 for _, status in told)
+    times = [took for took, *_ in told]
+    bad = sum(status >= 500 for _, status, _ in told)
     rate = f"{len(told)} changes ({len(told) / duration_s:.0f}/s), {bad} errors"
     print(f"{USERS} users, {duration_s:.0f} s         {rate}, {_told(times)}")
 

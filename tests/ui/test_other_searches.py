@@ -34,7 +34,8 @@ def test_a_plan_that_does_not_fit_is_answered_with_the_cheapest_placement_and_a_
     words = TOO_LARGE | SETTLED
     expected = offload_that_fits(job_from(words)).as_json()
 
-    memory, report = made("api.memory", words), made("api.predict", words)
+    asks = words | {"proposals": True}
+    memory, report = made("api.memory", asks), made("api.predict", asks)
     page = made("page.advice", words)["html"]
 
     assert memory["offload_that_fits"] == report["offload_that_fits"] == expected
@@ -46,9 +47,20 @@ def test_a_plan_that_does_not_fit_is_answered_with_the_cheapest_placement_and_a_
 
 def test_a_plan_that_fits_is_answered_without_a_placement():
     words = TOO_LARGE | SETTLED | {"model": "llama-3-8b"}
+    told = made("api.predict", words | {"proposals": True})
 
-    assert "offload_that_fits" not in made("api.predict", words)
+    assert "offload_that_fits" not in told
+    assert "hint" not in told
     assert "fits with" not in made("page.advice", words)["html"]
+
+
+def test_an_answer_says_how_to_ask_for_placements_and_refuses_other_values_than_true_and_false():
+    told = made("api.memory", TOO_LARGE | SETTLED)
+
+    assert "offload_that_fits" not in told
+    assert told["hint"].startswith("set proposals to true")
+    with pytest.raises(SpecError, match=r"proposals = 'yes' is not allowed\n  allowed: true or false"):
+        made("api.memory", TOO_LARGE | SETTLED | {"proposals": "yes"})
 
 
 def test_a_search_without_a_feasible_plan_is_answered_with_a_placement():

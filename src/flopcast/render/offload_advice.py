@@ -26,7 +26,7 @@ def offload_advice(job: Job, memory: MemoryReport, find: FindPlacement) -> Advic
     `find` is called if the plan does not fit, and returns the placement: `api.offload_that_fits`. Both are
     empty if the plan fits its devices. The value of the key is None if no placement is enough.
     """
-    if not _wanted(job, memory):
+    if not may_need_offload(job, memory):
         return [], {}
     found = proposed_offload(job, memory, find)
     if found is None:
@@ -36,10 +36,11 @@ def offload_advice(job: Job, memory: MemoryReport, find: FindPlacement) -> Advic
 
 def proposed_offload(job: Job, memory: MemoryReport, find: FindPlacement) -> "OffloadThatFits | None":
     """Return the placement with which a plan fits; None if it fits, or no placement is enough."""
-    return find(job) if _wanted(job, memory) else None
+    return find(job) if may_need_offload(job, memory) else None
 
 
-def _wanted(job: Job, memory: MemoryReport) -> bool:
+def may_need_offload(job: Job, memory: MemoryReport) -> bool:
+    """Return whether a plan does not fit its devices, and placements outside them can be searched."""
     return memory.device_verdict == "does not fit" and not job.batch.listed
 
 

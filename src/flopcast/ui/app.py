@@ -189,7 +189,10 @@ async def _facts(desk: Desk, _: Request) -> Response:
 
 
 async def _file(desk: Desk, task: str, name: str, request: Request) -> Response:
-    answer = await desk.ask(task, requested(_words(request)) or page.START)
+    words: dict[str, object] = {**(requested(_words(request)) or page.START)}
+    if task.startswith(DATA):
+        words["proposals"] = True
+    answer = await desk.ask(task, words)
     if answer.status != 200 and not task.startswith(DATA):
         return _html(page.refused_page(json.loads(answer.body)["html"]), answer.status)
     headers = _headers(answer.status)

@@ -13,8 +13,11 @@ from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
 OPERATIONS = {
-    "predict": ("One training step: time, rate, memory, money, energy, each with its interval", "Job"),
-    "memory": ("The memory of each device by category, and whether it fits", "Job"),
+    "predict": (
+        "One training step: time, rate, memory, money, energy, each with its interval",
+        "Prediction",
+    ),
+    "memory": ("The memory of each device by category, and whether it fits", "Prediction"),
     "compare": ("A comparison of two jobs, with the interval of their ratio", "Pair"),
     "diagnose": (
         "Suspects for why a job is slower than it should be, with their seconds and evidence",
@@ -40,6 +43,12 @@ FREE: dict[str, object] = {
     },
     "job": {"type": "object", "description": "A job, as in a job file; the other properties change it."},
 }
+PROPOSALS = {
+    "type": "boolean",
+    "description": "Whether the answer for a plan that does not fit contains the fastest placement outside"
+    " the devices with which it fits. By default, it does not, because the search for a placement takes as"
+    " long as the rest of the answer.",
+}
 LOG = {"type": "string", "description": "The log of a run of the job, as text."}
 Schema = dict[str, object]
 
@@ -58,6 +67,7 @@ def described() -> Schema:
     of_job = _words(OF_JOB) | _words(OF_PLAN) | FREE
     schemas: Schema = {
         "Job": _object(of_job) | {"additionalProperties": False},
+        "Prediction": _object(of_job | {"proposals": PROPOSALS}) | {"additionalProperties": False},
         "Run": _object(of_job | {"log": LOG}) | {"additionalProperties": False},
         "Question": _object(several | FREE | _words(OF_SEARCH)) | {"additionalProperties": False},
         "Serving": _object(_words(OF_SERVING)) | {"additionalProperties": False},

@@ -20,7 +20,7 @@ from flopcast.lab.diagnosis.settings import best_changes
 from flopcast.lab.logs.reader import read_log
 from flopcast.library import catalog
 from flopcast.render import comparison, diagnosis, search_json
-from flopcast.render.offload_advice import offload_advice, placed_json, placed_plans, proposed_offload
+from flopcast.render.offload_advice import placed_json, placed_plans
 from flopcast.render.page.evidence import costs, evidence, saving
 from flopcast.render.page.frame import Section
 from flopcast.render.page.limits import limits
@@ -37,12 +37,12 @@ from flopcast.search.find import SearchResult
 from flopcast.spec.job import Job
 from flopcast.spec.job_file import job_text
 from flopcast.spec.model import Model
-from flopcast.spec.offload import offload_word
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui import brought_files, serving
 from flopcast.ui.layout_searches import finds, found, page_part
 from flopcast.ui.live_search import LiveSearch
+from flopcast.ui.proposals import applied, asks_for_proposals, placement_link, proposals
 from flopcast.ui.request_fields import OF_JOB, OF_PLAN, Words, job_from, question_from
 from flopcast.ui.search_answer import SHOWN_PLANS, search_parts
 from flopcast.units import show_count
@@ -83,20 +83,6 @@ def report_parts(report: Report) -> Made:
     return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
 
 
-def _offload(report: Report, words: Words) -> str:
-    """Return the placement that makes a plan fit, with a link that applies it; empty if the plan fits."""
-    found = proposed_offload(report.job, report.memory, api.offload_that_fits)
-    if found is None:
-        return ""
-    link = "/?" + urlencode({**words, "offload": offload_word(found.plan.offload)})
-    return _applied(f"The plan fits with {found.option}: {found.price}", link)
-
-
-def _applied(change: str, link: str) -> str:
-    """Return a change that makes a job fit, with a link that applies it."""
-    return f'<p class="warning">{escape(change)}. <a class="button" href="{escape(link)}">Apply</a></p>'
-
-
 def _place_of_advice(report: Report) -> str:
     """Return the place of the advice, which takes longer, with values for fields that are left empty."""
     used = {"seq": f"{report.job.batch.mean_sequence_tokens:.0f}", "stack-pick": report.job.stack.name}
@@ -113,7 +99,7 @@ def advice_page(words: Words, _: OnProgress) -> Made:
     changes = best_changes(report, api.predict)
     named = {"stack": report.job.stack.name} | dict(words)  # a change of the software needs its name
     links = ["/?" + urlencode(_with_edits(named, each.edits)) for each in changes]
-    html = _offload(report, words) + advice(changes, report.step_time_s, links)
+    html = placement_link(report, words) + advice(changes, report.step_time_s, links)
     return JSON, json.dumps({"html": html, "fields": {}})
 
 
@@ -185,23 +171,23 @@ def search_page(words: Words, on_progress: OnProgress) -> Made:
         where = f"{job.cluster.num_devices} × {job.cluster.name}"
         own = job.model_copy(update={"plan": placed.plan})
         fits = f"The model fits on {where} with {placed.option}: {placed.price}"
-        html += _applied(fits, _address(own, words))
+        html += applied(fits, _address(own, words))
     return JSON, json.dumps({"html": html, "fields": {}})
 
 
 def predict_data(words: Words, _: OnProgress) -> Made:
-    """Return a report, as `flopcast predict --json`."""
+    """Return a report, as `flopcast predict --json`; proposals only if the request asks for them."""
+    words, asked = asks_for_proposals(words)
     report = api.predict(job_from(words))
-    return JSON, _json(
-        as_json(report) | offload_advice(report.job, report.memory, api.offload_that_fits)[1]
-    )
+    return JSON, _json(as_json(report) | proposals(report.job, report.memory, asked=asked))
 
 
 def memory_data(words: Words, _: OnProgress) -> Made:
-    """Return the memory of a job, as `flopcast memory --json`."""
+    """Return the memory of a job, as `flopcast memory --json`; proposals as in `predict_data`."""
+    words, asked = asks_for_proposals(words)
     job = job_from(words)
     memory = api.predict_memory(job)
-    told = offload_advice(job, memory, api.offload_that_fits)[1]
+    told = proposals(job, memory, asked=asked)
     return JSON, _json({"format_version": FORMAT_VERSION, "memory": memory_as_json(memory)} | told)
 
 
