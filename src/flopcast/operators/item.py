@@ -3,11 +3,12 @@
 Answers: what runs, in which order, on which stream, and which tensors stay for the backward pass?
 Layers emit logical items; `workload` rewrites them into what a stack runs and derives the backward.
 
-Streams are in-order queues of one rank: "compute", "tp", "ep", "cp", "dp", "pp", "host", and one for each
-link between memories (operators/tier_copies.py). "gathered"
-holds no work but moments: when a unit of parameters that were sharded has come together. An item starts
-when its own stream and every stream of `waits` have finished what was put on them before it. A
-blocking collective waits for "compute", and what needs its result waits for its stream in turn.
+Streams are in-order queues of one rank: "compute", "tp", "ep", "cp", "dp", "pp", "host", which launches the
+work of all others, "updates" of an optimizer on the host beside the passes, and one for each link between
+memories (operators/tier_copies.py). "gathered" holds no work but moments: when a unit of parameters that
+were sharded has come together. An item starts when its own stream and every stream of `waits` have finished
+what was put on them before it. A blocking collective waits for "compute", and what needs its result waits
+for its stream in turn.
 """
 
 from flopcast.dtypes import ONE, Counts, Floats
@@ -15,7 +16,7 @@ from flopcast.operators.base import AbstractMessage, AbstractOperator, Saved
 from flopcast.operators.tier_copies import LINKS, HostUpdate, TierCopy
 from flopcast.records import dataclass, field, replace
 
-EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host", "gathered", *LINKS)
+EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host", "updates", "gathered", *LINKS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ Elsewhere: the rest of a stack (stack.py), the placements of a plan (offload.py)
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flopcast.strict_model import StrictModel
 from flopcast.units import Number
@@ -34,6 +34,11 @@ class OffloadSoftware(StrictModel):
     updates_on : str
         Where the step of an offloaded optimizer runs. "host": on the CPUs. "device": on the device, to
         which states are copied before the update and from which they are copied back.
+    overlaps_updates : bool
+        Whether the host updates each layer as soon as its gradients have arrived, during the backward pass
+        and the next forward pass, in which each layer waits for its new parameters (AutoHete). It needs
+        gradients that are copied during the backward pass, and has an effect with ZeRO-2. No gradient norm
+        is then known before the first update. By default, the update begins after the backward pass.
     strides : bool
         Whether a plan may set a stride: some subgroups of the optimizer are then updated on the device
         while the host updates the others (Deep Optimizer States).
@@ -56,8 +61,24 @@ class OffloadSoftware(StrictModel):
     pinned_fraction: float | None = Field(default=None, gt=0, le=1)
     gradient_flush: Literal["blocking", "overlapped", "before_update", "beside_update"] = "before_update"
     updates_on: Literal["host", "device"] = "host"
+    overlaps_updates: bool = False
     strides: bool = False
     buffer_bytes: float = Field(default=0.0, ge=0)
     forward_layer_s: float = Field(default=0.0, ge=0)
     backward_layer_s: float = Field(default=0.0, ge=0)
     window_layers: Number = Field(default=2.0, ge=1)
+
+    @model_validator(mode="after")
+    def _gradients_leave_in_time(self) -> "OffloadSoftware":
+        if self.overlaps_updates and (not self.leaves_in_backward or self.updates_on != "host"):
+            because = "the host can update a layer during a pass only if it has the layer's gradients"
+            raise ValueError(
+                "overlaps_updates only with gradient_flush blocking or overlapped and updates_on host;"
+                f" because {because}; fix: set stack.offload.gradient_flush to overlapped"
+            )
+        return self
+
+    @property
+    def leaves_in_backward(self) -> bool:
+        """Return whether gradients are copied to the host during the backward pass, layer by layer."""
+        return self.gradient_flush in ("blocking", "overlapped")

@@ -113,6 +113,16 @@ RULES: tuple[Rule, ...] = (
         fix=lambda c: f"set offload to {offload_word(_without_strides(c))}, or choose another stack",
     ),
     Rule(
+        field="plan.zero",
+        holds=lambda c: (
+            c.structure.zero == 2 or not (c.stack.offload.overlaps_updates and _has(c, "optimizer"))
+        ),
+        value=lambda c: c.structure.zero,
+        allowed="2, because the stack sets offload.overlaps_updates",
+        because="updates that overlap with passes of other ZeRO stages are not supported yet",
+        fix="set zero to 2",
+    ),
+    Rule(
         field="plan.offload",
         holds=lambda c: all(one.stride == 0 or _may_have_stride(one) for one in _placed(c)),
         value=lambda c: offload_word(_placed(c)),

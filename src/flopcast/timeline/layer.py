@@ -22,9 +22,17 @@ from flopcast.timeline.max_plus import Paths, unit
 from flopcast.timeline.shared_links import Period, QueueLoss, SharedLinkLoss, shared_links
 from flopcast.workload.program import WHEN
 
-BLOCKING = ("compute", "tp", "ep", "cp", "host", *LINKS)  # streams whose end is the program's end
+BLOCKING = (
+    "compute",
+    "tp",
+    "ep",
+    "cp",
+    "host",
+    "updates",
+    *LINKS,
+)  # streams whose end is the program's end
 SLOWED = "slowed"  # compute, including the loss that is charged to the stage (contention.py, `ends_stage`)
-STREAMS = ("compute", "tp", "ep", "cp", "dp", "gathered", "host", *LINKS, SLOWED)
+STREAMS = ("compute", "tp", "ep", "cp", "dp", "gathered", "host", "updates", *LINKS, SLOWED)
 EVERYWHERE, NOWHERE = np.ones((1, 1, 1), dtype=bool), np.zeros((1, 1, 1), dtype=bool)
 LAUNCH_COLUMNS = 2  # of the host: launches of experts' products one after another, and all others
 

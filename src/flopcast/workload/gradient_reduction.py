@@ -31,7 +31,7 @@ from flopcast.spec.optimizers import moved_bytes
 from flopcast.spec.plan import Plans
 from flopcast.spec.shard_groups import ranks_of
 from flopcast.spec.stack import Stack
-from flopcast.workload.offload import gradients_leave, update_outside, updated_outside
+from flopcast.workload.offload import gradients_leave, update_outside, updated_outside, updates_before
 from flopcast.workload.parameters import elements, is_expert, is_tied, update_bytes
 from flopcast.workload.reductions import (
     ALL_BEFORE,
@@ -103,9 +103,21 @@ def micro_batch_items(
                 passes += gradient_casts(plans, whole, when)
                 items += [replace(one, count=share) for one in passes]
                 items += _beside(stack, plans, (name, axis), here, (when, on_stage), tensors)
-        shard = updated_parameters(plans, held, experts if len(by_axis) > 1 else None)
-        items += gradients_leave(stack, plans, shard)
+        items += gradients_leave(stack, plans, _shard_of(plans, weights))
     return tuple(items)
+
+
+def _shard_of(plans: Plans, weights: tuple[Weight, ...]) -> Counts:
+    """Return the elements of a layer's trained weights whose optimizer states a rank holds, (plans, 1)."""
+    weights = tuple(weight for weight in weights if weight.trained)
+    tied = np.where(plans.pipeline_parallel > 1, elements(weights, is_tied), 0.0)
+    experts = elements(weights, is_expert) if any(weight.expert for weight in weights) else None
+    return updated_parameters(plans, elements(weights) + tied, experts)
+
+
+def forward_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -> tuple[Item, ...]:
+    """Return the part of a layer's update on the host for which its first forward waits; often none."""
+    return updates_before(stack, plans, _shard_of(plans, weights))
 
 
 def _beside(

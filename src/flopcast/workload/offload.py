@@ -31,11 +31,12 @@ from flopcast.workload.program import Layer
 
 COMPONENT = "offload"  # of copies
 UPDATE = "host_update"  # the component of updates
+BESIDE = "updates"  # the stream of updates that overlap with passes
 OUT: tuple[Link, ...] = ("to_host", "disk_write")
 BACK: tuple[Link, ...] = ("disk_read", "to_device")
 ROUND = (*BACK, *OUT)
-AT_UPDATE = ("before_update", "beside_update")  # gradients leave after the backward pass
 LEAVES_IN_FORWARD = 2 / 3
+UPDATED_IN_BACKWARD = 2 / 3  # where updates overlap: the backward pass takes twice as long as the forward
 
 
 def _copies(
@@ -182,7 +183,7 @@ def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ..
         Elements of the layer's gradients on one rank after the reduction.
     """
     how = stack.offload
-    if how.gradient_flush in AT_UPDATE or plans.structure.zero < 2:
+    if not how.leaves_in_backward or plans.structure.zero < 2:
         return ()
     found: list[Item] = []
     for one in _placed(plans.structure, "gradients"):
@@ -199,7 +200,29 @@ def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ..
         )
         if how.gradient_flush == "blocking":
             found.append(wait_for_copies(found[-1].stream))
-    return tuple(found)
+    return (*found, *_updated_beside(stack, plans, shard, "backward"))
+
+
+def updates_before(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
+    """Return what a layer's first forward pass waits for, if updates on the host overlap with passes."""
+    found = _updated_beside(stack, plans, shard, "forward")
+    return (*found, replace(wait_for_copies("to_device"), when="first")) if found else ()
+
+
+def _updated_beside(stack: Stack, plans: Plans, shard: Counts, phase: str) -> tuple[Item, ...]:
+    """Return the part of a layer's update on the host that runs beside one pass of the device.
+
+    The host is busy during the whole step, in the order in which the layers of the next forward pass need
+    their parameters. Layers are alike here, so each has the same part beside either pass.
+    """
+    if not stack.offload.overlaps_updates or not _placed(plans.structure, "optimizer"):
+        return ()
+    back = phase == "backward"
+    share = UPDATED_IN_BACKWARD if back else 1.0 - UPDATED_IN_BACKWARD
+    update, *copies = _updated_on_host(stack, plans, shard * share)
+    update = replace(update, stream=BESIDE, waits=("to_host",) if back else ())
+    copies = [replace(copy, waits=(BESIDE, *copy.waits)) for copy in copies]
+    return tuple(replace(one, phase=phase, when="last" if back else "first") for one in (update, *copies))
 
 
 def parameters_return(stack: Stack, plans: Plans, shard: Counts, phase: str, when: str) -> tuple[Item, ...]:
@@ -243,24 +266,33 @@ def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
     the software copies in pieces beside the update.
     """
     plan, placed, how = plans.structure, _placed(plans.structure, "optimizer"), stack.offload
-    if not placed:
+    if not placed or how.overlaps_updates:
         return ()
     copies = partial(_copies, phase="step", link_fraction=how.pinned_fraction)
     found: list[Item] = []
-    if how.gradient_flush in AT_UPDATE or plan.zero < 2:
+    if not how.leaves_in_backward or plan.zero < 2:
         pinned = how.gradient_copies == "pinned"
         for one in _placed(plan, "gradients"):
             found += copies("gradients", OUT, one, shard * FP32_BYTES, pinned=pinned)
     states = shard * state_bytes(plan.optimizer, stack.optimizer)
     if how.updates_on == "device":
         return tuple(copy for one in placed for copy in copies("states", ROUND, one, states))
-    updated = shard * updated_outside(stack, plan)
-    found.append(
+    found += _updated_on_host(stack, plans, shard)
+    return (_beside_update(found),) if how.gradient_flush == "beside_update" else tuple(found)
+
+
+def _updated_on_host(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
+    """Return the update of some parameters on the host, and the copies that bring the new ones back."""
+    plan, placed = plans.structure, _placed(plans.structure, "optimizer")
+    copies = partial(_copies, phase="step", link_fraction=stack.offload.pinned_fraction)
+    states = shard * state_bytes(plan.optimizer, stack.optimizer)
+    updated = updated_outside(stack, plan)
+    found = [
         Item(
             name="optimizer.update_on_host",
             work=HostUpdate(
-                parameters=updated,
-                moved_bytes=(2 * states + shard * FP32_BYTES) * updated_outside(stack, plan),
+                parameters=shard * updated,
+                moved_bytes=(2 * states + shard * FP32_BYTES) * updated,
                 stride=stride_of(plan.offload),
                 storage=_storage_traffic(plan, states, shard * FP32_BYTES),
             ),
@@ -268,16 +300,16 @@ def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
             phase="step",
             stream="host",
         )
-    )
+    ]
     new_bytes = shard * ELEMENT_BYTES[plan.activations]
     elsewhere = fraction_in(plan.offload, "parameters")
     for one in placed:
         on_device = one.model_copy(update={"tier": "host"})  # from there, wherever the states are
         found += copies("parameters", BACK, on_device, new_bytes * (1 - elsewhere))
     for one in _placed(plan, "parameters"):
-        written = one.model_copy(update={"fraction": one.fraction * updated_outside(stack, plan)})
+        written = one.model_copy(update={"fraction": one.fraction * updated})
         found += copies("parameters", OUT[1:], written, new_bytes)
-    return (_beside_update(found),) if how.gradient_flush == "beside_update" else tuple(found)
+    return tuple(found)
 
 
 def _beside_update(items: Sequence[Item]) -> Item:

@@ -34,7 +34,7 @@ from flopcast.workload.companions import run_forward
 from flopcast.workload.exchange_overlap import beside_other_micro_batch
 from flopcast.workload.expert_items import with_expert_software
 from flopcast.workload.forward_only import forward_only
-from flopcast.workload.gradient_reduction import micro_batch_items
+from flopcast.workload.gradient_reduction import forward_items, micro_batch_items
 from flopcast.workload.low_precision import low_precision_layer
 from flopcast.workload.offload import with_activations_outside, with_bookkeeping
 from flopcast.workload.program import Accounting, Layer, Workload, account_of
@@ -176,6 +176,8 @@ def _reductions(layer: Layer, software: Software) -> Layer:
     stack, plans = software.stack, software.workload.plans
     frozen, on_stage = layer.logical.frozen, software.on_stage
     found = () if frozen else micro_batch_items(stack, plans, layer.weights, on_stage)
+    before = () if frozen else forward_items(stack, plans, layer.weights)
+    layer = replace(layer, forward=(*before, *layer.forward)) if before else layer
     if not plans.structure.order_rule.splits_backward:
         return replace(layer, backward=(*layer.backward, *found))
     return replace(layer, weight=(*layer.weight, *found, *next_gather(stack, plans)))
