@@ -130,6 +130,13 @@ def _less_placed(job: Job) -> Job | None:
     return job.model_copy(update={"plan": job.plan.model_copy(update={"offload": fewer})})
 
 
+def _may_overlap_updates(job: Job) -> bool:
+    """Whether updates may run beside the passes; activations would wait for copies of new parameters."""
+    how, plan = job.stack.offload, job.plan
+    alone = plan.zero == 2 and plan.pipeline_parallel == 1 and _only_activations(job) is None
+    return alone and how.leaves_in_backward and how.updates_on == "host"
+
+
 def _only_activations(job: Job) -> Job | None:
     kept = tuple(one for one in job.plan.offload if one.kind == "activations")
     return job.model_copy(update={"plan": job.plan.model_copy(update={"offload": kept})}) if kept else None
@@ -160,6 +167,11 @@ OFFLOAD_LAWS: dict[str, Law] = {
     "copies of gradients that nothing waits for": Law(
         of=lambda job: job if job.stack.offload.gradient_flush == "blocking" else None,
         change=set_to(STACK + "offload.gradient_flush", "overlapped"),
+        **FASTER,
+    ),
+    "updates of the host beside the passes": Law(
+        of=lambda job: job if _may_overlap_updates(job) else None,
+        change=set_to(STACK + "offload.overlaps_updates", True),
         **FASTER,
     ),
     "half of it outside": Law(of=_only_activations, change=_less_placed, **FASTER),

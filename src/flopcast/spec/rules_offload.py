@@ -5,7 +5,7 @@ Elsewhere: how placements are written (offload.py), whether a tier holds what is
 (memory/tiers.py), what a rule is (checks.py).
 """
 
-from flopcast.spec.checks import Case, Rule
+from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.described_tiers import FIELDS, tier_of
 from flopcast.spec.offload import KINDS, Placement, fraction_in, offload_word, stride_of
 
@@ -56,6 +56,10 @@ def _scaled(case: Case) -> str:
 
 def _has(case: Case, kind: str) -> bool:
     return any(one.kind == kind for one in _placed(case))
+
+
+def _overlaps_updates(case: Case) -> bool:
+    return case.stack.offload.overlaps_updates and _has(case, "optimizer")
 
 
 def _only(case: Case, *kinds: str) -> list[Placement]:
@@ -114,13 +118,19 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.zero",
-        holds=lambda c: (
-            c.structure.zero == 2 or not (c.stack.offload.overlaps_updates and _has(c, "optimizer"))
-        ),
+        holds=lambda c: c.structure.zero == 2 or not _overlaps_updates(c),
         value=lambda c: c.structure.zero,
         allowed="2, because the stack sets offload.overlaps_updates",
         because="updates that overlap with passes of other ZeRO stages are not supported yet",
         fix="set zero to 2",
+    ),
+    Rule(
+        field="plan.pipeline_parallel",
+        holds=lambda c: first(c.plans.pipeline_parallel) == 1 or not _overlaps_updates(c),
+        value=lambda c: first(c.plans.pipeline_parallel),
+        allowed="1, because the stack sets offload.overlaps_updates",
+        because="updates that overlap with the passes of several stages are not supported yet",
+        fix="set pipeline_parallel to 1",
     ),
     Rule(
         field="plan.offload",

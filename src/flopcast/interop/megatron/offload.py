@@ -7,7 +7,9 @@ References
 ----------
 NVIDIA/Megatron-LM: megatron/training/arguments.py (`validate_args`),
 megatron/core/optimizer/cpu_offloading/hybrid_optimizer.py, megatron/core/transformer/transformer_config.py
-(`__post_init__`: CPU offloading goes neither with pipeline stages nor with recompute).
+(`__post_init__`: CPU offloading goes neither with pipeline stages nor with recompute). Transformer Engine,
+transformer_engine/pytorch/cpu_offload.py (`layer_window_map`): the copies of the first layers end at equal
+distances over all layers, as if a fraction of every layer left.
 """
 
 from flopcast.interop.megatron.arguments import Arguments
