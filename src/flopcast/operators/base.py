@@ -26,6 +26,8 @@ class Work:
     reads plus writes, each tensor once: a lower bound, which no cache can undercut for tensors that do
     not fit it. `after_bytes` move when the products are done, so that nothing hides them. `result_bytes`
     are those that narrow products of experts write in 16 bits, which some devices do after them, too.
+    `cycles` are those of one multiprocessor for instructions that take longer than the bytes; all of them
+    share this work.
     Arrays of shape (plans, 1), or (plans, stage classes) for work on a whole rank.
     """
 
@@ -34,6 +36,7 @@ class Work:
     unit: str
     after_bytes: Floats = field(default_factory=lambda: ZERO)
     result_bytes: Floats = field(default_factory=lambda: ZERO)
+    cycles: Counts = field(default_factory=lambda: ZERO)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -161,6 +161,8 @@ class MemoryBound(AbstractOperator):
     width: Counts = field(default_factory=lambda: ONE)
     is_gradient: bool = False
     trained: bool = True  # whether its weights have gradients: a bias that has none needs no kernel
+    cycles: Counts = field(default_factory=lambda: ZERO)  # of a multiprocessor, beside the bytes
+    gradient_cycles: Counts = field(default_factory=lambda: ZERO)
 
     @property
     def kernel(self) -> str:
@@ -172,7 +174,8 @@ class MemoryBound(AbstractOperator):
         kind = KINDS[self.kind]
         passes = kind.backward if self.is_gradient else kind.forward
         size_bytes = passes * ELEMENT_BYTES[self.dtype] + kind.mask_passes
-        return Work(flop=ZERO, moved_bytes=self.elements * size_bytes, unit=self.dtype)
+        cycles = self.gradient_cycles if self.is_gradient else self.cycles
+        return Work(flop=ZERO, moved_bytes=self.elements * size_bytes, unit=self.dtype, cycles=cycles)
 
     def coordinates(self) -> tuple[Counts, ...]:
         """Return bytes moved, and the width of a row if rows are reduced."""

@@ -74,6 +74,11 @@ class ExpertSoftware(StrictModel):
         return self.dispatcher == "hybridep"
 
     @property
+    def looks_up_experts(self) -> bool:
+        """Return whether its local permutation looks at every local expert for each token (HybridEP)."""
+        return self.dispatcher == "hybridep"
+
+    @property
     def overlaps_exchanges(self) -> bool:
         """Return whether exchanges run beside another micro-batch's work."""
         return self.exchange_overlap == "other_micro_batch"

@@ -28,6 +28,7 @@ from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.records import replace
 from flopcast.spec.expert_software import ExpertSoftware
+from flopcast.workload.row_maps import with_row_maps
 
 ORDERING = ("sort", "unsort")  # rows of several ranks brought into the order of experts, and back
 
@@ -48,6 +49,8 @@ def with_expert_software(items: tuple[Item, ...], software: ExpertSoftware) -> t
         result = tuple(_every_row(item) for item in result)
     else:
         result = _without_home(result, software.dispatcher)
+    if software.looks_up_experts:
+        result = with_row_maps(result, ORDERING)
     if software.router_in_16_bits:
         result = tuple(_in_16_bits(item) for item in result)
     result = _with_small_passes(result, software)

@@ -4,9 +4,11 @@ Answers: how many seconds does this work need at least?
 Elsewhere: the fraction of the bound that kernels reach (curve.py), the work of an operator (operators/).
 """
 
+import math
+
 import numpy as np
 
-from flopcast.dtypes import Floats
+from flopcast.dtypes import Counts, Floats
 from flopcast.operators.base import Work
 from flopcast.spec.cluster import Device
 
@@ -48,3 +50,10 @@ def moving_seconds(moved_bytes: Floats, device: Device) -> Floats:
     """Return the seconds of bytes that move beside nothing else, at the rate that memory sustains."""
     moving_s: Floats = moved_bytes / (device.memory_bytes_per_s * SUSTAINED_FRACTION)
     return moving_s
+
+
+def cycle_seconds(cycles: Counts, device: Device) -> Floats:
+    """Return the seconds of cycles of one multiprocessor that all of them share; 0 if no clock is known."""
+    rate = device.multiprocessors * (device.clock_hz or math.inf)
+    lasting_s: Floats = cycles / rate
+    return lasting_s

@@ -15,7 +15,7 @@ from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, log_efficiency, outside
 from flopcast.cost.kernels.features import features_of
 from flopcast.cost.kernels.narrow_results import with_results
-from flopcast.cost.kernels.roofline import bound_seconds, least_seconds, moving_seconds
+from flopcast.cost.kernels.roofline import bound_seconds, cycle_seconds, least_seconds, moving_seconds
 from flopcast.cost.kernels.sustained import busy_ratio
 from flopcast.dtypes import Counts, Flags, Floats, Logs
 from flopcast.operators.base import AbstractOperator
@@ -35,10 +35,10 @@ class UnscaledTimes:
         The time that no factor goes below, and whether a shape lies outside of what was measured.
     curve_s, busy_ratio
         Launch, bound and efficiency, with the ratio of the layout; and what a busy device adds to it.
-    results_s, waits_s, after_s
+    results_s, waits_s, after_s, loops_s
         What is added for results in 16 bits that are written after narrow products (may be below 0, since
-        the ratio of narrow products includes some of it), for launches one after another, and for bytes
-        that move after the products.
+        the ratio of narrow products includes some of it), for launches one after another, for bytes that
+        move after the products, and for instructions that take longer than all bytes.
     """
 
     shapes: list[tuple[int, ...]]
@@ -49,11 +49,12 @@ class UnscaledTimes:
     results_s: Floats
     waits_s: Floats
     after_s: Floats
+    loops_s: Floats
 
     @property
     def alone_s(self) -> Floats:
         """Return the seconds of each kernel with nothing beside it."""
-        return self.curve_s * self.busy_ratio + self.results_s + self.waits_s + self.after_s
+        return self.curve_s * self.busy_ratio + self.results_s + self.waits_s + self.after_s + self.loops_s
 
 
 def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Device) -> UnscaledTimes:
@@ -76,7 +77,7 @@ def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Devi
     """
     need, priced = works[0].work(), class_of(works[0].kernel)
     shapes, columns, coordinates = _flatten(works, device)
-    bound_s, compute_s, least_s, after_bytes, result_bytes, kernels, in_turn = columns
+    bound_s, compute_s, least_s, after_bytes, result_bytes, cycles, kernels, in_turn = columns
     layout_ratio = curve.ratio_of(priced.layout, need.unit)
     curve_s = kernel_seconds(bound_s, coordinates, curve, device, layout_ratio, priced.curve)
     ratio = busy_ratio(priced, curve_s / kernels, device)
@@ -95,6 +96,7 @@ def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Devi
         results_s=results_s,
         waits_s=np.where(bound_s > 0, (in_turn - 1.0) * curve.launch_s, 0.0),
         after_s=moving_seconds(after_bytes, device),
+        loops_s=np.where(bound_s > 0, np.maximum(cycle_seconds(cycles, device) - curve_s, 0.0), 0.0),
     )
 
 
@@ -144,8 +146,8 @@ def _flatten(
     """Return the shapes of works, and as flat arrays what their times need, and their coordinates.
 
     Times need the bound, that of FLOP alone, the least seconds, the bytes after the bound's work, those of
-    a narrow product's result, the kernels, and how many of these run in turn. Operators of one class have
-    different shapes, (1, 1) if nothing varies.
+    a narrow product's result, the cycles of a multiprocessor, the kernels, and how many of these run in
+    turn. Operators of one class have different shapes, (1, 1) if nothing varies.
     Coordinates are at least 1, because padded stage classes hold no work and 0 has no logarithm.
     """
     shapes: list[tuple[int, ...]] = []
@@ -154,13 +156,13 @@ def _flatten(
         need = work.work()
         compute_s = need.flop / device.peak(need.unit)
         times = (bound_seconds(need, device), compute_s, least_seconds(need, device))
-        moved = (need.after_bytes, need.result_bytes)
+        moved = (need.after_bytes, need.result_bytes, need.cycles)
         arrays = (*times, *moved, work.kernels(), work.in_turn(), *work.coordinates())
         shape, flat = broadcast_flat(arrays)
         shapes.append(shape)
         rows.append(flat)
     columns = tuple(np.concatenate(column) for column in zip(*rows, strict=True))
-    return shapes, columns[:7], tuple(np.maximum(column, 1.0) for column in columns[7:])
+    return shapes, columns[:8], tuple(np.maximum(column, 1.0) for column in columns[8:])
 
 
 def broadcast_flat(arrays: tuple[Floats, ...]) -> tuple[tuple[int, ...], list[Floats]]:

@@ -24,7 +24,8 @@ from flopcast.spec.cluster import Device
 from flopcast.spec.source import Source
 from flopcast.units import show, show_seconds
 
-ADDED = ("results in 16 bits", "launches in turn", "sum")  # terms of the formula, where a kernel has them
+# Terms of the formula, where a kernel has them
+ADDED = ("results in 16 bits", "launches in turn", "sum", "lookups")
 
 
 def kernel_formula(inputs: Sequence[Input]) -> str:
@@ -86,8 +87,8 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     times = unscaled_times([work], curve, device)
     (shape,) = times.shapes
     parts = (times.least_s, times.alone_s, times.busy_ratio, times.results_s, times.waits_s, times.after_s)
-    least_s, alone_s, slower, results_s, waits_s, after_s = (
-        element_at(part.reshape(shape), row, column) for part in parts
+    least_s, alone_s, slower, results_s, waits_s, after_s, loops_s = (
+        element_at(part.reshape(shape), row, column) for part in (*parts, times.loops_s)
     )
     compute_s, memory_s = flop / device.peak(need.unit), size / device.memory_bytes_per_s
     limit = "the matrix engine" if compute_s >= memory_s else "memory"
@@ -113,6 +114,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         *([lasting(ADDED[0], results_s, ", written after the GEMM is complete")] if results_s else []),
         *([lasting(ADDED[1], waits_s)] if waits_s else []),
         *([lasting(ADDED[2], after_s, ", read and written after the GEMM is complete")] if after_s else []),
+        *([lasting(ADDED[3], loops_s, ", of each expert for each token")] if loops_s else []),
         lasting("without factors", alone_s),
     )
 

@@ -1,0 +1,71 @@
+"""What HybridEP's local permutation costs beside the bytes of rows: it looks at every local expert.
+
+Answers: how many cycles of a multiprocessor do its two kernels need for the tokens that a rank received?
+Elsewhere: the bytes of rows (layers/experts.py), the time of cycles (cost/kernels/unscaled.py).
+
+For each received token the kernels read one number per local expert: where the token's row lies, or that it
+has none. The kernel that copies rows does so once for each token and once for its probability; the kernel
+that sums rows once for every 1024 elements of a row. With few experts or wide rows the bytes take longer.
+
+References
+----------
+DeepEP, branch hybrid-ep: csrc/hybrid_ep/extension/permute.cu, `permute_kernel` and `unpermute_kernel`. The
+constants solve the times of both kernels on 8 B200 (148 multiprocessors at 1.965 GHz, 8192 tokens a rank,
+rows of 512 elements in bf16; "hybrid-ep-sparse-opt Performance Comparison", column of commit 1b8f467): with
+32 local experts and 36 picks a token 393.6 and 267.3 us, with 32 and 8 257.2 and 127.3 us, with 16 and 8
+153.8 and 103.5 us.
+"""
+
+from flopcast.dtypes import ELEMENT_BYTES, Counts
+from flopcast.operators.exchanges import Dispatch
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.item import Item
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
+
+COPY_CYCLES, COPY_EXPERT_CYCLES, COPY_ROW_CYCLES = 305.0, 43.9, 10.6  # for a token, an expert, a row
+SUM_CYCLES, SUM_EXPERT_CYCLES, SUM_ROW_CYCLES = 356.0, 10.2, 112.5  # the last two for 1024 elements
+SUMMED_ELEMENTS = 1024  # of a row at once: 128 threads, 8 elements of 16 bits each
+
+
+def copy_cycles(tokens: Counts, experts: Counts, rows: Counts) -> Counts:
+    """Return cycles of the kernel that makes `rows` rows of the received tokens.
+
+    >>> import numpy as np
+    >>> cycles = copy_cycles(np.array([43740.0]), np.array([16.0]), np.array([65536.0]))
+    >>> (cycles / (148 * 1.965e9) * 1e6).round().tolist()
+    [154.0]
+    """
+    cycles: Counts = tokens * (COPY_CYCLES + COPY_EXPERT_CYCLES * experts) + COPY_ROW_CYCLES * rows
+    return cycles
+
+
+def sum_cycles(tokens: Counts, experts: Counts, rows: Counts, hidden: Counts) -> Counts:
+    """Return cycles of the kernel that sums the rows of each received token."""
+    turns = -(-hidden // SUMMED_ELEMENTS)
+    cycles: Counts = tokens * (SUM_CYCLES + turns * SUM_EXPERT_CYCLES * experts)
+    return cycles + turns * SUM_ROW_CYCLES * rows
+
+
+def with_row_maps(items: tuple[Item, ...], ordering: tuple[str, ...]) -> tuple[Item, ...]:
+    """Return items of experts whose passes over received rows need these cycles, forward and backward.
+
+    `ordering` names the pass that copies rows and the one that sums them; each is the other's gradient.
+    """
+    sent = next((item.work for item in items if isinstance(item.work, Dispatch)), None)
+    product = next((item.work for item in items if isinstance(item.work, GroupedMatmul)), None)
+    if sent is None or product is None:
+        return items
+    tokens = sent.message_bytes / (product.k * ELEMENT_BYTES[product.dtype])
+    copied = copy_cycles(tokens, product.groups, product.rows)
+    summed = sum_cycles(tokens, product.groups, product.rows, product.k)
+    by_name = {ordering[0]: (copied, summed), ordering[1]: (summed, copied)}
+    result: list[Item] = []
+    for item in items:
+        cycles = by_name.get(item.name.rpartition(".")[2])
+        if cycles and isinstance(item.work, MemoryBound):
+            work = replace(item.work, cycles=cycles[0], gradient_cycles=cycles[1])
+            result.append(replace(item, work=work))
+        else:
+            result.append(item)
+    return tuple(result)
