@@ -12,14 +12,15 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from flopcast.dtypes import Floats, Integers
-from flopcast.memory.in_flight import NOTHING, depths
+from flopcast.dtypes import Counts, Floats, Integers
+from flopcast.kept_results import LargeResults
+from flopcast.memory.in_flight import depths
 from flopcast.memory.peak import PeakMemory
 from flopcast.records import dataclass
 from flopcast.schedules import schedule_of
-from flopcast.schedules.base import Order
 from flopcast.workload.program import Programs
 
+MOMENTS = LargeResults(16 << 20)
 PASSES = ("forward", "backward", "weight")  # by the kind of a task (schedules/base.py)
 
 
@@ -82,12 +83,6 @@ def memory_curves(
     categories and the order of tasks do not depend on the stage and are computed once; `memory` is that of
     the programs.
     """
-    plans, division = programs.plans, programs.stages.of(0)
-    micro = int(plans.num_micro_batches[0, 0])
-    number, chunks = division.chunk_class.shape
-    rule = schedule_of(plans.structure.pipeline_schedule)
-    numbers = [len(rows) for rows in programs.workload.rows] or [micro]
-    orders = {each: rule.order(number, chunks, each) for each in dict.fromkeys(numbers)}
     shape, chunks_held = programs.stages.multiplicity.shape, memory.of_chunks
     of_kinds = _Sizes(
         standing=_first_plan(memory.standing, shape),
@@ -99,7 +94,7 @@ def memory_curves(
     )
     classes = tuple(rank_classes)
     return (
-        _curve(programs, stage, each, orders[numbers[each]], of_kinds)
+        _curve(programs, stage, of_kinds, _moments_of(programs, stage, each))
         for stage in stages
         for each in classes
     )
@@ -119,25 +114,73 @@ class _Sizes:
     by_column: list[dict[str, Floats]]
 
 
-def _curve(programs: Programs, stage: int, rank_class: int, order: Order, of_kinds: _Sizes) -> MemoryCurve:
-    division, rows, kinds = programs.stages.of(0), programs.workload.rows, programs.workload.num_kinds
-    at, classes = int(division.stage_class[stage]), len(division.chunk_counts)
-    held, columns = tuple(division.stage_chunks[at].tolist()), classes * kinds
-    moments = depths(order, stage, held, classes, rows[rank_class] if rows else (), kinds)
-    working = np.eye(columns + 1)[moments.at_work, :columns] * (moments.at_work != NOTHING)[:, None]
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class _Moments:
+    """The columns of a curve that do not depend on sizes, and what is there at every moment.
+
+    `counts` has one array of shape (columns, moments) each for what waits, is in flight and is at work.
+    """
+
+    task: Integers
+    kind: Integers
+    chunk: Integers
+    micro_batch: Integers
+    counts: tuple[Counts, Counts, Counts]
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the size of the arrays."""
+        return 4 * self.task.nbytes + sum(each.nbytes for each in self.counts)
+
+
+def _moments_of(programs: Programs, stage: int, rank_class: int) -> _Moments:
+    """Return the moments of a stage; MOMENTS keeps the last ones."""
+    division, workload = programs.stages.of(0), programs.workload
+    rows, kinds = workload.rows[rank_class] if workload.rows else (), workload.num_kinds
+    stages, chunks = division.chunk_class.shape
+    micro_batches = len(rows) or int(programs.plans.num_micro_batches[0, 0])
+    held = tuple(division.stage_chunks[int(division.stage_class[stage])].tolist())
+    schedule, classes = programs.plans.structure.pipeline_schedule, len(division.chunk_counts)
+
+    def made() -> _Moments:
+        order = schedule_of(schedule).order(stages, chunks, micro_batches)
+        found = depths(order, stage, held, classes, rows, kinds)
+        columns = np.arange(classes * kinds)[:, None]
+        return _Moments(
+            task=found.task,
+            kind=order.kind[stage][found.task],
+            chunk=order.chunk[stage][found.task],
+            micro_batch=order.micro_batch[stage][found.task],
+            counts=(
+                found.waiting.T.astype(np.float64),
+                found.in_flight.T.astype(np.float64),
+                (found.at_work == columns).astype(np.float64),
+            ),
+        )
+
+    key = schedule, stages, chunks, micro_batches, stage, held, classes, rows, kinds
+    return MOMENTS.of(key, made, lambda moments: moments.num_bytes)
+
+
+def _curve(programs: Programs, stage: int, of_kinds: _Sizes, moments: _Moments) -> MemoryCurve:
+    at = int(programs.stages.of(0).stage_class[stage])
     standing = {name: float(size[at]) for name, size in of_kinds.standing.items()}
-    found = {name: np.full(len(moments.task), size) for name, size in standing.items()}
-    counts = (moments.waiting, moments.in_flight, working)
-    for by_name, number in zip(of_kinds.by_column, counts, strict=True):
+    names = [*dict.fromkeys((*standing, *(name for part in of_kinds.by_column for name in part)))]
+    level = np.zeros((len(names), len(moments.task)))
+    level[: len(standing)] = np.array([*standing.values()])[:, None]
+    for by_name, counts in zip(of_kinds.by_column, moments.counts, strict=True):
         for name, size_bytes in by_name.items():
-            found[name] = found.get(name, np.zeros(len(moments.task))) + number @ size_bytes[at]
+            row = level[names.index(name)]
+            for each_bytes, count in zip(size_bytes[at].tolist(), counts, strict=True):
+                if each_bytes:
+                    row += each_bytes * count
     update = {name: float(size[at]) for name, size in of_kinds.update.items()}
     return MemoryCurve(
         task=moments.task,
-        kind=order.kind[stage][moments.task],
-        chunk=order.chunk[stage][moments.task],
-        micro_batch=order.micro_batch[stage][moments.task],
-        by_category=found,
+        kind=moments.kind,
+        chunk=moments.chunk,
+        micro_batch=moments.micro_batch,
+        by_category=dict(zip(names, level, strict=True)),
         standing=standing,
         updating=standing | {name: size + standing.get(name, 0.0) for name, size in update.items()},
     )

@@ -207,10 +207,17 @@ def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Fl
     begin_s, reduce_s = timeline.reduce_start_s[stage], timeline.reduce_s[stage]
     before_s = [0.0, timeline.update_s[stage]] if updates else [0.0]
     after_s = [begin_s, begin_s + reduce_s] if updates else []
-    levels = {}
-    for name in dict.fromkeys((*curve.by_category, *curve.updating)):
-        ends = [curve.updating.get(name, 0.0), curve.standing.get(name, 0.0)][-len(before_s) :]
-        between = curve.by_category.get(name, np.zeros(len(shown)))[shown][order]
-        levels[name] = np.concatenate([ends, between, ends[: len(after_s)]])
+    names = [*dict.fromkeys((*curve.by_category, *curve.updating))]
+    ends = np.array([[held.get(name, 0.0) for held in (curve.updating, curve.standing)] for name in names])
+    levels = np.zeros((len(names), len(order) + len(before_s) + len(after_s)))
+    levels[:, : len(before_s)] = ends[:, -len(before_s) :]
+    last = len(before_s) + len(order)
+    levels[: len(curve.by_category), len(before_s) : last] = np.stack([*curve.by_category.values()])[
+        :, np.flatnonzero(shown)[order]
+    ]
+    levels[:, last:] = ends[:, : len(after_s)]
     moments = np.concatenate([before_s, moments[order], after_s])
-    return moments, {name: level for name, level in levels.items() if level.any()}
+    kept = levels.any(axis=1).tolist()
+    return moments, {
+        name: level for name, level, any_held in zip(names, levels, kept, strict=True) if any_held
+    }

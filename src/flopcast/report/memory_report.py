@@ -21,6 +21,8 @@ from flopcast.spec.node_groups import first_plan, least_memory_bytes
 from flopcast.units import show_memory
 from flopcast.workload.program import Programs
 
+MOST_KEPT_FORWARDS = 8192  # of a step whose curves are kept for the drawing of its page: 10 MB
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageMemory:
@@ -183,9 +185,11 @@ def _curves_of_stages(programs: Programs, memory: PeakMemory) -> Iterator[tuple[
 
 
 def _stages_memory(programs: Programs, memory: PeakMemory, seen_bytes: Floats) -> Iterator[StageMemory]:
-    """Yield the memory of every stage; only one stage's curves are in memory at a time."""
-    stage_class = programs.stages.of(0).stage_class.tolist()
-    for stage, curves in enumerate(_curves_of_stages(programs, memory)):
+    """Yield the memory of every stage; of long steps, only one stage's curves are in memory at a time."""
+    stage_class, passes = programs.stages.of(0).stage_class.tolist(), programs.stages.of(0).chunk_class.size
+    is_short = passes * float(programs.plans.num_micro_batches[0, 0]) <= MOST_KEPT_FORWARDS
+    curves_of = _stage_curves if is_short else _curves_of_stages
+    for stage, curves in enumerate(curves_of(programs, memory)):
         yield _stage_memory(curves, memory, seen_bytes, stage, stage_class[stage])
 
 
