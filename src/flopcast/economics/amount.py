@@ -10,15 +10,15 @@ that of a log-normal number: as far in ratio on both sides.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.records import dataclass
-from flopcast.timeline.uncertainty import Sensitivity, interval
+from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import Number
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Slope:
+class Slope(NamedTuple):
     """The slope of an amount in one factor: `change` is d amount / d log(factor), in the amount's unit.
 
     `log_sigma_factor` is the sigma of the factor's logarithm, so that their product is the share of the
@@ -69,7 +69,11 @@ class Amount:
     @property
     def bounds(self) -> tuple[float, float]:
         """Return the 90 % interval."""
-        return interval(self.value, self.factors)
+        if not self.value:
+            return self.value, self.value
+        shares = (change / self.value * sigma for sigma, change in self.by_factor.values())
+        reach = math.exp(NINETY_PERCENT * math.sqrt(sum(share * share for share in shares)))
+        return self.value / reach, self.value * reach
 
     @property
     def difference_bounds(self) -> tuple[float, float]:
@@ -85,10 +89,8 @@ class Amount:
         By the chain rule, the slope of 1 / x is -slope / x². The amount must not be 0.
         """
         turned = {
-            name: Slope(
-                log_sigma_factor=slope.log_sigma_factor, change=-slope.change / self.value / self.value
-            )
-            for name, slope in self.by_factor.items()
+            name: Slope(sigma, -change / self.value / self.value)
+            for name, (sigma, change) in self.by_factor.items()
         }
         return Amount(1 / self.value, turned)
 
@@ -106,20 +108,23 @@ class Amount:
 
     def __mul__(self, other: "Amount | Number") -> "Amount":
         """Return the product with another amount, or with a number that is certain."""
-        right = other if isinstance(other, Amount) else Amount(other)
-        slopes = _merged([(right.value, self), (self.value, right)])
-        return Amount(self.value * right.value, slopes)
+        if isinstance(other, Amount):
+            return Amount(self.value * other.value, _merged([(other.value, self), (self.value, other)]))
+        slopes = {name: Slope(sigma, change * other) for name, (sigma, change) in self.by_factor.items()}
+        return Amount(self.value * other, slopes)
 
 
 def _merged(parts: Iterable[tuple[Number, Amount]]) -> dict[str, Slope]:
     """Return the weighted sum of slopes; a factor keeps the largest of its sigmas."""
-    sigmas: dict[str, float] = {}
-    changes: dict[str, Number] = {}
+    merged: dict[str, Slope] = {}
     for weight, amount in parts:
-        for name, slope in amount.by_factor.items():
-            sigmas[name] = max(sigmas.get(name, 0.0), slope.log_sigma_factor)
-            changes[name] = changes.get(name, 0.0) + weight * slope.change
-    return {name: Slope(log_sigma_factor=sigma, change=changes[name]) for name, sigma in sigmas.items()}
+        for name, (sigma, change) in amount.by_factor.items():
+            before = merged.get(name)
+            if before is None:
+                merged[name] = Slope(sigma, weight * change)
+            else:
+                merged[name] = Slope(max(before.log_sigma_factor, sigma), before.change + weight * change)
+    return merged
 
 
 def total(parts: Sequence[Amount]) -> Amount:
@@ -129,6 +134,4 @@ def total(parts: Sequence[Amount]) -> Amount:
 
 def amount_of(value: Number, factors: Iterable[Sensitivity]) -> Amount:
     """Return a number whose factors are known by the share of it that each scales, such as a step."""
-    return Amount(
-        value, {f.name: Slope(log_sigma_factor=f.log_sigma_factor, change=f.share * value) for f in factors}
-    )
+    return Amount(value, {f.name: Slope(f.log_sigma_factor, f.share * value) for f in factors})

@@ -21,6 +21,7 @@ from flopcast.operators.item import Item
 from flopcast.spec.cluster import Cluster, Device
 from flopcast.spec.operations import POWER_CLASSES, Draw
 from flopcast.spec.site import Site
+from flopcast.strict_model import cached_results
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import sensitivities
 
@@ -54,7 +55,8 @@ def drawn_w(kind: str, device: Device, site: Site) -> float:
     return min(fraction * board_w, site.power_limit_w or board_w)
 
 
-def watts_by_class(device: Device, site: Site) -> dict[str, float]:
+@cached_results(256)
+def watts_by_class(device: Device, site: Site) -> Mapping[str, float]:
     """Return the watts of a device at each kind of work of POWER_CLASSES, as `drawn_w` does for one."""
     return {name: drawn_w(name, device, site) for name in POWER_CLASSES}
 
@@ -95,8 +97,7 @@ def device_energy(
         work = Amount(seconds * each_w[name])
         parts.append(work.hanging_on(f"power_{name}[{device.name}]", draw.log_sigma_factor))
     of_work = {
-        name: Slope(log_sigma_factor=priced.factors[name].log_sigma_factor, change=change)
-        for name, change in extra_j.items()
+        name: Slope(priced.factors[name].log_sigma_factor, change) for name, change in extra_j.items()
     }
     waited = amount_of(wait_w * timeline.step_time_s, sensitivities(timeline, priced, {}))
     joules = total([*parts, Amount(0.0, of_work), Amount(0.0, waited.slopes)])

@@ -21,6 +21,7 @@ from flopcast.operators.item import Item
 from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster, Device
 from flopcast.spec.site import LEAST_LIMIT_FRACTION, Site
+from flopcast.strict_model import cached_results
 from flopcast.timeline.step import Timeline
 
 WINDOW_S = 0.1  # over which boards and meters average: data/power reads its sensor every 100 ms
@@ -98,16 +99,26 @@ def _least_energy(
     now_ratio = limit_ratio(site, device)
     free = {kind: share / (now_ratio if kind in CORE_BOUND else 1.0) for kind, share in busy.items()}
     runs = []
-    for limit in LIMIT_FRACTIONS:
-        there = site.model_copy(update={"power_limit_w": limit * (device.board_power_w or 0.0)})
-        ratio = limit_ratio(there, device)
+    for limit, ratio, each_w in _limits(device, site):
         step = 1.0 + on_path / now_ratio * (ratio - now_ratio)
         lasting = {kind: share * (ratio if kind in CORE_BOUND else 1.0) for kind, share in free.items()}
         lasting[WAITING] = max(0.0, step - sum(lasting.values()) + lasting.get(WAITING, 0.0))
-        joules = sum(share * drawn_w(kind, device, there) for kind, share in lasting.items())
+        joules = sum(share * each_w[kind] for kind, share in lasting.items())
         runs.append((joules + beside_w * step, step, limit))
     (plain, plain_step, _), (least, step, limit) = runs[0], min(runs)
     return limit, step / plain_step, least / plain
+
+
+@cached_results(64)
+def _limits(device: Device, site: Site) -> tuple[tuple[float, float, Mapping[str, float]], ...]:
+    """Return each limit as a share of the board power, with the time of kernels and the watts under it."""
+    there = [
+        site.model_copy(update={"power_limit_w": limit * (device.board_power_w or 0.0)})
+        for limit in LIMIT_FRACTIONS
+    ]
+    ratios = (limit_ratio(each, device) for each in there)
+    watts = (watts_by_class(device, each) for each in there)
+    return tuple(zip(LIMIT_FRACTIONS, ratios, watts, strict=True))
 
 
 def _peak_w(timeline: Timeline, priced: Priced, device: Device, site: Site) -> float:

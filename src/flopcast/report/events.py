@@ -217,7 +217,5 @@ def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Fl
     ]
     levels[:, last:] = ends[:, : len(after_s)]
     moments = np.concatenate([before_s, moments[order], after_s])
-    kept = levels.any(axis=1).tolist()
-    return moments, {
-        name: level for name, level, any_held in zip(names, levels, kept, strict=True) if any_held
-    }
+    some = np.flatnonzero(levels.any(axis=1)).tolist()
+    return moments, {names[row]: levels[row] for row in some}

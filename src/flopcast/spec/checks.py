@@ -120,18 +120,14 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
     """
     case = Case.of(job, plans_of(job.plan, job.batch))
     kinds = _by_kind(case)
-    faults = ((rule, _first_broken(rule, case, kinds)) for rule in rules)
-    return tuple(_problem(rule, wrong, case) for rule, wrong in faults if wrong is not None)
-
-
-def _first_broken(rule: Rule, case: Case, kinds: tuple[Case, ...]) -> Case | None:
-    cases = (case,) if rule.about_lists else kinds
-    return next((each for each in cases if not _holds(rule, each)), None)
-
-
-def _holds(rule: Rule, case: Case) -> bool:
-    held = rule.holds(case)
-    return bool(held) if isinstance(held, bool) or held.size == 1 else bool(held.all())
+    problems = []
+    for rule in rules:  # about 180 of them, so that a function call for each takes a third of the time
+        for each in (case,) if rule.about_lists else kinds:
+            held = rule.holds(each)
+            if held is not True and not np.all(held):  # it is, for almost all rules
+                problems.append(_problem(rule, each, case))
+                break
+    return tuple(problems)
 
 
 def _by_kind(case: Case) -> tuple[Case, ...]:
