@@ -139,12 +139,19 @@ def show(value: Number, unit: str, digits: int = 3) -> str:
     """
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {unit}"
-    rounded = abs(float(f"{value:.{digits - 1}e}"))  # 999.9 is shown with three digits as 1.00 k
-    power = min(6, max(-3, math.floor(math.log10(rounded) / 3)))
+    power = _power(value, digits)
     if unit in ("B", "B/s", "FLOP", "FLOP/s"):
         power = max(0, power)
-    prefix = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P", 6: "E"}[power]
-    return f"{_digits(value / 1000.0**power, digits)} {prefix}{unit}"
+    return f"{_digits(value / 1000.0**power, digits)} {_LETTERS[power]}{unit}"
+
+
+_LETTERS = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P", 6: "E"}
+
+
+def _power(value: Number, digits: int) -> int:
+    """Return the power of a thousand whose prefix a finite number other than 0 is shown with."""
+    rounded = abs(float(f"{value:.{digits - 1}e}"))  # 999.9 is shown with three digits as 1.00 k
+    return min(6, max(-3, math.floor(math.log10(rounded) / 3)))
 
 
 def show_memory(size_bytes: Number) -> str:
@@ -198,8 +205,10 @@ def show_seconds(value: Number, like: Number | None = None) -> str:
 
 def _seconds(value: Number, size: Number) -> str:
     """Return a time below two minutes, with the prefix of another time."""
-    prefix = show(size, "s").rpartition(" ")[2].removesuffix("s")
-    return f"{_plain(value / _PREFIXES[prefix])} {prefix}s" if value and size else show(value, "s")
+    if not value or not size:
+        return show(value, "s")
+    prefix = _LETTERS[_power(size, 3)]
+    return f"{_plain(value / _PREFIXES[prefix])} {prefix}s"
 
 
 def _plain(value: Number) -> str:

@@ -9,6 +9,7 @@ that `peak_memory` finds for the fullest stage of a class; other stages of the c
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from flopcast.memory.in_flight import depths
 from flopcast.memory.peak import PeakMemory
 from flopcast.records import dataclass
 from flopcast.schedules import schedule_of
+from flopcast.schedules.base import Order
+from flopcast.schedules.custom import OwnSchedule
 from flopcast.workload.program import Programs
 
 MOMENTS = LargeResults(16 << 20)
@@ -143,7 +146,7 @@ def _moments_of(programs: Programs, stage: int, rank_class: int) -> _Moments:
     schedule, classes = programs.plans.structure.pipeline_schedule, len(division.chunk_counts)
 
     def made() -> _Moments:
-        order = schedule_of(schedule).order(stages, chunks, micro_batches)
+        order = _order(schedule, stages, chunks, micro_batches)
         found = depths(order, stage, held, classes, rows, kinds)
         columns = np.arange(classes * kinds)[:, None]
         return _Moments(
@@ -160,6 +163,11 @@ def _moments_of(programs: Programs, stage: int, rank_class: int) -> _Moments:
 
     key = schedule, stages, chunks, micro_batches, stage, held, classes, rows, kinds
     return MOMENTS.of(key, made, lambda moments: moments.num_bytes)
+
+
+@lru_cache(maxsize=2)  # the stages of a pipeline ask for it one after the other
+def _order(schedule: str | OwnSchedule, stages: int, chunks: int, micro_batches: int) -> Order:
+    return schedule_of(schedule).order(stages, chunks, micro_batches)
 
 
 def _curve(programs: Programs, stage: int, of_kinds: _Sizes, moments: _Moments) -> MemoryCurve:

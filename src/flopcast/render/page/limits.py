@@ -6,7 +6,8 @@ Elsewhere: factors and their shares (timeline/uncertainty.py), single kernels (r
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from html import escape
 
 from flopcast.cost.factor_kinds import in_words, kind_of
@@ -35,7 +36,8 @@ LIMITS = (
 )
 
 
-def by_limit(report: Report) -> dict[str, float]:
+@lru_cache(maxsize=1)  # the head of a page and its section about limits ask for the same report
+def by_limit(report: Report) -> Mapping[str, float]:
     """Return the seconds of the step by limit, in the order of LIMITS; they sum to the step.
 
     A kernel is limited by the matrix engine if its FLOP at the peak rate take longer than its bytes at the

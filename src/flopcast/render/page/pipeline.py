@@ -116,8 +116,9 @@ def _tasks(report: Report, stage: int, row: int, height: int) -> str:
 
 def _boxes(start: Integers, stop: Integers, top: int, height: int, hue: int) -> str:
     """Return boxes of one colour as a single path, to keep pages small; each is at least 1 unit wide."""
-    wide = zip(start.tolist(), np.maximum(stop - start, 1).tolist(), strict=True)
-    drawn = "".join(f"M{left},{top + 1}h{width}v{height - 2}h-{width}z" for left, width in wide)
+    wide = np.maximum(stop - start, 1)
+    numbers = np.stack([start, wide, wide], axis=1).ravel().tolist()
+    drawn = f"M%d,{top + 1}h%dv{height - 2}h-%dz" * len(start) % tuple(numbers)
     return f'<path class="hue-{hue} box" d="{drawn}"/>'
 
 
@@ -182,9 +183,15 @@ def _table(report: Report) -> str:
     """Return a table of every stage's seconds by activity; in the rest it waits or communicates."""
     timeline = report.timeline
     passes = PASSES[: int(timeline.kind.max()) + 1]
+    stages = len(timeline.update_s)
+    kind, lasts_s = (
+        each.reshape(stages, -1) for each in (timeline.kind, timeline.end_s - timeline.start_s)
+    )
+    busy_s = [np.where(kind == each, lasts_s, 0.0).sum(axis=1) for each in range(len(passes))]
     rows = []
-    for stage in range(len(timeline.update_s)):
-        spent_s = [*busy_by_column(report, stage, 1)[:, 0].tolist()]
+    for stage, spent_s in enumerate(
+        np.stack([*busy_s, timeline.update_s + timeline.reduce_s], axis=1).tolist()
+    ):
         waits_s = max(0.0, report.clean_step_time_s - math.fsum(spent_s))
         cells: list[Cell] = [f"{stage}", *(seconds(each) for each in spent_s), seconds(waits_s)]
         rows.append((*cells, share(waits_s / report.clean_step_time_s)))

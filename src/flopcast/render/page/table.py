@@ -6,7 +6,9 @@ A number is a `<data>` element: its text is for readers, and its value has nine 
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from html import escape
+from typing import NamedTuple
 
 from flopcast.records import dataclass
 from flopcast.units import Number, show, show_memory, show_seconds
@@ -21,14 +23,14 @@ class Markup:
     html: str
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(NamedTuple):
     """A number and the text that shows it."""
 
     value: Number
     shown: str
 
 
+_escaped = lru_cache(maxsize=4096)(escape)  # tables repeat most of their words and numbers
 Cell = str | Markup | Quantity
 
 
@@ -65,11 +67,11 @@ def markup(cell: Cell) -> str:
     >>> markup("a < b"), markup(seconds(0.25))
     ('a &lt; b', '<data value="0.25">250 ms</data>')
     """
-    if isinstance(cell, Markup):
-        return cell.html
+    if isinstance(cell, str):
+        return _escaped(cell)
     if isinstance(cell, Quantity):
-        return f'<data value="{cell.value:.9g}">{escape(cell.shown)}</data>'
-    return escape(cell)
+        return f'<data value="{cell.value:.9g}">{_escaped(cell.shown)}</data>'
+    return cell.html
 
 
 def bar(fraction: Number, hue: int = 0) -> Markup:
@@ -97,7 +99,7 @@ def table(
         numeric = [_is_numeric([line[place] for line in lines]) for place in range(len(headings))]
     kinds = [' class="number"' if number else "" for number in numeric]
     head = "".join(
-        f'<th scope="col"{kind}>{escape(heading)}</th>'
+        f'<th scope="col"{kind}>{_escaped(heading)}</th>'
         for kind, heading in zip(kinds, headings, strict=True)
     )
     body = "".join(_line(line, kinds) for line in lines)
@@ -111,13 +113,12 @@ def table(
 
 def _is_numeric(cells: Sequence[Cell]) -> bool:
     """Return whether all cells of a column are numbers or empty."""
-    return any(isinstance(cell, Quantity) for cell in cells) and all(
-        isinstance(cell, Quantity) or cell in ("", "–") for cell in cells
-    )
+    others = [cell for cell in cells if not isinstance(cell, Quantity)]
+    return len(others) < len(cells) and all(cell in ("", "–") for cell in others)
 
 
 def _line(cells: Sequence[Cell], kinds: Sequence[str]) -> str:
     rest = "".join(
-        f"<td{kind}>{markup(cell)}</td>" for kind, cell in zip(kinds[1:], cells[1:], strict=True)
+        [f"<td{kind}>{markup(cell)}</td>" for kind, cell in zip(kinds[1:], cells[1:], strict=True)]
     )
     return f'<tr><th scope="row"{kinds[0]}>{markup(cells[0])}</th>{rest}</tr>'
