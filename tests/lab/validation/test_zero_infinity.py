@@ -17,6 +17,7 @@ SEQUENCE = 1024
 ON_HOST = "optimizer:host,parameters:host,activations:host"
 ON_DRIVES = "optimizer:nvme,parameters:nvme,activations:host"
 TRILLION = {"layers": 310, "hidden": 16384, "heads": 128}
+TWO_TRILLION = {"layers": 620, "hidden": 16384, "heads": 128}
 FORTY_BILLION = {"layers": 50, "hidden": 8192, "heads": 64}
 
 
@@ -68,6 +69,8 @@ def test_each_device_is_faster_on_more_nodes_with_states_on_drives():
     [
         (TRILLION, 16, 16, ON_HOST, True),  # 256 devices, as published
         (TRILLION, 8, 16, ON_HOST, False),
+        (TWO_TRILLION, 32, 16, ON_HOST, True),  # 512 devices, as published
+        (TWO_TRILLION, 16, 16, ON_HOST, False),
         (TRILLION, 1, 16, ON_DRIVES, True),  # one DGX-2, as published
         (TRILLION, 1, 16, ON_HOST, False),
         (TRILLION, 32, 16, "none", False),
