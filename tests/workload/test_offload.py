@@ -95,6 +95,18 @@ def test_updated_parameters_return_in_16_bits_unless_their_place_is_outside():
     assert copied(both, "to_device", "parameters") == pytest.approx(4 * shard * gathers)  # of fp32 shards
     deepspeed = programs_of("optimizer:host,parameters:host", "deepspeed-zero", zero=3)
     assert copied(deepspeed, "to_device", "parameters") == pytest.approx(2 * shard * gathers)
+    assert copied(deepspeed, "to_host", "parameters") == 0.0  # the host has updated them
+    for placed, left in {"parameters:host": 1.0, "optimizer:host:0.25,parameters:nvme": 0.75}.items():
+        programs = programs_of(placed, "deepspeed-zero", zero=3)
+        assert copied(programs, "to_host", "parameters") == pytest.approx(2 * shard * left), placed
+
+
+def test_activations_on_peers_leave_and_return_without_touching_the_host():
+    on_peers, on_host = programs_of("activations:peer"), programs_of("activations:host")
+
+    for there, here in {"to_host": "peer_write", "to_device": "peer_read"}.items():
+        assert copied(on_peers, here) == pytest.approx(copied(on_host, there))
+        assert copied(on_peers, there) == 0.0
 
 
 @all_cases(("offload", "links"), [("activations:host", 1), ("activations:nvme", 2)])

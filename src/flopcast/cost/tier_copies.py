@@ -73,7 +73,7 @@ def device_rate(cluster: Cluster, pinned: bool, link_fraction: Number = 1.0) -> 
 def storage_rates(cluster: Cluster, tier: str) -> tuple[float, float]:
     """Return the bytes per second that one device reads and writes while all of them do.
 
-    Drives are shared by the devices of a node, a file system by all nodes of the job.
+    Drives and peers are shared by the devices of a node, a file system by all nodes of the job.
     """
     storage, node = described_storage(cluster, tier), cluster.node
     sharers = cluster.num_devices if tier == "file_system" else node.devices
@@ -140,7 +140,7 @@ def _copy(work: TierCopy, state: Pricing) -> _Part:
         return _host_copy(work, state)
     read, write = storage_rates(cluster, work.tier)
     latency_s = np.where(work.size_bytes > 0, described_storage(cluster, work.tier).latency_s, 0.0)
-    seconds = work.size_bytes / (read if work.link == "disk_read" else write) + latency_s
+    seconds = work.size_bytes / (read if work.link.endswith("read") else write) + latency_s
     return _part(seconds, _of_storage(work.tier, state))
 
 

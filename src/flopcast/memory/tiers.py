@@ -21,7 +21,7 @@ from flopcast.memory.verdict import SIGMAS, Verdict, verdict
 from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.described_tiers import tier_of
-from flopcast.spec.offload import TIERS, fraction_in
+from flopcast.spec.offload import PEER, TIERS, fraction_in
 from flopcast.spec.optimizers import FP32_BYTES
 from flopcast.spec.orders import filled_after
 from flopcast.spec.rows import of_rows
@@ -31,8 +31,18 @@ from flopcast.workload.program import Programs
 
 OUTSIDE_LOG_SIGMA = 0.1  # an estimate: buffers and caches of the software that no field counts
 OUTSIDE_HIGH_RATIO = math.exp(SIGMAS * OUTSIDE_LOG_SIGMA)
-TIER_LABELS = {"host": "host memory", "nvme": "NVMe drives", "file_system": "file system"}
-TIER_NAMES = {"host": "host", "nvme": "NVMe", "file_system": "files"}  # at the start of a line
+TIER_LABELS = {
+    "host": "host memory",
+    "nvme": "NVMe drives",
+    "file_system": "file system",
+    "peer": "memory of peer devices",
+}
+TIER_NAMES = {
+    "host": "host",
+    "nvme": "NVMe",
+    "file_system": "files",
+    "peer": "peers",
+}  # at the start of a line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +99,7 @@ def outside_bytes(
     for one in programs.legs or (programs,):
         for name, size in _of_layout(programs, one, tier, plan, micro_batches).items():
             found[name] = found.get(name, ZERO) + size
-    placed = any(each.tier != "host" for each in placements_of(programs))
+    placed = any(each.tier not in ("host", PEER) for each in placements_of(programs))
     if tier == "host" and placed:
         shape = of_rows(trained_shard(programs.legs[0] if programs.legs else programs), plan)
         found["buffers"] = np.full_like(shape, programs.stack.offload.buffer_bytes)

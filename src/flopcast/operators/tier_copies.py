@@ -5,24 +5,25 @@ Elsewhere: where states are placed (spec/offload.py), when copies run (workload/
 (cost/tier_copies.py).
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 from flopcast.dtypes import Counts, Floats
 from flopcast.records import dataclass
 from flopcast.units import Number
 
-Link = Literal["to_device", "to_host", "disk_read", "disk_write"]
-LINKS: tuple[Link, ...] = ("to_device", "to_host", "disk_read", "disk_write")
+Link = Literal["to_device", "to_host", "disk_read", "disk_write", "peer_read", "peer_write"]
+LINKS: tuple[Link, ...] = get_args(Link)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class TierCopy:
     """Bytes that every rank copies at the same time over one link.
 
-    `link` is "to_device" or "to_host" between a device and its host, and "disk_read" or "disk_write"
-    between the host and the storage `tier`. `pinned` says whether the memory on the host is pinned;
-    `link_fraction` is the fraction of the link's rate that the software reaches with pinned memory; None
-    takes the constant `state_copies` (cost/tier_constants.py).
+    `link` is "to_device" or "to_host" between a device and its host, "disk_read" or "disk_write" between
+    the host and the storage `tier`, and "peer_read" or "peer_write" between a device and its peers.
+    `pinned` says whether the memory on the host is pinned; `link_fraction` is the fraction of the link's
+    rate that the software reaches with pinned memory; None takes the constant `state_copies`
+    (cost/tier_constants.py).
     """
 
     link: Link

@@ -39,6 +39,7 @@ COMPONENTS: Mapping[str, str] = {
     "ep_communication": "exposed EP communication",
     "dp_communication": "exposed DP communication",
     "offload": "exposed copies to and from the host",
+    "peer_copies": "exposed copies to and from peers",
     "loader": "waiting for the data loader",
     "host_update": "optimizer on the host",
     "pp_communication": "exposed PP communication",

@@ -13,7 +13,7 @@ from itertools import product
 from flopcast.spec.checks import Case
 from flopcast.spec.described_tiers import tier_of
 from flopcast.spec.job import Job
-from flopcast.spec.offload import TIERS, Placement
+from flopcast.spec.offload import PEER, TIERS, Placement
 from flopcast.spec.plan import one_plan
 
 FRACTIONS = (0.25, 0.5, 0.75)  # of the optimizer on the host; and all of it
@@ -44,12 +44,13 @@ def offload_choices(job: Job, *, in_parts: bool = True) -> tuple[Placements, ...
 
 
 def described_tiers(job: Job) -> tuple[str, ...]:
-    """Return the memories outside the devices that a cluster describes, the fastest first.
+    """Return the memories outside the devices that a search tries on a cluster, the fastest first.
 
-    Whatever leaves a device passes through the memory of its host, so without it there is none.
+    What leaves for them passes through the memory of its host, so without it there is none. Placements on
+    peer devices are tried only if they are listed.
     """
     case = Case.of(job, one_plan(job.plan))
-    tiers = tuple(name for name in TIERS if tier_of(case.cluster, name) is not None)
+    tiers = tuple(name for name in TIERS if name != PEER and tier_of(case.cluster, name) is not None)
     return tiers if TIERS[0] in tiers else ()
 
 

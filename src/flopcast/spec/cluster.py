@@ -198,6 +198,9 @@ class Node(StrictModel):
     nvme : Storage or None
         The NVMe drives of the node. They are needed for offloading to NVMe and for checkpoints on these
         drives.
+    peer : Storage or None
+        Memory of other devices of the node that the job leaves free, such as idle devices, and the rate of
+        copies to and from it over the links between devices.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(json_schema_extra=nameable("device", "host"))
@@ -207,6 +210,7 @@ class Node(StrictModel):
     host: Host
     memory: HostMemory | None = None
     nvme: Storage | None = None
+    peer: Storage | None = None
 
 
 class NodeGroup(StrictModel):

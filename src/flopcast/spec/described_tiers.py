@@ -1,6 +1,6 @@
 """The memory outside the devices that a cluster describes, by the name that plans and checkpoints use.
 
-Answers: what does "host", "nvme", "file_system" or "object_store" mean on a cluster?
+Answers: what does "host", "nvme", "peer", "file_system" or "object_store" mean on a cluster?
 Elsewhere: the memory itself (memory_tiers.py), what is placed there (offload.py, checkpoints.py).
 """
 
@@ -10,17 +10,19 @@ from flopcast.spec.memory_tiers import HostMemory, Storage
 FIELDS = {
     "host": "cluster.groups[0].node.memory",
     "nvme": "cluster.groups[0].node.nvme",
+    "peer": "cluster.groups[0].node.peer",
     "file_system": "cluster.file_system",
     "object_store": "cluster.object_store",
 }  # that describe the memory of a name
 
 
 def storage_of(cluster: Cluster, name: str) -> Storage | None:
-    """Return drives, file system or object store; None for other names, or if it is not described."""
+    """Return drives, peers, file system or object store; None for other names, or if not described."""
     stores = {
         "file_system": cluster.file_system,
         "object_store": cluster.object_store,
         "nvme": cluster.node.nvme,
+        "peer": cluster.node.peer,
     }
     return stores.get(name)
 

@@ -14,9 +14,10 @@ from flopcast.spec.written_lists import entries_of
 from flopcast.strict_model import StrictModel
 
 Kind = Literal["optimizer", "gradients", "parameters", "activations"]
-TierName = Literal["host", "nvme", "file_system"]
+TierName = Literal["host", "nvme", "file_system", "peer"]
 KINDS: tuple[str, ...] = get_args(Kind)
 TIERS: tuple[str, ...] = get_args(TierName)
+PEER = "peer"  # the only memory that states reach without passing through the host
 STRIDE = "stride"
 PATTERN = rf"^({'|'.join(KINDS)})[:=].+$"
 
@@ -31,8 +32,8 @@ class Placement(StrictModel):
         default, they are in the same memory as the optimizer. "parameters": the shards of weights (ZeRO-3
         only). "activations": what layers keep for the backward pass.
     tier : str
-        Memory that the state is offloaded to: the memory of the "host", the "nvme" drives of the node, or
-        the "file_system" of the cluster.
+        Memory that the state is offloaded to: the memory of the "host", the "nvme" drives of the node, the
+        "file_system" of the cluster, or the free memory of "peer" devices of the node.
     fraction : float
         Fraction of the state that is offloaded to this memory; the rest stays on the device. You can divide
         one kind of state over several memories.

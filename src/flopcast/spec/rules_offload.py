@@ -7,7 +7,7 @@ Elsewhere: how placements are written (offload.py), whether a tier holds what is
 
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.described_tiers import FIELDS, tier_of
-from flopcast.spec.offload import KINDS, Placement, fraction_in, offload_word, stride_of
+from flopcast.spec.offload import KINDS, PEER, Placement, fraction_in, offload_word, stride_of
 
 
 def _placed(case: Case) -> tuple[Placement, ...]:
@@ -34,8 +34,8 @@ def _undescribed(case: Case) -> list[str]:
     if _unknown_to_stack(case):
         return []  # another rule says so
     names = dict.fromkeys(one.tier for one in _placed(case))
-    if any(name != "host" for name in names):
-        names = dict.fromkeys(("host", *names))  # everything passes through the host
+    if any(name not in ("host", PEER) for name in names):
+        names = dict.fromkeys(("host", *names))  # what goes to storage passes through the host
     return [name for name in names if tier_of(case.cluster, name) is None]
 
 

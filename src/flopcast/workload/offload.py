@@ -22,19 +22,21 @@ from flopcast.operators.item import HostWork, Item
 from flopcast.operators.messages import Replicate
 from flopcast.operators.tier_copies import HostUpdate, Link, StorageTraffic, TierCopy
 from flopcast.records import replace
-from flopcast.spec.offload import Placement, fraction_in, stride_of
+from flopcast.spec.offload import PEER, Placement, fraction_in, stride_of
 from flopcast.spec.optimizers import FP32_BYTES, state_bytes
 from flopcast.spec.plan import Plan, Plans
 from flopcast.spec.stack import Stack
 from flopcast.units import Number
 from flopcast.workload.program import Layer
 
-COMPONENT = "offload"  # of copies
+COMPONENT = "offload"  # of copies to and from the host and storage
+PEERS = "peer_copies"  # the component of copies to and from peer devices
 UPDATE = "host_update"  # the component of updates
 BESIDE = "updates"  # the stream of updates that overlap with passes
 OUT: tuple[Link, ...] = ("to_host", "disk_write")
 BACK: tuple[Link, ...] = ("disk_read", "to_device")
 ROUND = (*BACK, *OUT)
+TO_PEERS: dict[Link, Link] = {"disk_read": "peer_read", "disk_write": "peer_write"}  # in place of storage
 LEAVES_IN_FORWARD = 2 / 3
 UPDATED_IN_BACKWARD = 2 / 3  # where updates overlap: the backward pass takes twice as long as the forward
 
@@ -53,12 +55,10 @@ def _copies(
 ) -> tuple[Item, ...]:
     """Return the copies of a placement's fraction of `size_bytes`, over one link after the other.
 
-    The first waits for the streams `after`. Between device and host there is one link.
+    The first waits for the streams `after`.
     """
     found: list[Item] = []
-    for link in links:
-        if one.tier == "host" and link in ("disk_read", "disk_write"):
-            continue
+    for link in _path(one, links):
         size = size_bytes * one.fraction * _share_of_host(one)
         through_buffers = pinned or one.tier != "host"  # files are written from pinned buffers
         work = TierCopy(
@@ -68,7 +68,7 @@ def _copies(
             Item(
                 name=f"{name}.{link}",
                 work=work,
-                component=COMPONENT,
+                component=PEERS if one.tier == PEER else COMPONENT,
                 phase=phase,
                 when=when,
                 stream=link,
@@ -76,6 +76,13 @@ def _copies(
             )
         )
     return tuple(found)
+
+
+def _path(one: Placement, links: Iterable[Link]) -> tuple[Link, ...]:
+    """Return the links to storage that copies of a placement take: one to the host, others to peers."""
+    if one.tier == PEER:
+        return tuple(TO_PEERS[link] for link in links if link in TO_PEERS)
+    return tuple(link for link in links if one.tier != "host" or link not in TO_PEERS)
 
 
 def _share_of_host(one: Placement) -> float:
@@ -173,14 +180,9 @@ def layer_on_host(stack: Stack, plan: Plan, phase: str) -> tuple[Item, ...]:
 def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
     """Return the copies of a layer's reduced gradients during the last backward pass, in fp32.
 
-    Parameters
-    ----------
-    stack : Stack
-        `stack.offload` says when gradients leave: layer by layer with or without blocking compute, or all
-        together at the update. In the last case, and below ZeRO-2, there is nothing to copy here.
-    plans : Plans
-    shard : array of shape (plans, 1)
-        Elements of the layer's gradients on one rank after the reduction.
+    `stack.offload` says whether they leave layer by layer, or all together at the update. In the last case,
+    and below ZeRO-2, there is nothing to copy here. `shard` has the elements of the layer's gradients on
+    one rank after the reduction, (plans, 1). Updates that overlap with the passes begin here, too.
     """
     how = stack.offload
     if not how.leaves_in_backward or plans.structure.zero < 2:
@@ -267,7 +269,7 @@ def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
     """
     plan, placed, how = plans.structure, _placed(plans.structure, "optimizer"), stack.offload
     if not placed or how.overlaps_updates:
-        return ()
+        return _parameters_leave(stack, plans, shard)
     copies = partial(_copies, phase="step", link_fraction=how.pinned_fraction)
     found: list[Item] = []
     if not how.leaves_in_backward or plan.zero < 2:
@@ -275,10 +277,24 @@ def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
         for one in _placed(plan, "gradients"):
             found += copies("gradients", OUT, one, shard * FP32_BYTES, pinned=pinned)
     states = shard * state_bytes(plan.optimizer, stack.optimizer)
+    left = _parameters_leave(stack, plans, shard)
     if how.updates_on == "device":
-        return tuple(copy for one in placed for copy in copies("states", ROUND, one, states))
-    found += _updated_on_host(stack, plans, shard)
+        return (*(copy for one in placed for copy in copies("states", ROUND, one, states)), *left)
+    found += [*_updated_on_host(stack, plans, shard), *left]
     return (_beside_update(found),) if how.gradient_flush == "beside_update" else tuple(found)
+
+
+def _parameters_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
+    """Return the copies of 16-bit parameters that the device has updated to their place outside it."""
+    plan, share = plans.structure, 1.0 - updated_outside(stack, plans.structure)
+    if not share or not stack.sharding.keeps_low_precision:
+        return ()
+    copies = partial(_copies, phase="step", link_fraction=stack.offload.pinned_fraction)
+    new_bytes = shard * ELEMENT_BYTES[plan.activations] * share
+    where = _placed(plan, "parameters")
+    return tuple(
+        copy for one in where for copy in copies("parameters", OUT, one, new_bytes, after=("compute",))
+    )
 
 
 def _updated_on_host(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:

@@ -83,7 +83,7 @@ def _copy_rate(work: TierCopy, priced: Priced) -> Input:
         fraction = work.link_fraction or 1.0 / fitted_ratio(priced.levels, STATE_COPIES)
         return _rate("rate", device_rate(cluster, work.pinned, fraction), f"{memory} of the host")
     read, write = storage_rates(cluster, work.tier)
-    return _rate("rate", read if work.link == "disk_read" else write, work.tier)
+    return _rate("rate", read if work.link.endswith("read") else write, work.tier)
 
 
 def _amount(name: str, size_bytes: Floats, column: int) -> Input:
