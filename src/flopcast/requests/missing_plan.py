@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.spec.job import Job
+from flopcast.strict_model import cached_results
 
 if TYPE_CHECKING:
     from flopcast.search.default_plan import ChosenPlan
@@ -46,17 +47,12 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     InfeasibleError
         No plan fits; the message names changes of the job that do.
     """
-    from flopcast.library.curves import load_book  # what only a choice needs is loaded for a choice
-    from flopcast.search.default_plan import NoPlanFitsError, choose
-    from flopcast.search.equal_parts import CHOSEN, of_parts, with_equal_parts
+    from flopcast.search.equal_parts import CHOSEN, of_parts  # what only a choice needs is loaded for it
     from flopcast.search.usual_training import batch_assumed
 
-    try:
-        choice = _without_stages(job, fixed) or choose(with_equal_parts(job), fixed, load_book(job.cluster))
-    except NoPlanFitsError as error:
-        from flopcast.requests.changes_that_fit import advice
-
-        raise InfeasibleError(f"{error}\n{advice(job, fixed, error.needed_ratio)}") from None
+    choice = _choice(job, tuple(fixed.items()))
+    if isinstance(choice, str):
+        raise InfeasibleError(choice)
     assumptions = [choice.sentence(fixed)]
     if "global_batch" not in fixed:
         assumptions.append(batch_assumed(job, choice.plan.global_batch))
@@ -65,6 +61,22 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     if of_parts(job) is not None:
         assumptions.append(CHOSEN)
     return job.model_copy(update={"plan": choice.plan, "assumptions": (*job.assumptions, *assumptions)})
+
+
+@cached_results(64)  # in one session, comparisons, forms and programs ask for the same job again
+def _choice(job: Job, settled: tuple[tuple[str, object], ...]) -> "ChosenPlan | str":
+    """Return the choice for a job, or why no plan fits; `settled` are the fixed fields and their values."""
+    from flopcast.library.curves import load_book
+    from flopcast.search.default_plan import NoPlanFitsError, choose
+    from flopcast.search.equal_parts import with_equal_parts
+
+    fixed = dict(settled)
+    try:
+        return _without_stages(job, fixed) or choose(with_equal_parts(job), fixed, load_book(job.cluster))
+    except NoPlanFitsError as error:
+        from flopcast.requests.changes_that_fit import advice
+
+        return f"{error}\n{advice(job, fixed, error.needed_ratio)}"
 
 
 def _without_stages(job: Job, fixed: Mapping[str, object]) -> "ChosenPlan | None":
