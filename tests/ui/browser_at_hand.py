@@ -9,6 +9,7 @@ from server_at_hand import LIMIT_S
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the driver of browsers is not installed")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+EMPTY = "about:blank"
 SHIFTS = """
 window.shifted = 0;
 new PerformanceObserver((list) => {
@@ -25,20 +26,43 @@ def running_browser():
         pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
     with sync_api.sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        running.kept = []
         yield running
         running.close()
 
 
-def opened(browser, server, path, **options):
-    """A page that complains to the test of whatever its console or its policy complains of."""
-    page = browser.new_context(**{"viewport": {"width": 1300, "height": 1000}} | options).new_page()
-    page.set_default_timeout(LIMIT_S * 1000)
+def opened(browser, server, path, color_scheme="light", width=1300, height=1000, **options):
+    """A page that complains to the test of whatever its console or its policy complains of.
+
+    A context takes longer to start than a page to load. So tests that need no options of a context have the
+    same page, which `left` empties behind each of them.
+    """
+    page = None if options else next((page for page in browser.kept if page.url == EMPTY), None)
+    if page is None:
+        page = browser.new_context(**options).new_page()
+        page.set_default_timeout(LIMIT_S * 1000)
+        page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.add_init_script(SHIFTS)
+        if not options:
+            browser.kept.append(page)
     page.complaints = []
-    page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.add_init_script(SHIFTS)
+    page.emulate_media(color_scheme=color_scheme)
+    page.set_viewport_size({"width": width, "height": height})
     page.goto(f"http://{server[0]}:{server[1]}{path}")
     return page
+
+
+def left(browser):
+    """Empty the pages that are used again, and close the others: what is open keeps a processor busy."""
+    contexts = [page.context for page in browser.kept]
+    for context in browser.contexts:
+        if context not in contexts:
+            context.close()
+    for page in (page for page in browser.kept if page.url != EMPTY):
+        page.evaluate("localStorage.clear()")
+        page.goto(EMPTY)
+        page.context.new_cdp_session(page).send("Page.resetNavigationHistory")
 
 
 def step_s(page):

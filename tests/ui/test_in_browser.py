@@ -265,7 +265,7 @@ def test_a_log_is_set_beside_the_prediction(browser, server, tmp_path):
 @pytest.mark.parametrize("width", [390, 1300])
 @pytest.mark.parametrize("path", ["/", f"/?{WHOLE}", "/compare?a.model=llama-3-8b", "/upload", "/search"])
 def test_nothing_moves_while_a_page_loads(browser, server, path, width):
-    page = opened(browser, server, path, viewport={"width": width, "height": 900})
+    page = opened(browser, server, path, width=width, height=900)
 
     page.wait_for_load_state("networkidle")
 

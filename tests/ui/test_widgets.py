@@ -4,7 +4,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from all_cases import all_cases
-from browser_at_hand import changed, opened, picked, step_s, sync_api
+from browser_at_hand import changed, left, opened, picked, step_s, sync_api
 
 from flopcast.library import catalog
 from flopcast.ui.page import EXAMPLES
@@ -196,7 +196,7 @@ def test_a_dropped_log_says_what_it_is(browser, server):
 @all_cases("width", [390, 800, 1300])
 def test_every_control_has_a_name_and_room_in_every_width_and_scheme(browser, server, width, scheme):
     for path in ("/", f"/?{WHOLE}&tp=5", "/search", "/compare", "/upload"):
-        page = opened(browser, server, path, viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = opened(browser, server, path, color_scheme=scheme, width=width, height=900)
         page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
 
         wide = page.evaluate("document.documentElement.scrollWidth")
@@ -210,11 +210,11 @@ def test_every_control_has_a_name_and_room_in_every_width_and_scheme(browser, se
         assert wide <= width, path
         assert small == [], path
         assert page.complaints == ([] if "tp=5" not in path else page.complaints[:1])
-        page.context.close()
+        left(browser)
 
 
 def test_a_narrow_screen_has_the_answer_below_the_form_in_sight(browser, server):
-    page = opened(browser, server, f"/?{WHOLE}", viewport={"width": 390, "height": 844})
+    page = opened(browser, server, f"/?{WHOLE}", width=390, height=844)
 
     assert "a step · Fits" in page.inner_text("#glance")
     changed(page, lambda: picked(page, "model", "llama-3-70b"))
@@ -263,7 +263,7 @@ def test_empty_fields_show_what_is_used(browser, server):
 
 
 def test_an_answer_comes_into_sight_after_a_button_below_it(browser, server):
-    page = opened(browser, server, f"/?{WHOLE}", viewport={"width": 1000, "height": 700})
+    page = opened(browser, server, f"/?{WHOLE}", width=1000, height=700)
     page.evaluate("document.querySelector('button[name=choose]').scrollIntoView()")
 
     changed(page, lambda: page.click("button[name=choose]"))
