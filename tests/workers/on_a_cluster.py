@@ -1,8 +1,8 @@
 """Searches on a Dask cluster, for tests: `python on_a_cluster.py KIND ADDRESS [LEDGER]` prints JSON.
 
-`found`: the digest of a search. `lines`: the same with a ledger, one line for each part that is done.
-`faults`: the errors where workers have another program, or none, or die. `gone`: the error where the
-scheduler, whose process id follows, is killed.
+`asked`: the digest of a search, and the errors where workers have another program, or none, or die.
+`lines`: a search with a ledger, one line for each part that is done. `gone`: the error where the scheduler,
+whose process id follows, is killed.
 """
 
 import json
@@ -25,19 +25,13 @@ from flopcast.workers.run import answer
 NUM_PLANS = 2  # of a chunk
 
 
-def ready(address):
-    """Wait until both workers are there."""
-    with Client(address) as client:
-        client.wait_for_workers(2)
-
-
-def found(address):
-    """One search, and how many work at it."""
+def asked(address):
+    """One search, how many work at it, and the errors."""
     executor = DaskExecutor(address)
     told = digest(answer(search(NUM_PLANS), executor, None, quiet))
     size = executor.size
     executor.close()
-    return {"digest": told, "size": size}
+    return {"digest": told, "size": size, "faults": faults(address)}
 
 
 def lines(address, path):
@@ -108,5 +102,6 @@ def absent():
 
 if __name__ == "__main__":
     kind, where, *more = sys.argv[1:]
-    kinds = {"ready": ready, "found": found, "lines": lines, "faults": faults, "gone": gone}
-    print(json.dumps(kinds[kind](where, *more)))
+    with Client(where) as client:
+        client.wait_for_workers(2)
+    print(json.dumps({"asked": asked, "lines": lines, "gone": gone}[kind](where, *more)))

@@ -108,13 +108,13 @@ def drive(path, workers, told):
 
 
 def killed(folder):
-    """Twenty kills at random moments, of drivers and of workers, each followed by a new start.
+    """Ten kills at random moments, of drivers and of workers, each followed by a new start.
 
     Returns what the last one found, how many finished chunks a start missed at most, how many chunks the
     last one took over, and the workers that outlived their drivers.
     """
     dice, path = random.Random(7), folder / "ledger.sqlite"
-    kinds = ["driver"] * 16 + ["driver of workers"] + ["worker"] * 3
+    kinds = ["driver"] * 6 + ["driver of workers"] + ["worker"] * 3
     dice.shuffle(kinds)
     kept, missed, workers = 0, [], set()
     for kind in kinds:

@@ -42,7 +42,6 @@ class Cluster:
                 break
             time.sleep(0.1)
         self.address = json.loads(file.read_text())["address"]
-        scripted(SCRIPT, "ready", self.address)
 
     def workers(self):
         """Processes of the cluster that do tasks."""
@@ -70,12 +69,13 @@ def expected():
 
 
 @pytest.fixture(scope="module")
-def faults(cluster):
-    return scripted(SCRIPT, "faults", cluster.address)
+def told(cluster):
+    """What a program learns that asks the cluster for a search, and then makes mistakes."""
+    return scripted(SCRIPT, "asked", cluster.address)
 
 
-def test_two_workers_of_a_cluster_find_what_one_process_finds(cluster, expected):
-    assert scripted(SCRIPT, "found", cluster.address) == {"digest": expected, "size": 2}
+def test_two_workers_of_a_cluster_find_what_one_process_finds(told, expected):
+    assert (told["digest"], told["size"]) == (expected, 2)
 
 
 def test_kills_of_a_worker_and_of_the_driver_change_no_byte_and_lose_no_finished_part(
@@ -97,7 +97,7 @@ def test_kills_of_a_worker_and_of_the_driver_change_no_byte_and_lose_no_finished
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told", "mended"),
+    ("wrong", "because", "mended"),
     [
         (
             "another program",
@@ -112,15 +112,14 @@ def test_kills_of_a_worker_and_of_the_driver_change_no_byte_and_lose_no_finished
         ("death", "workers ended repeatedly during the task 0/screen/0", "give each worker more memory"),
     ],
 )
-def test_what_is_wrong_with_workers_is_told(faults, wrong, told, mended):
-    assert told in faults[wrong]
-    assert mended in faults[wrong]
+def test_what_is_wrong_with_workers_is_told(told, wrong, because, mended):
+    assert because in told["faults"][wrong]
+    assert mended in told["faults"][wrong]
 
 
-def test_a_cluster_that_ends_during_a_search_is_told(tmp_path):
-    with ExitStack() as started:
-        own = Cluster(tmp_path, started)
-        told = scripted(SCRIPT, "gone", own.address, own.scheduler.pid)
+def test_a_cluster_that_ends_during_a_search_is_told(cluster):
+    """The last test of the cluster, which is gone afterwards."""
+    told = scripted(SCRIPT, "gone", cluster.address, cluster.scheduler.pid)
 
     assert "the cluster disconnected" in told
     assert "with --ledger FILE, finished parts of the search are kept" in told
