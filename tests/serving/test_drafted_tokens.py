@@ -139,7 +139,7 @@ def test_a_head_that_drafts_has_the_parameters_of_a_block_and_of_its_join():
     )
     model = catalog.model(DENSE)
     (block,) = model.blocks
-    elements = block.mixer.linear_elements(model.hidden) + model.hidden * block.feed_forward.active_columns
+    elements = block.mixer.linear_elements(model.hidden) + block.feed_forward.linear_elements(model.hidden)
 
     more_bytes = 8 * (drafted.weight_bytes - plain.weight_bytes)
 

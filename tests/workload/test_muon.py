@@ -88,7 +88,7 @@ def test_the_flop_of_the_steps_are_the_published_share_of_those_of_training():
         model = catalog.model(name)
         linear = sum(
             block.count * block.mixer.linear_elements(model.hidden)
-            + block.count * model.hidden * block.feed_forward.active_columns
+            + block.count * block.feed_forward.linear_elements(model.hidden)
             for block in model.blocks
         )
         one = make_job(

@@ -107,14 +107,14 @@ def _linears_of_experts(layer: Experts, hidden: int) -> dict[str, Linear]:
     """Return the matrices of each expert by target; those of shared experts have no adapters."""
     up = Linear(
         item="experts.up",
-        rows=hidden,
+        rows=layer.inner_hidden(hidden),
         columns=layer.expert_hidden,
         share=layer.expert_hidden / layer.up_columns,
         experts=layer.num_experts,
         active=layer.top_k,
     )
     names = ("expert_gate", "expert_up") if KINDS[layer.activation].is_gated else ("expert_up",)
-    down = replace(up, item="experts.down", rows=layer.expert_hidden, columns=hidden, share=1.0)
+    down = replace(up, item="experts.down", rows=layer.expert_hidden, columns=up.rows, share=1.0)
     return {**dict.fromkeys(names, up), "expert_down": down}
 
 

@@ -17,7 +17,7 @@ def linear_flop(block: Block, hidden: int, length: int, source_length: int) -> f
     source_length : tokens of a sequence that an encoder reads, beside it
     """
     tokens = source_length if block.reads == "source" else length
-    each = block.mixer.linear_elements(hidden) + hidden * block.feed_forward.active_columns
+    each = block.mixer.linear_elements(hidden) + block.feed_forward.linear_elements(hidden)
     crossed = block.cross.linear_elements(hidden, length, source_length) if block.cross else 0.0
     return 2.0 * (tokens * each + crossed)
 

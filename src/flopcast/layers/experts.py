@@ -29,6 +29,7 @@ from pydantic import Field, model_validator
 from flopcast.dtypes import Counts, constant
 from flopcast.layers.base import AbstractLayer, Split, Weight, replicated, whole_matrix
 from flopcast.layers.expert_load import ExpertLoads
+from flopcast.layers.latent_experts import ENTERED, LEFT, entering, leaving, projection_weights
 from flopcast.layers.mlp import Mlp
 from flopcast.layers.router import router_items
 from flopcast.layers.shared_experts import shared_items, shared_weights
@@ -90,28 +91,23 @@ class Experts(AbstractLayer):
     pads_to_capacity: bool = Field(
         default=False, description="Whether experts are padded to their capacity."
     )
+    latent_hidden: int | None = Field(
+        default=None, ge=1, description="Width of tokens in routed experts; by default that of the model."
+    )
     load_imbalance_ratio: float | None = Field(
         default=None, ge=1, description="Largest load / mean load of experts; by default, random routing."
     )
 
     @model_validator(mode="after")
-    def _a_token_picks_different_experts(self) -> "Experts":
+    def _choices_and_capacity_agree(self) -> "Experts":
         if self.top_k > self.num_experts:
             raise ValueError(f"top_k: at most num_experts = {self.num_experts}")
-        return self
-
-    @model_validator(mode="after")
-    def _groups_hold_what_a_token_picks(self) -> "Experts":
         if self.num_experts % self.expert_groups:
             raise ValueError(f"expert_groups: a divisor of num_experts = {self.num_experts}")
         if self.top_groups > self.expert_groups:
             raise ValueError(f"top_groups: at most expert_groups = {self.expert_groups}")
         if self.top_k > self.num_experts * self.top_groups // self.expert_groups:
             raise ValueError(f"top_k: at most the number of experts in {self.top_groups} groups")
-        return self
-
-    @model_validator(mode="after")
-    def _padding_ends_at_a_capacity(self) -> "Experts":
         if self.pads_to_capacity and not self.capacity_factor:
             raise ValueError("capacity_factor: a number above 0, if pads_to_capacity is true")
         return self
@@ -139,17 +135,21 @@ class Experts(AbstractLayer):
         """Return the inner width of all shared experts side by side, 0 without any."""
         return self.shared_experts * (self.shared_hidden or self.expert_hidden)
 
-    @property
-    def active_columns(self) -> int:
-        """Return columns that one token uses: of its own experts, the shared ones, the router and the gate.
+    def linear_elements(self, hidden: int) -> int:
+        """Return elements that a token is multiplied with: router, gate, its own and shared experts.
 
-        >>> Experts(num_experts=8, top_k=2, expert_hidden=14336).active_columns
+        >>> Experts(num_experts=8, top_k=2, expert_hidden=14336).linear_elements(4096) // 4096
         86024
         """
-        shared = self._shared.active_columns if self._shared else 0
+        shared = self._shared.linear_elements(hidden) if self._shared else 0
         gate = int(self.shared_gate and self.shared_width > 0)
-        own = self.top_k * (self.up_columns + self.expert_hidden)
-        return own + shared + self.num_experts + gate
+        own = self.top_k * (self.up_columns + self.expert_hidden) * self.inner_hidden(hidden)
+        projections = 2 * (self.latent_hidden or 0)
+        return own + shared + (self.num_experts + gate + projections) * hidden
+
+    def inner_hidden(self, hidden: int) -> int:
+        """Return the width of tokens in routed experts, where that of the model is `hidden`."""
+        return self.latent_hidden or hidden
 
     @property
     def _shared(self) -> Mlp | None:
@@ -169,15 +169,15 @@ class Experts(AbstractLayer):
         Router and gate are whole on every rank; shared experts are cut as a dense MLP is. One token uses
         `top_k` of the experts: `Weight.active`.
         """
-        cut = split.expert * split.expert_tensor
+        cut, inner = split.expert * split.expert_tensor, self.inner_hidden(hidden)
         stacks = tuple(
             Weight(
                 name=f"experts.{name}",
-                elements=self.num_experts * columns * hidden / cut,
-                total=self.num_experts * columns * hidden,
+                elements=self.num_experts * columns * inner / cut,
+                total=self.num_experts * columns * inner,
                 expert=True,
-                active=self.top_k * columns * hidden,
-                matrix=(constant(hidden), columns / split.expert_tensor),
+                active=self.top_k * columns * inner,
+                matrix=(constant(inner), columns / split.expert_tensor),
             )
             for name, columns in (("up", self.up_columns), ("down", self.expert_hidden))
         )
@@ -187,10 +187,10 @@ class Experts(AbstractLayer):
         router = [whole_matrix("experts.router", hidden, self.num_experts)]
         if self.router_bias:
             router.append(replicated("experts.router_bias", self.num_experts))
-        return (*router, *stacks, *self._biases(hidden, split), *shared)
+        latent = projection_weights(hidden, self.latent_hidden) if self.latent_hidden else ()
+        return (*router, *latent, *stacks, *self._biases(inner, split), *shared)
 
     def _biases(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return biases of experts: the first linear's cut as its columns, the second's whole."""
         if not self.expert_bias:
             return ()
         return tuple(
@@ -209,16 +209,19 @@ class Experts(AbstractLayer):
 
         Sizes are those of the fullest rank, for which all others wait.
         """
+        latent, inner = self.latent_hidden, self.inner_hidden(hidden)
+        output = "experts.sum" if self.shared_width else "mlp.sum"
         return (
             *self._route(hidden, split),
-            *self._send(hidden, split),
-            *self._compute(hidden, split),
-            *self._return(hidden, split),
+            *((entering(hidden, latent, split),) if latent else ()),
+            *self._send(inner, split, ENTERED if latent else "mlp.in"),
+            *self._compute(inner, split),
+            *self._return(inner, split, LEFT if latent else output),
+            *((leaving(hidden, latent, split, output),) if latent else ()),
             *(shared_items(self._shared, self.shared_gate, hidden, split) if self._shared else ()),
         )
 
     def _route(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Return the router, after the items that steer its choice."""
         before = (("selection_bias", self.selection_bias), ("group_limit", self.expert_groups > 1))
         return router_items(
             hidden,
@@ -230,7 +233,7 @@ class Experts(AbstractLayer):
             loss=self.auxiliary_loss,
         )
 
-    def _send(self, hidden: int, split: Split) -> list[Item]:
+    def _send(self, hidden: int, split: Split, source: str) -> list[Item]:
         """Return items that send a row per token and pick to the ranks that hold its expert.
 
         A token goes to a rank once, however many of its experts are there (operators/exchanges.py): what
@@ -239,8 +242,8 @@ class Experts(AbstractLayer):
         sent = self.loads.sent_rows(split) * hidden
         return [
             replace(
-                _item("permute", _pass("permute", sent, split), "mlp.in", "experts.sent"),
-                inputs=("mlp.in", "experts.picks"),
+                _item("permute", _pass("permute", sent, split), source, "experts.sent"),
+                inputs=(source, "experts.picks"),
             ),
             self._travel("dispatch", Dispatch, "sent", "received", hidden, split),
             self._among_columns("gather", AllGather, "received", "gathered", hidden, split),
@@ -269,15 +272,13 @@ class Experts(AbstractLayer):
         ]
 
     def _bias(self, tensor: str, elements: Counts, split: Split) -> list[Item]:
-        """Return the add of a linear's bias to every row, in place, if experts have biases."""
         name = f"experts.{tensor}"
         add = _pass("bias_add", elements, split)
         return [_item(f"{tensor}_bias", add, name, name)] if self.expert_bias else []
 
-    def _return(self, hidden: int, split: Split) -> list[Item]:
+    def _return(self, hidden: int, split: Split, output: str) -> list[Item]:
         """Return items that send the rows back, then weight and add the rows of each token."""
         home = self.loads.sent_rows(split) * hidden
-        output = "experts.sum" if self.shared_width else "mlp.sum"
         return [
             _item("unsort", self._sorted(hidden, split), "experts.partial", "experts.ordered"),
             self._among_columns("scatter", ReduceScatter, "ordered", "back", hidden, split),

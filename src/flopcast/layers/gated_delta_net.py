@@ -1,8 +1,7 @@
 """Linear attention with a state of constant size for each head: gated delta nets, and Mamba-2.
 
 Answers: fields, weights, sharding and forward items of the mixer of Qwen3-Next, Qwen3.5 and Nemotron-H.
-Elsewhere: the core (operators/gated_delta.py), what an engine runs (serving/rewrites/cached_states.py),
-that it serves and does not train yet (spec/rules_linear_attention.py).
+Elsewhere: the core (operators/gated_delta.py), what an engine runs (serving/rewrites/cached_states.py).
 Heads are cut over tensor-parallel ranks; fewer heads of keys than ranks are repeated.
 
 Tensors, each prefixed "attention.": `in.full` (tokens, hidden) → `mixed` (queries, keys, values and gates
@@ -151,7 +150,7 @@ class GatedDeltaNet(AbstractMixer):
         hidden : int
             Width of the residual stream.
         split : Split
-            Tokens of a rank and the degrees; no context parallelism (spec/rules_linear_attention.py).
+            Tokens of a rank and the degrees; no context parallelism (spec/rules_context.py).
         """
         heads, key_heads = self.local_heads(split)
         tokens, dtype, channels = split.tokens, split.dtype, self.local_channels(split)

@@ -51,10 +51,9 @@ class Mlp(AbstractLayer):
         """
         return self.ffn_hidden * (2 if KINDS[self.activation].is_gated else 1)
 
-    @property
-    def active_columns(self) -> int:
-        """Return columns of all linears of one token, apart from the hidden width."""
-        return self.up_columns + self.ffn_hidden
+    def linear_elements(self, hidden: int) -> int:
+        """Return elements of both matrices, with which every token is multiplied."""
+        return hidden * (self.up_columns + self.ffn_hidden)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return up and down projections; the bias of the second is the block's.

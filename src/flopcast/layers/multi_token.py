@@ -55,7 +55,7 @@ class MultiTokenPrediction(AbstractLayer):
 
     def linear_elements(self, hidden: int) -> int:
         """Return elements of the matrices of one module for each token, without the head."""
-        inside = self.block.mixer.linear_elements(hidden) + hidden * self.block.feed_forward.active_columns
+        inside = self.block.mixer.linear_elements(hidden) + self.block.feed_forward.linear_elements(hidden)
         return 2 * hidden * hidden + inside
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:

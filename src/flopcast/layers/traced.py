@@ -248,9 +248,8 @@ class NoFeedForward(AlwaysWithKind, AbstractLayer):
         """Return False: there is no bias."""
         return False
 
-    @property
-    def active_columns(self) -> int:
-        """Return 0: there are no columns."""
+    def linear_elements(self, hidden: int) -> int:
+        """Return 0: there are no matrices."""
         return 0
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:

@@ -63,18 +63,20 @@ def _curves_for(cluster: Cluster, serving: bool = False) -> dict[tuple[str, str]
     owners = (device.curves or device.name, *fabrics)
     curves = {key: curve for owner in owners for key, curve in load_owner(owner, serving).items()}
     for owner in device.relatives:
-        lent_ones = _lent_times(owner, device) if serving else _lent(owner, rates_of(device))
+        lent_ones = {} if serving else _lent(owner, rates_of(device))
+        lent_ones = {**lent_ones, **_lent_times(owner, device, serving)}
         curves |= {key: curve for key, curve in lent_ones.items() if key not in curves}
     return curves
 
 
-def _lent_times(owner: str, borrower: Device) -> dict[tuple[str, str], Curve]:
-    """Return the curves that only serving uses of a relative, converted for a device."""
-    lender = device_of(owner)
-    return {
-        key: converted_times(curve, lender, borrower)
-        for key, curve in load_owner(owner, serving=True).items()
+def _lent_times(owner: str, borrower: Device, serving: bool) -> dict[tuple[str, str], Curve]:
+    """Return the curves of kernels of engines of a relative, converted for a device."""
+    measured = {
+        key: curve
+        for key, curve in load_owner(owner, serving).items()
+        if serving or class_of(key[1]).base.serves
     }
+    return {key: converted_times(curve, device_of(owner), borrower) for key, curve in measured.items()}
 
 
 @lru_cache(maxsize=256)
@@ -108,11 +110,14 @@ def file_of(owner: str, serving: bool = False) -> str:
 def serves(name: str) -> bool:
     """Return whether only serving uses a kernel class or a collective.
 
-    >>> serves("served_all_reduce"), serves("all_reduce")
-    (True, False)
+    >>> serves("served_all_reduce"), serves("all_reduce"), serves("gated_delta")
+    (True, False, False)
     """
     formula = FORMULAS.get(name)
-    return class_of(name).base.serves if formula is None else formula.serves
+    if formula is not None:
+        return formula.serves
+    base = class_of(name).base
+    return base.serves and not base.also_trains
 
 
 def read_owner(text: str, owner: str) -> dict[tuple[str, str], Curve]:

@@ -1,7 +1,7 @@
 """The gated delta rule, and that of Mamba-2: linear attention whose heads keep a matrix instead of a cache.
 
-Answers: how many FLOP and bytes does its core need over the tokens of prompts, and for one new token of
-each sequence that decodes?
+Answers: how many FLOP and bytes does its core need over the tokens of sequences, forward and backward, and
+for one new token of each sequence that decodes? What does the backward pass keep?
 Elsewhere: projections, convolution and norm around it (layers/gated_delta_net.py), how long it takes
 (cost/).
 
@@ -11,11 +11,18 @@ Networks, arXiv:2412.06464, section 3). Prompts are cut into chunks. Inside a ch
 of their queries, keys and values, and the state is read and written once for each chunk (section 3.3;
 arXiv:2406.06484, section 3). Mamba-2 (arXiv:2405.21060, section 6) changes the state to a·S + b·k·vᵀ; heads
 of a group share queries and keys, whose products are computed once for the group.
+
+The backward kernels of Mamba-2 (`_mamba_chunk_scan_combined_bwd` of state-spaces/mamba) compute the states
+of all chunks again, and the gradients of these states, of values, keys and queries: five products with the
+state for two forward. Inside a chunk, they compute the products of queries with keys again, and three
+products of the size of results with values for one. Those of the gated delta rule
+(`chunk_gated_delta_rule_bwd` of fla-org/flash-linear-attention) also compute each product again and two
+gradients of it.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
-from flopcast.operators.base import AbstractWithoutBackward, Work
-from flopcast.records import dataclass
+from flopcast.operators.base import AbstractOperator, AbstractWithoutBackward, Saved, Work
+from flopcast.records import dataclass, replace
 
 CHUNK = 64  # tokens: of flash-linear-attention, which vLLM and SGLang took over
 STATE_BYTES = ELEMENT_BYTES["fp32"]  # of an element of a state
@@ -23,13 +30,14 @@ PRODUCTS = 3.0  # with the state: what it holds for the key, its change, what th
 KERNELS = {"delta": "gated_delta", "additive": "state_space"}  # by rule
 STATE_SPACE_CHUNK = 128.0  # tokens: of Mamba-2's kernels with the sizes of Nemotron-H
 STATE_SPACE_PRODUCTS = 2.0  # with the state: its change, and what the query reads
+RECOMPUTED = 3.0  # a product backward: computed again, and two gradients
+STATE_SPACE_BACKWARD = 2.5  # products with the state backward for one forward: five for two
+TENSOR_PASSES = 3.0  # of queries, keys, values and results backward: read, their gradients, and again
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class GatedDelta(AbstractWithoutBackward):
+class GatedDelta(AbstractOperator):
     """The gated delta rule, or Mamba-2's, over whole sequences, chunk by chunk.
-
-    It serves and does not train yet: nothing is kept, and there are no gradients.
 
     Examples
     --------
@@ -42,6 +50,12 @@ class GatedDelta(AbstractWithoutBackward):
     ...                   dtype="bf16")
     >>> core.work().flop.item() / (2 * 4096 * 16)
     180224.0
+
+    Mamba-2 needs between 2.5 and 3 times as many FLOP backward:
+
+    >>> scan = replace(core, rule="additive")
+    >>> 2.5 < (scan.gradients()[0][1].work().flop / scan.work().flop).item() < 3.0
+    True
     """
 
     sequences: Counts
@@ -52,11 +66,12 @@ class GatedDelta(AbstractWithoutBackward):
     value_size: Counts
     dtype: str
     rule: str = "delta"  # or "additive"
+    is_gradient: bool = False
 
     @property
     def kernel(self) -> str:
-        """Return one curve for all kernels of a rule together."""
-        return KERNELS[self.rule]
+        """Return one curve for all kernels of a rule and a pass together."""
+        return KERNELS[self.rule] + (".backward" if self.is_gradient else "")
 
     def work(self) -> Work:
         """Return the work.
@@ -70,18 +85,42 @@ class GatedDelta(AbstractWithoutBackward):
         if self.rule == "additive":  # queries with keys, once for a group, and results with values
             products, sharing = STATE_SPACE_PRODUCTS, self.key_heads / self.heads
             inside = STATE_SPACE_CHUNK * (sharing * self.key_size + self.value_size)
+        passes = 1.0
+        if self.is_gradient:
+            products *= STATE_SPACE_BACKWARD if self.rule == "additive" else RECOMPUTED
+            inside, passes = RECOMPUTED * inside, TENSOR_PASSES
         computed = self.sequences * self.tokens
         row = 2.0 * (self.key_heads * self.key_size + self.heads * self.value_size)
         states_bytes = 2.0 * STATE_BYTES * self.sequences * self.heads * state
         return Work(
             flop=2.0 * computed * self.heads * (products * state + inside),
-            moved_bytes=computed * row * ELEMENT_BYTES[self.dtype] + states_bytes,
+            moved_bytes=passes * (computed * row * ELEMENT_BYTES[self.dtype] + states_bytes),
             unit=self.dtype,
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
         """Return the tokens of a sequence, which run one chunk after another, and the states."""
         return self.tokens, self.sequences * self.heads
+
+    def saves(self) -> tuple[Saved, ...]:
+        """Return the decays, and with the gated delta rule queries, keys and values.
+
+        Mamba-2's kernel includes the convolution (`mamba_split_conv1d_scan_combined`): the backward pass
+        computes queries, keys and values again from the input of the convolution.
+        """
+        size, computed = ELEMENT_BYTES[self.dtype], self.sequences * self.tokens
+        decays = Saved(role="input:1", size_bytes=computed * self.heads * size)
+        if self.rule == "additive":
+            return (decays,)
+        row = 2.0 * self.key_heads * self.key_size + self.heads * self.value_size
+        return (
+            Saved(role="input:0", size_bytes=computed * row * size),
+            replace(decays, size_bytes=2.0 * decays.size_bytes),
+        )
+
+    def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
+        """Return all backward kernels as one."""
+        return (("dgrad", replace(self, is_gradient=True)),)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

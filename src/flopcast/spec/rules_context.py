@@ -9,6 +9,7 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.layers.attention import Attention
+from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, nearest_divisor
 
@@ -130,6 +131,13 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _alone(c) | (not _sloped(c)),
         allowed="1 for a model with ALiBi",
         because="ALiBi with context parallelism is not supported yet",
+        fix="set context_parallel to 1",
+    ),
+    Rule(
+        field="plan.context_parallel",
+        holds=lambda c: _alone(c) | (not any(isinstance(b.mixer, GatedDeltaNet) for b in c.model.blocks)),
+        allowed="1 for a model with linear attention",
+        because="context parallelism of linear attention is not supported yet",
         fix="set context_parallel to 1",
     ),
 )

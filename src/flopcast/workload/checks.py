@@ -23,7 +23,6 @@ from flopcast.spec.rules_encoder import RULES as RULES_OF_ENCODERS
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_forward import RULES as RULES_OF_FORWARD_PASSES
 from flopcast.spec.rules_layers import RULES as RULES_OF_LAYERS
-from flopcast.spec.rules_linear_attention import RULES as RULES_OF_LINEAR_ATTENTION
 from flopcast.spec.rules_loader import RULES as RULES_OF_LOADERS
 from flopcast.spec.rules_node_groups import RULES as RULES_OF_NODE_GROUPS
 from flopcast.spec.rules_offload import RULES as RULES_OF_OFFLOAD
@@ -109,7 +108,6 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_TRACED,
     *RULES_OF_FORWARD_PASSES,
     *RULES_OF_TUNING,
-    *RULES_OF_LINEAR_ATTENTION,
     *RULES_OF_LAYERS,
     *RULES_OF_VISION,
     *RULES_OF_TABLES,

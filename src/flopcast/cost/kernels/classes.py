@@ -100,9 +100,13 @@ class KernelBase:
         in training as it does alone: MPT on A100 and H100, where it is up to 90 % of a step
         (docs/accuracy/journal.md). So no stack's derate scales it.
     serves
-        Only engines that serve run such kernels: their curves are in files of their own
-        (library/curves.py), and no training stack's derate scales them. With few rows products wait for
-        their weights, so that a lower clock slows them only as far as FLOP bound them (unscaled.py).
+        Such kernels were measured in engines: their curves are in files of their own
+        (library/curves.py) unless training runs them too, and no training stack's derate scales them. With
+        few rows products wait for their weights, so that a lower clock slows them only as far as FLOP bound
+        them (unscaled.py).
+    also_trains
+        Of kernels that were measured in engines: training runs them too, such as those of linear attention.
+        Their curves are in the files of training.
     writes_results_after
         Some devices write the 16-bit results of narrow products after them (narrow_results.py).
     """
@@ -112,6 +116,7 @@ class KernelBase:
     layouts_share_a_curve: bool = False
     is_fused_attention: bool = False
     serves: bool = False
+    also_trains: bool = False
     writes_results_after: bool = False
 
 
@@ -130,10 +135,11 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     "served_gemm": KernelBase(kind=SERVED_GEMM, serves=True),
     **dict.fromkeys(("decode_attention", "latent_decode"), KernelBase(kind=DECODE, serves=True)),
     "fused_experts": KernelBase(kind=SERVED_EXPERTS, serves=True),
-    **dict.fromkeys(("gated_delta", "state_space"), KernelBase(kind=ATTENTION, serves=True)),
     **dict.fromkeys(
-        ("causal_convolution", "delta_decode", "row_sort"), KernelBase(kind=MEMORY, serves=True)
+        ("gated_delta", "state_space"), KernelBase(kind=ATTENTION, serves=True, also_trains=True)
     ),
+    "causal_convolution": KernelBase(kind=MEMORY, serves=True, also_trains=True),
+    **dict.fromkeys(("delta_decode", "row_sort"), KernelBase(kind=MEMORY, serves=True)),
     "flash_attention": KernelBase(kind=ATTENTION, is_fused_attention=True),
     "batched_gemm": KernelBase(kind=ATTENTION),
 }

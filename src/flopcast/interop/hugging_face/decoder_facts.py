@@ -31,8 +31,8 @@ class DecoderFacts:
     is none. A window is that of `local`
     layers, of all where they are None; `unturned` layers have no rotary positions and no norms of heads.
     `experts` are those of all layers but the `dense_layers`; `latent` sizes make latent attention of all,
-    and `linear` sizes gated delta nets of the `linear_layers`. Before the `layers` of the decoder come
-    `encoder_layers` of equal sizes.
+    `linear` sizes make linear attention of the `linear_layers`, and `bare_layers` have no feed-forward
+    layer. Before the `layers` of the decoder come `encoder_layers` of equal sizes.
     """
 
     hidden: int
@@ -77,6 +77,7 @@ class DecoderFacts:
     latent: dict[str, object] | None = None
     linear: dict[str, object] | None = None
     linear_layers: tuple[int, ...] = ()
+    bare_layers: tuple[int, ...] = ()
     out_gate: bool = False
     mtp: int = 0
     encoder_layers: int = 0
@@ -91,6 +92,7 @@ class LayerKind:
     local: bool
     turned: bool
     linear: bool
+    bare: bool
 
 
 def kind_of_layer(decoder: DecoderFacts, layer: int) -> LayerKind:
@@ -101,6 +103,7 @@ def kind_of_layer(decoder: DecoderFacts, layer: int) -> LayerKind:
         local=windowed and (decoder.local is None or layer in decoder.local),
         turned=layer not in decoder.unturned,
         linear=layer in decoder.linear_layers,
+        bare=layer in decoder.bare_layers,
     )
 
 
@@ -140,7 +143,9 @@ def mixer_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]:
 
 
 def feed_forward_of(decoder: DecoderFacts, kind: LayerKind) -> dict[str, object]:
-    """Return the dense MLP, or experts if the layer has them."""
+    """Return the dense MLP, experts, or no feed-forward layer."""
+    if kind.bare:
+        return {"kind": "none"}
     activation = ACTIVATIONS[decoder.activation][decoder.gated]
     if kind.sparse and decoder.experts is not None:
         return decoder.experts | {"kind": "experts", "activation": activation}

@@ -2,15 +2,15 @@
 
 Answers: which families are there, which facts does each read from its configs, which values must it not
 have?
-Elsewhere: their tables (families.yaml), rules over several keys (derived_facts.py, experts.py, windows.py),
-keys of facts (values.py), the mapping that facts make (config.py). A new family is one entry of the table.
+Elsewhere: their tables (families.yaml), rules over several keys (derived_facts.py, experts.py, hybrids.py,
+windows.py), keys of facts (values.py), the mapping that facts make (config.py). A new family is one entry of the table.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from flopcast.files.package_table import read_table
-from flopcast.interop.hugging_face import derived_facts, experts, windows
+from flopcast.interop.hugging_face import derived_facts, experts, hybrids, windows
 from flopcast.interop.hugging_face.values import Reader
 from flopcast.records import dataclass, field
 
@@ -63,7 +63,7 @@ def _rule(written: object) -> Rule:
     if "is" in written:
         fixed: Rule = written["is"]
         return fixed
-    places = (derived_facts, experts, windows)
+    places = (derived_facts, experts, hybrids, windows)
     rule: Any = next(rule_here for place in places if (rule_here := getattr(place, written["rule"], None)))
     given = written.get("with")
     if isinstance(given, list):
