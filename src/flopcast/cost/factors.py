@@ -21,7 +21,8 @@ from flopcast.spec.stack import Stack
 SHARED_DERATE = "in_training_derate"  # what stacks have in common: no curve of kernels shows it
 HOST = "host"  # scales every launch and call that the host makes
 EXPERT_LAUNCH = "expert_launch"  # launches of separate expert GEMMs, over one launch for each GEMM
-FAMILIES = ("dense", "experts")  # of models
+FAMILIES = ("dense", "experts", "hybrids")  # of models
+UNKNOWN_FAMILY = 2.0  # sigma of a family without fitted runs, over that of the least certain family
 NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas
 
 
@@ -101,10 +102,14 @@ class FactorBook:
 
         The last is the doubt about the ratio of two plans, whose ratio a site cannot set.
         """
-        for family in FAMILIES:
-            if (shared := unexplained(family)) in self.levels:
-                sigma = self.levels[shared].log_sigma_factor
-                yield self.get(unexplained_on(family, stack, cluster), sigma)
+        sigmas = {
+            family: self.levels[shared].log_sigma_factor
+            for family in FAMILIES
+            if (shared := unexplained(family)) in self.levels
+        }
+        for family in FAMILIES if sigmas else ():
+            sigma = sigmas.get(family, UNKNOWN_FAMILY * max(sigmas.values()))
+            yield self.get(unexplained_on(family, stack, cluster), sigma)
         if BETWEEN_PLANS in self.levels:
             sigma = self._sigma_of(self.levels[BETWEEN_PLANS])
             yield Factor(name=BETWEEN_PLANS, ratio=1.0, log_sigma_factor=sigma)

@@ -56,6 +56,7 @@ class GatedDeltaNet(AbstractMixer):
     kind: Literal["gated_delta"] = "gated_delta"
     rule: Literal["delta", "additive"] = "delta"
     in_tensor_region: ClassVar[bool] = True
+    is_recurrent: ClassVar[bool] = True
     heads: int = Field(ge=1)
     key_heads: int = Field(ge=1)
     key_size: int = Field(ge=1)

@@ -20,6 +20,7 @@ class AbstractMixer(AbstractLayer):
     """
 
     in_tensor_region: ClassVar[bool]
+    is_recurrent: ClassVar[bool] = False  # linear attention: heads keep a state instead of keys and values
     is_whole_block: ClassVar[bool] = False  # a traced one: norms, residuals and feed-forward are in it
     heads: int
 

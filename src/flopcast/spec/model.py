@@ -161,8 +161,9 @@ class Model(StrictModel):
 
     @property
     def family(self) -> str:
-        """Return "experts" if any block routes its tokens, else "dense"."""
-        return "experts" if self.has_experts else "dense"
+        """Return "hybrids" with linear attention, else "experts" or "dense"."""
+        is_hybrid = any(block.mixer.is_recurrent for block in self.blocks)
+        return "hybrids" if is_hybrid else "experts" if self.has_experts else "dense"
 
     @property
     def has_encoder(self) -> bool:

@@ -9,7 +9,6 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.layers.attention import Attention
-from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, nearest_divisor
 
@@ -135,7 +134,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.context_parallel",
-        holds=lambda c: _alone(c) | (not any(isinstance(b.mixer, GatedDeltaNet) for b in c.model.blocks)),
+        holds=lambda c: _alone(c) | (not any(block.mixer.is_recurrent for block in c.model.blocks)),
         allowed="1 for a model with linear attention",
         because="context parallelism of linear attention is not supported yet",
         fix="set context_parallel to 1",

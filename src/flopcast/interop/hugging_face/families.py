@@ -3,7 +3,8 @@
 Answers: which families are there, which facts does each read from its configs, which values must it not
 have?
 Elsewhere: their tables (families.yaml), rules over several keys (derived_facts.py, experts.py, hybrids.py,
-windows.py), keys of facts (values.py), the mapping that facts make (config.py). A new family is one entry of the table.
+windows.py), keys of facts (values.py), the mapping that facts make (config.py). A new family is one entry
+of the table.
 """
 
 from collections.abc import Callable, Mapping

@@ -16,12 +16,12 @@ from flopcast.interop.hugging_face.values import Reader
 PATTERN, LISTED = "hybrid_override_pattern", "layers_block_type"
 LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 MIXERS = ("mamba", "attention")
-UNPRICED = (
+UNPRICED = (  # keys that change no predicted time, or of which this family has one value
     "chunk_size expand mamba_hidden_act mamba_proj_bias mamba_ssm_cache_dtype mtp_layers_block_type "
     "mtp_hybrid_override_pattern n_group num_logits_to_keep rescale_prenorm_residual residual_in_fp32 "
     "time_step_floor time_step_limit time_step_max time_step_min time_step_rank topk_group use_bias "
-    "use_conv_bias use_mamba_kernels moe_shared_expert_overlap norm_eps"
-).split()  # they change no predicted time, or this family has one value of them
+    "use_conv_bias use_mamba_kernels moe_shared_expert_overlap norm_eps partial_rotary_factor"
+)
 
 
 class Pair(NamedTuple):
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 def hybrid_blocks(read: Reader) -> int:
     """Return the number of blocks."""
-    read.used.update(UNPRICED)
+    read.used.update(UNPRICED.split())
     return max(len(_pairs(read)), 1)
 
 
