@@ -218,7 +218,10 @@ def test_what_nothing_explains_is_named_by_family_stack_and_machine():
     stack, cluster = catalog.stack("megatron-core"), catalog.cluster("dgx-a100", 1)
     book = FactorBook(Site(), {unexplained("dense"): FittedLevel(ratio=1.0, log_sigma_factor=0.07)})
 
-    (factor,) = book.of_whole_steps(stack, cluster)
+    factors = {factor.name: factor for factor in book.of_whole_steps(stack, cluster)}
 
-    assert factor.name == unexplained_on("dense", stack, cluster)
-    assert (factor.ratio, factor.log_sigma_factor) == (1.0, 0.07)
+    known = factors[unexplained_on("dense", stack, cluster)]
+    assert (known.ratio, known.log_sigma_factor) == (1.0, 0.07)
+    # twice as much where no run of a family has been used
+    assert factors[unexplained_on("hybrids", stack, cluster)].log_sigma_factor == 0.14
+    assert list(FactorBook(Site()).of_whole_steps(stack, cluster)) == []

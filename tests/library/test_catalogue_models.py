@@ -29,13 +29,14 @@ SEEING = {  # elements that transformers counts (tests/interop/vision_counts.jso
     "llama-4-scout-vision": 108_641_793_536,
     "llama-4-maverick-vision": 401_583_781_376,
 }
-SERVED_MIXTURES = {"qwen3-next-80b-a3b", "qwen3.5-397b-a17b"}
-SERVED = {  # sizes: tests/serving/test_linear_attention.py
-    *SERVED_MIXTURES,
-    "nemotron-nano-12b-v2",
-    "nemotron-nano-9b-v2",
+HYBRID_MIXTURES = {  # sizes: tests/serving/test_linear_attention.py, tests/workload/test_hybrids.py
+    "qwen3-next-80b-a3b",
+    "qwen3.5-397b-a17b",
+    "nemotron-3-nano-30b-a3b",
+    "nemotron-3.5-lightning-30b-a3b",
+    "nemotron-3-super-120b-a12b",
+    "nemotron-3-ultra-550b",
 }
-TRAINED = [name for name in MODELS if name not in SERVED]
 LONGEST = 4096  # tokens; longer contexts are cut, so that all models are asked alike
 
 PRINTED = {  # billions of parameters, and half of the last digit that is printed
@@ -103,7 +104,7 @@ def job(name, stack="megatron-2022"):
     heads = [block.mixer.heads for block in model.blocks]
     tp = 2 if all(count % 2 == 0 for count in heads) else 1
     sp = (
-        " sp" if tp > 1 and name.removesuffix("-vision") in MIXTURES else ""
+        " sp" if tp > 1 and name.removesuffix("-vision") in {*MIXTURES, *HYBRID_MIXTURES} else ""
     )  # which experts need: spec/rules_experts.py
     length = min(model.context_length or 2048, model.learned_positions or LONGEST, LONGEST)
     parts = {
@@ -144,10 +145,10 @@ def test_a_model_that_sees_has_the_parameters_of_its_checkpoint():
 def test_every_other_model_uses_all_of_its_parameters():
     sparse = {n for n in MODELS if catalog.model(n).active_parameters() != catalog.model(n).parameters()}
 
-    assert sparse == {*MIXTURES, *SERVED_MIXTURES, *SEEING}
+    assert sparse == {*MIXTURES, *HYBRID_MIXTURES, *SEEING}
 
 
-@all_cases("name", TRAINED)
+@all_cases("name", MODELS)
 def test_every_model_is_predicted_on_one_node(name):
     """No faster than all its products at the data sheet's peak, and no slower than a hundredth of it."""
     made = job(name)

@@ -127,7 +127,7 @@ def test_a_drained_device_has_finished_every_stream():
     item = host_work("synchronise", "backward")
 
     assert isinstance(item.work, HostWork)
-    streams = {"compute", "tp", "ep", "cp", "dp", "pp", "gathered", "host", *LINKS}
+    streams = {"compute", "tp", "ep", "cp", "dp", "pp", "gathered", "host", "updates", *LINKS}
     assert set(item.waits) == set(EVERY_STREAM) == streams
     assert (item.work.kind, item.stream, item.phase) == ("synchronise", "host", "backward")
     assert (item.name, item.component) == ("host.synchronise", "host")

@@ -31,7 +31,7 @@ MATRIX = {  # FLOP of the backward pass over those of the forward
     "window_attention": 2.5,
     "decode_attention": 0.0,  # engines that serve have no backward pass
     "decode_attentionfp8": 0.0,
-    "gated_delta": 0.0,
+    "gated_delta": 3.0,  # each product again, and two gradients of it
     "latent_decode": 0.0,
     "latent_decodefp8": 0.0,
     "latent_attention": (3 * 3 + 2 * 2) / (3 + 2),  # three products of five over heads of 3, two over 2

@@ -6,12 +6,9 @@ from all_cases import all_cases
 
 from flopcast import predict_serving, serving_job
 from flopcast.dtypes import constant
-from flopcast.errors import SpecError
-from flopcast.files.yaml_text import Document
 from flopcast.layers.gated_delta_net import GatedDeltaNet
 from flopcast.library import catalog
 from flopcast.operators.gated_delta import CHUNK, STATE_SPACE_CHUNK, DeltaDecode, GatedDelta
-from flopcast.requests.job_files import job_of
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import lower_passes
 from flopcast.serving.memory import bytes_of_prompts, serving_memory
@@ -202,11 +199,3 @@ def test_decoding_takes_as_long_with_a_long_context_as_with_a_short_one_in_these
 
     assert [name for name, _ in moved(100.0)] == ["attention.decode_convolution", "attention.decode"]
     assert moved(100.0) == moved(100_000.0)
-
-
-def test_training_is_refused_with_the_reason():
-    words = {"model": HYBRIDS[1], "cluster": "dgx-h100:4", "batch": {"seq": 4096}}
-    words |= {"stack": "megatron-core", "plan": "dp=32 gbs=64"}
-
-    with pytest.raises(SpecError, match="training of linear attention is not supported yet"):
-        job_of(Document("job", words, {}))

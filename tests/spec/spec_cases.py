@@ -42,7 +42,7 @@ def traced(**fields):
 
 
 def linear():
-    """A model of linear attention, which is served and not trained."""
+    """A model of linear attention."""
     mixer = {"kind": "gated_delta", "heads": 8, "key_heads": 8, "key_size": 8, "value_size": 8}
     block = {"count": 8, "mixer": mixer, "feed_forward": {"ffn_hidden": 256}}
     return {"hidden": 64, "vocabulary": 512, "blocks": [block]}

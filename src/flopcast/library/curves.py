@@ -69,6 +69,7 @@ def _curves_for(cluster: Cluster, serving: bool = False) -> dict[tuple[str, str]
     return curves
 
 
+@lru_cache(maxsize=256)
 def _lent_times(owner: str, borrower: Device, serving: bool) -> dict[tuple[str, str], Curve]:
     """Return the curves of kernels of engines of a relative, converted for a device."""
     measured = {

@@ -162,8 +162,9 @@ class Model(StrictModel):
     @property
     def family(self) -> str:
         """Return "hybrids" with linear attention, else "experts" or "dense"."""
-        is_hybrid = any(block.mixer.is_recurrent for block in self.blocks)
-        return "hybrids" if is_hybrid else "experts" if self.has_experts else "dense"
+        if any(block.mixer.is_recurrent for block in self.blocks):
+            return "hybrids"
+        return "experts" if self.has_experts else "dense"
 
     @property
     def has_encoder(self) -> bool:
@@ -337,10 +338,7 @@ class Model(StrictModel):
         return self.adapters.flop(self.blocks, self.hidden, length, source) if self.adapters else 0.0
 
     def frozen_flop(self, sequence_length: int, source_length: int | None = None) -> float:
-        """Return FLOP that the backward pass saves per sequence, as frozen linears have no weight gradient.
-
-        As many as one forward pass of them: a step takes 4 FLOP for a token and frozen weight, not 6.
-        """
+        """Return FLOP that the backward pass saves per sequence: the weight gradients of frozen linears."""
         source = source_length or sequence_length
         frozen = self._linear_flop(sequence_length, source) - self._adapter_flop(sequence_length, source)
         return frozen if self.adapters else 0.0

@@ -62,7 +62,7 @@ def _sloped(case: Case) -> bool:
 def _windowed(case: Case) -> bool:
     """Return whether some queries attend only to a part of their sequence."""
     length = case.batch.sequence_length
-    return any(block.mixer.square(length) < float(length) ** 2 for block in case.model.blocks)
+    return any(0.0 < block.mixer.square(length) < float(length) ** 2 for block in case.model.blocks)
 
 
 RULES: tuple[Rule, ...] = (

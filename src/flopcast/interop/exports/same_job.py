@@ -296,5 +296,10 @@ def checked(
         fix = "set model.vision to null, so that only the decoder is written"
         tower = "a decoder without a vision tower"
         raise SpecError([not_expressible("model.vision", "a vision tower", tower, target, fix)])
+    if job.model.family == "hybrids":
+        fix = "export the plan with another model, and state the hybrid in the settings of the framework"
+        raise SpecError(
+            [not_expressible("model.blocks", "linear attention", "blocks with attention", target, fix)]
+        )
     document = read(text, job.cluster.num_devices)
     return check_same(job, read_back(document, job, left_open), target)

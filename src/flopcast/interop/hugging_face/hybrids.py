@@ -15,6 +15,10 @@ from flopcast.interop.hugging_face.values import Reader
 
 PATTERN, LISTED = "hybrid_override_pattern", "layers_block_type"
 LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+KINDS = {kind: kind for kind in LETTERS.values()} | {  # of LISTED, with the names of transformers 5
+    "linear_attention": "mamba",
+    "full_attention": "attention",
+}
 MIXERS = ("mamba", "attention")
 UNPRICED = (  # keys that change no predicted time, or of which this family has one value
     "chunk_size expand mamba_hidden_act mamba_proj_bias mamba_ssm_cache_dtype mtp_layers_block_type "
@@ -102,11 +106,9 @@ def _pairs(read: Reader) -> list[Pair]:
 def _kinds(read: Reader) -> list[str]:
     """Return the kinds of all layers, from the pattern or the list."""
     number, pattern = read.size("layers", 1), read.raw(PATTERN)
-    listed = read.entries(
-        LISTED, list(LETTERS.values()).__contains__, f"a list of {', '.join(LETTERS.values())}"
-    )
+    listed = read.entries(LISTED, KINDS.__contains__, f"a list of {', '.join(KINDS)}")
     if listed is not None:
-        return listed
+        return [KINDS[kind] for kind in listed]
     if pattern is None:
         read.fault(
             PATTERN,

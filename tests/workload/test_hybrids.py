@@ -1,0 +1,143 @@
+"""Training of hybrids: Mamba-2 beside attention, and experts in a space narrower than the model."""
+
+import pytest
+from all_cases import all_cases
+
+from flopcast import predict
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.interop.exports.megatron import export_megatron
+from flopcast.interop.hugging_face.config import model_from_config
+from flopcast.layers.experts import Experts
+from flopcast.layers.latent_experts import ENTERED, LEFT
+from flopcast.library import catalog
+from flopcast.operators.gated_delta import GatedDelta
+from flopcast.operators.grouped_matmul import GroupedMatmul
+from flopcast.operators.matmul import Matmul
+from flopcast.requests.job_files import job_of
+from flopcast.spec.model import WHOLE, Model
+
+NANO = {
+    "model_type": "nemotron_h", "hidden_size": 2688, "num_hidden_layers": 52, "vocab_size": 131072,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "head_dim": 128,
+    "mamba_num_heads": 64, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4,
+    "num_attention_heads": 32, "num_key_value_heads": 2, "n_routed_experts": 128, "num_experts_per_tok": 6,
+    "moe_intermediate_size": 1856, "n_shared_experts": 1, "moe_shared_expert_intermediate_size": 3712,
+    "intermediate_size": 1856, "mlp_hidden_act": "relu2", "max_position_embeddings": 262144,
+}  # fmt: skip
+# NemotronHForCausalLM of transformers 5.24 on the meta device, without multi-token prediction
+COUNTED = {
+    "nemotron-nano-9b-v2": 8_888_227_328,
+    "nemotron-3-nano-30b-a3b": 31_577_937_344,
+    "nemotron-3-super-120b-a12b": 120_668_687_360,
+}
+
+
+def imported(**changes):
+    mapping, _ = model_from_config(Document("config.json", NANO | changes, {}))
+    return Model.model_validate(mapping)
+
+
+def test_models_have_the_parameters_that_the_library_builds():
+    found = {name: catalog.model(name).model_copy(update={"mtp": 0}).parameters() for name in COUNTED}
+
+    assert found == COUNTED
+    assert imported().parameters() == COUNTED["nemotron-3-nano-30b-a3b"]
+
+
+def test_layers_of_a_config_become_blocks_of_a_mixer_and_what_follows_it():
+    model = imported(hybrid_override_pattern="MM*EM-", num_hidden_layers=6)
+
+    assert [(block.mixer.kind, block.feed_forward.kind) for block in model.blocks] == [
+        ("gated_delta", "none"),
+        ("attention", "experts"),
+        ("gated_delta", "mlp"),
+    ]
+    assert [block.count for block in model.blocks] == [2, 1, 1]
+
+
+@all_cases(
+    ("changes", "allowed"),
+    [
+        ({"hybrid_override_pattern": "MEX", "num_hidden_layers": 3}, "3 letters: M (Mamba-2)"),
+        ({"hybrid_override_pattern": "ME", "num_hidden_layers": 3}, "3 letters: M (Mamba-2)"),
+        (
+            {"hybrid_override_pattern": "EM", "num_hidden_layers": 2},
+            "a mixer before every feed-forward layer",
+        ),
+        ({"hybrid_override_pattern": None}, "one letter for each layer"),
+    ],
+)
+def test_a_pattern_that_names_no_blocks_is_an_error(changes, allowed):
+    with pytest.raises(SpecError) as error:
+        imported(**changes)
+
+    (problem,) = error.value.problems
+    assert (problem.field, allowed in problem.allowed) == ("hybrid_override_pattern", True)
+
+
+def layer_items(experts, hidden=4096):
+    return {item.name: item for item in experts.forward(hidden, WHOLE)}
+
+
+def test_experts_in_a_narrower_space_exchange_and_multiply_narrower_rows():
+    plain = Experts(num_experts=512, top_k=22, expert_hidden=2688, activation="relu2", shared_experts=1)
+    narrow = plain.model_copy(update={"latent_hidden": 1024})
+    wide_items, items = layer_items(plain), layer_items(narrow)
+
+    for name in ("experts.up", "experts.down"):
+        flop = [found[name].work.work().flop.item() for found in (wide_items, items)]
+        assert flop[0] == 4 * flop[1]
+    for name in ("experts.dispatch", "experts.combine"):
+        sent = [found[name].work.message_bytes.item() for found in (wide_items, items)]
+        assert sent[0] == 4 * sent[1]
+    assert items["experts.router"].work.work().flop == wide_items["experts.router"].work.work().flop
+    assert items["experts.latent_in"].output == ENTERED
+    assert items["experts.latent_out"].inputs == (LEFT,)
+    # every product of the layer, for one token, is one of its weights
+    products = sum(
+        item.work.work().flop.item()
+        for item in items.values()
+        if isinstance(item.work, Matmul | GroupedMatmul)
+    )
+    assert products == pytest.approx(2 * narrow.linear_elements(4096), rel=1e-12)
+
+
+def job(name, plan, **fields):
+    parts = {"model": name, "cluster": "dgx-h100:1", "stack": "megatron-core", "batch": {"seq": 1024}}
+    return job_of(Document("job", parts | {"plan": plan} | fields, {}))
+
+
+def test_ranks_together_compute_what_one_computes():
+    """The model's FLOP per step, which time and MFU give together, do not depend on tensor parallelism."""
+    flop = []
+    for degree in (1, 2, 4):
+        report = predict(job("nemotron-nano-9b-v2", f"dp={8 // degree} tp={degree} mbs=1 gbs=16 zero=1"))
+        flop.append(report.metrics.mfu_ratio * report.step_time_s)
+
+    assert flop == pytest.approx([flop[0]] * 3, rel=1e-9)
+
+
+def test_a_hybrid_is_not_exported_and_shares_no_sequence():
+    hybrid = job("nemotron-nano-9b-v2", "dp=8 mbs=1 gbs=16 zero=1 precision=bf16")
+
+    with pytest.raises(SpecError, match="linear attention' cannot be exported"):
+        export_megatron(hybrid)
+    with pytest.raises(SpecError, match="context parallelism of linear attention is not supported yet"):
+        job("nemotron-nano-9b-v2", "dp=4 cp=2 mbs=1 gbs=16 zero=1")
+
+
+def test_the_backward_pass_of_a_state_space_computes_what_its_kernels_do():
+    """Five products with the state for two forward, and three inside a chunk for one."""
+    model = catalog.model("nemotron-3-nano-30b-a3b")
+    block = next(block for block in model.blocks if block.mixer.kind == "gated_delta")
+    (core,) = [
+        item.work for item in block.forward(model.hidden, WHOLE) if isinstance(item.work, GatedDelta)
+    ]
+
+    ((name, gradient),) = core.gradients()
+    forward, backward = core.work().flop.item(), gradient.work().flop.item()
+
+    state = 2 * 64 * 2 * 128 * 64  # two products of a state of 64 heads, for a token
+    assert (name, gradient.kernel) == ("dgrad", "state_space.backward")
+    assert backward == pytest.approx(2.5 * state + 3 * (forward - state), rel=1e-12)
