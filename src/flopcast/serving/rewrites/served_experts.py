@@ -16,6 +16,7 @@ from flopcast.layers.base import leave_tensor_parallel
 from flopcast.layers.block import Block
 from flopcast.layers.expert_load import RankLoad, fullest_rank_load
 from flopcast.layers.experts import Experts
+from flopcast.layers.latent_experts import ENTERED, LEFT
 from flopcast.operators.formats import SERVED_FORMATS
 from flopcast.operators.fused_experts import FusedExperts
 from flopcast.operators.item import Item, blocking, kernel
@@ -27,6 +28,7 @@ from flopcast.spec.deployment import served_format
 
 NODE_RANKS = 8
 ROUTER = ("experts.router", "experts.pick")  # one kernel makes scores of logits, limits groups, and picks
+KEPT = (*ROUTER, "experts.latent_in", "experts.latent_out")
 
 
 def served_experts(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
@@ -44,10 +46,10 @@ def served_experts(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     for item in items:
         name = item.name
         if name == "experts.unpermute":
-            kept += _among_groups("gather", AllGather, experts.top_k, seen)
+            kept += _among_groups("gather", AllGather, experts, seen)
             kept.append(_experts(experts, seen))
-            kept += _among_groups("scatter", ReduceScatter, experts.top_k, seen)
-        elif (name.startswith("experts.") and name not in ROUTER) or name == "shared.leave":
+            kept += _among_groups("scatter", ReduceScatter, experts, seen)
+        elif (name.startswith("experts.") and name not in KEPT) or name == "shared.leave":
             continue
         else:
             kept.append(item)
@@ -58,17 +60,18 @@ def served_experts(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
 
 
 def _among_groups(
-    name: str, message: type[AllGather] | type[ReduceScatter], top_k: int, seen: Seen
+    name: str, message: type[AllGather] | type[ReduceScatter], experts: Experts, seen: Seen
 ) -> list[Item]:
     """Return the message between groups of ranks that share the experts; none of a single group."""
     groups = seen.deployment.data_parallel
     if groups == 1:
         return []
-    reached = reached_share(seen.deployment.expert_parallel, top_k)
+    reached = reached_share(seen.deployment.expert_parallel, experts.top_k)
     size_bytes = seen.split.element_bytes if message is ReduceScatter else gathered_bytes(seen)
-    sent_bytes = reached * seen.run.new_tokens * groups * seen.hidden * size_bytes
-    work = message(axis="dp", message_bytes=sent_bytes)
-    return [blocking(f"experts.{name}", work, "mlp.in", "mlp.in")]
+    sent = reached * seen.run.new_tokens * groups * experts.inner_hidden(seen.hidden)
+    work = message(axis="dp", message_bytes=sent * size_bytes)
+    held = ENTERED if experts.latent_hidden else "mlp.in"
+    return [blocking(f"experts.{name}", work, held, held)]
 
 
 def gathered_bytes(seen: Seen) -> float:
@@ -98,7 +101,7 @@ def _experts(experts: Experts, seen: Seen) -> Item:
     work = FusedExperts(
         tokens=tokens,
         rows=load.rows,
-        hidden=constant(seen.hidden),
+        hidden=constant(experts.inner_hidden(seen.hidden)),
         inner=experts.expert_hidden / split.expert_tensor,
         touched=load.touched,
         imbalance=load.imbalance,
@@ -106,7 +109,8 @@ def _experts(experts: Experts, seen: Seen) -> Item:
         weights=served_format(seen.deployment.format_of_experts),
         gated=KINDS[experts.activation].is_gated,
     )
-    return kernel("experts.fused", work, ("mlp.in", "experts.picks"), "experts.sum", component="experts")
+    source, output = (ENTERED, LEFT) if experts.latent_hidden else ("mlp.in", "experts.sum")
+    return kernel("experts.fused", work, (source, "experts.picks"), output, component="experts")
 
 
 def _load(experts: Experts, tokens: Counts, seen: Seen) -> RankLoad:
