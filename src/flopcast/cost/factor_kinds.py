@@ -176,8 +176,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "checkpoint_files": FactorKind(
         label="time to open a file of a checkpoint",
-        meaning="time that each additional file of a checkpoint costs because the ranks coordinate,"
-        " divided by 2 ms",
+        meaning="time that each additional file of a checkpoint costs on a usual node because the ranks"
+        " coordinate, divided by 2 ms",
         rests_on="prior: the time to create a file on a parallel file system",
     ),
     "checkpoint_interference": FactorKind(
