@@ -111,6 +111,7 @@ def test_strategies_of_blocks_are_those_of_the_command_line():
         ({"find": "largest", "objectives": "cost"}, "objectives"),
         ({"find": "largest", "offload": "auto"}, "offload"),
         ({"find": "node_order", "evolve": "yes"}, "evolve"),
+        ({"find": "node_order", "tp_beyond_domain": "yes"}, "tp_beyond_domain"),
         ({"find": "node_order"}, "cluster.tiers"),
     ],
 )

@@ -12,6 +12,7 @@ from flopcast.cli import predict, search
 from flopcast.errors import SpecError
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
+from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.ui.request_fields import job_from, packed, question_from, unpacked
 from flopcast.ui.responses import fields_of
 from flopcast.ui.worker import answer
@@ -46,6 +47,27 @@ def test_a_limit_of_power_is_that_of_the_site():
     assert limited == changed
     assert limited.site.power_limit_w == 500.0
     assert {job.site.power_limit_w for job in asked.jobs} == {500.0}
+
+
+def test_a_search_has_the_options_of_the_command_line():
+    words = {"power_limit": "700 W, 500 W", "tp_beyond_domain": "yes", "no_refine": "yes"}
+    request = JobRequest(model="llama-3-8b", gpus="32", plan="gbs=64")
+    limits = ("700 W", "500 W")
+    from_line = question_of(
+        SearchRequest(
+            job=request, clusters=["dgx-h100"], power_limits=limits, tp_beyond_domain=True, no_refine=True
+        )
+    )
+
+    asked = question_from({"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "32", "gbs": "64"} | words)
+
+    assert [job.site.power_limit_w for job in asked.jobs] == [700.0, 500.0]
+    assert (asked.jobs, asked.space) == (from_line.jobs, from_line.space)
+    assert not asked.space.refine
+    assert not asked.space.tensor_in_domain
+    assert question_from(START | {"no_refine": "no"}).space.refine
+    with pytest.raises(SpecError):
+        question_from(START | {"no_refine": "2"})
 
 
 def test_a_limit_of_power_that_is_none_is_told():

@@ -204,7 +204,7 @@ def command(
     up with the traffic and meets --slo. Objectives: cost, tokens_per_s_per_device, goodput_per_device,
     ttft, tpot, end_to_end.
     """
-    from flopcast.requests.search_request import OF_RANKING, SearchRequest
+    from flopcast.requests.search_request import OF_RANKING, OF_SPACE, SearchRequest
 
     files = {name: named.pop(name) for name in ("csv", "parquet", "plot")}
     layouts = [name for name in LAYOUTS if named.pop(name)]
@@ -216,9 +216,7 @@ def command(
         _refuse("largest", ranking | others)
         _largest(asked, wants_json)
     elif layouts:
-        ranking |= {
-            name: getattr(asked, name) for name in ("power_limits", "tp_beyond_domain", "no_refine")
-        }
+        ranking |= {name: getattr(asked, name) for name in ("power_limits", *OF_SPACE)}
         _refuse(layouts[0], ranking | dict.fromkeys(layouts[1:], True))
         _print_layout(asked, wants_json, layouts[0])
     elif serves(request):

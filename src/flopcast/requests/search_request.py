@@ -39,6 +39,7 @@ WORDS = (
     "tables",
 )
 OF_RANKING = ("objectives", "deadline", "budget", "headroom", "evolve")  # fields that rank or choose plans
+OF_SPACE = ("tp_beyond_domain", "no_refine")  # fields that widen or narrow the space of plans
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -51,7 +52,8 @@ class SearchRequest:
     clusters, stacks, power_limits : several are compared, in place of those of the job
     objectives, deadline, budget, headroom : as the options of `flopcast search`
 
-    A text of `clusters`, `stacks` or `objectives` may hold several names, separated by commas.
+    A text of `clusters`, `stacks` or `objectives` may hold several names, separated by commas. The last
+    three fields are flags: True, "yes" or "true" sets them.
     """
 
     job: JobRequest
@@ -190,9 +192,9 @@ def _space(fields: Mapping[str, object], request: SearchRequest) -> Space:
         data["num_devices"] = request.job.gpus
     if request.headroom is not None:
         data["headroom_fraction"] = request.headroom
-    if request.no_refine:
+    if _flag("--no-refine", request.no_refine):
         data["refine"] = False
-    if request.tp_beyond_domain:
+    if _flag("--tp-beyond-domain", request.tp_beyond_domain):
         data["tensor_in_domain"] = False
     return build(Space, Document("--plan", data, {}, places), data)
 

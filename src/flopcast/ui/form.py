@@ -34,6 +34,8 @@ EMPTY = {  # what a list shows while nothing is selected
     "find": "the best plans",
     "objectives": "step time",
     "evolve": "all of the space",
+    "tp_beyond_domain": "no",
+    "no_refine": "no",
     "zero": "any",
     "recompute": "any",
     "precision": "usual: bf16",
@@ -57,6 +59,7 @@ SEVERAL = {  # hints of fields that a search takes several values for
     "stack": "one, or several with commas",
     "gpus": "such as 64 or 64..512",
     "gbs": "such as 512 or 256,512",
+    "power_limit": "such as 500 W, or several with commas",
 }
 
 
@@ -129,7 +132,7 @@ def _job(words: Fields, prefix: str, *, several: bool = False) -> str:
         + _card("Job", _inputs(JOB, words, prefix, several=several))
         + _folded("Length of the run and fine-tuning", RUN, words, prefix)
         + _folded(f"Plan{note}", PLAN, words, prefix, several=several, opened=not prefix and not several)
-        + _folded("Price, power and other fields", MORE, words, prefix)
+        + _folded("Price, power and other fields", MORE, words, prefix, several=several)
     )
 
 
@@ -160,7 +163,7 @@ def _folded(
 def _inputs(names: Sequence[str], words: Fields, prefix: str = "", *, several: bool = False) -> str:
     inner = ""
     for name in names:
-        one = not several or name not in (*OF_PLAN, "gpus", "cluster", "stack")
+        one = not several or name not in (*OF_PLAN, *SEVERAL)
         inner += _input(prefix + name, FIELDS[name], words.get(prefix + name, ""), one=one)
     return inner
 

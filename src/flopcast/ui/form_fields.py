@@ -163,6 +163,17 @@ FROM_A_LIST = {
         choices=("yes",),
         wide=True,
     ),
+    "tp_beyond_domain": Field(
+        "Tensor parallel between domains",
+        about="Also try tensor parallelism across several scale-up (NVLink) domains.",
+        choices=("yes",),
+    ),
+    "no_refine": Field(
+        "No variants",
+        about="Do not try variants of the best plans: uneven stages, partial recompute and other rank"
+        " orders.",
+        choices=("yes",),
+    ),
     "engine": Field(
         "Engine",
         about="The serving software, with its defaults.",

@@ -17,7 +17,7 @@ from flopcast.render.largest_models import largest_json, largest_text
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.layout_jobs import resolve_blocks, resolve_chain
 from flopcast.requests.resolve import resolve
-from flopcast.requests.search_request import OF_RANKING
+from flopcast.requests.search_request import OF_RANKING, OF_SPACE
 from flopcast.spec.job import Job
 from flopcast.ui.form_fields import FINDS
 from flopcast.ui.request_fields import OF_SEARCH, Words, job_from, question_from, text_of
@@ -42,7 +42,7 @@ def finds(words: Words) -> str | None:
             "these are the searches of the page; without find, the best plans are searched",
         )
         raise spec_error("find", name, allowed, because, "remove it", "request")
-    for other in OF_RANKING:
+    for other in OF_RANKING if name == "largest" else (*OF_RANKING, *OF_SPACE):
         if text_of(words, other) is not None:
             because = f"a search with find={name} does not rank plans"
             raise spec_error(other, words[other], "nothing", because, f"remove {other} or find", "request")

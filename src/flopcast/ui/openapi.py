@@ -59,7 +59,7 @@ def described() -> Schema:
     Schemas follow from the fields of forms (form_fields.py), so that a new field is part of the API without
     further code. Requests must not have other fields.
     """
-    several = _words(OF_JOB, several=("gpus",)) | _words(OF_PLAN, several=OF_PLAN)
+    several = _words(OF_JOB, several=("gpus", "power_limit")) | _words(OF_PLAN, several=OF_PLAN)
     pair = {
         side: {"$ref": "#/components/schemas/Job", "description": f"The {place} job."}
         for side, place in (("a", "first"), ("b", "second"))

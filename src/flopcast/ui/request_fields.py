@@ -23,7 +23,7 @@ from flopcast.records import replace
 from flopcast.requests.job_files import USUAL
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.resolve import resolve
-from flopcast.requests.search_request import OF_RANKING, SearchRequest, question_of
+from flopcast.requests.search_request import OF_RANKING, OF_SPACE, SearchRequest, question_of
 from flopcast.requests.sources import is_script, refuse_values, source_of
 from flopcast.search.question import Question
 from flopcast.spec.job import Job
@@ -47,7 +47,7 @@ OF_PLAN = (
 )  # fmt: skip
 WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
 FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
-OF_SEARCH = ("find", *OF_RANKING)
+OF_SEARCH = ("find", *OF_RANKING, *OF_SPACE)
 OF_ENGINE = ("model", "cluster", "gpus", "engine", "price")
 OF_TRAFFIC = ("rate", "concurrency", "prompt", "output", "requests")
 OF_DEGREES = ("tp", "dp", "ep", "pp", "replicas")
@@ -58,7 +58,6 @@ OF_SERVING = (*OF_ENGINE, *OF_TRAFFIC, "slo", *OF_DEPLOYMENT, "settings")
 _FIELD_OF = {name.replace("_", "-"): name for name in (*OF_JOB, *OF_SEARCH, "offload", "plan", "log")}
 _FIELD_OF |= {"engine": "engine", "slo": "slo", "traffic": "rate, prompt and output"}
 _FIELD_OF |= {"objective": "objectives", "trace": "flopcast diagnose --trace"}
-_FIELD_OF |= {"tp-beyond-domain": "flopcast search --tp-beyond-domain"}
 _OPTION = re.compile(rf"--(?<![\w-]--)({'|'.join(_FIELD_OF)})(?![\w-])")  # finds "--" fast
 PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
 USUAL_COUNTS = {"gbs": 512, "seq": 4096, "lora": 16, "qlora": 16, "requests": 1000, "max_tokens": 8192}
@@ -97,12 +96,13 @@ def question_from(words: Words) -> Question:
         The fields have faults; all of them are reported.
     """
     check_names(words, (*PLAIN, *OF_SEARCH))
-    numbers, problems = without_faults(dict(words) | {"gpus": None})
+    numbers, problems = without_faults(dict(words) | {"gpus": None, "power_limit": None})
     clusters, stacks, objectives = (
         str(words.get(name) or "").replace(",", " ").split() for name in ("cluster", "stack", "objectives")
     )
+    limits = [each.strip() for each in str(words.get("power_limit") or "").split(",") if each.strip()]
     named: dict[str, Any] = {name: text_of(words, name) for name in OF_SEARCH[2:]}
-    named |= {"clusters": clusters, "stacks": stacks, "objectives": objectives}
+    named |= {"clusters": clusters, "stacks": stacks, "power_limits": limits, "objectives": objectives}
 
     def made() -> Question:
         request, source = _request(numbers)
