@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from all_cases import all_cases
 from test_per_layer import small
 
 from flopcast.errors import SpecError
@@ -35,26 +36,43 @@ def with_host(asked, capacity_bytes):
     return asked.model_copy(update={"cluster": cluster})
 
 
-def test_the_regret_against_every_choice_is_at_most_a_percent(monkeypatch):
-    """For four limits of the devices' memory, and two of the host's beside one of these."""
-    monkeypatch.setattr(per_layer, "options_of", lambda *_, **__: iter(OPTIONS))
-    plan = "dp=2 tp=2 pp=2 mbs=2 gbs=16 zero=1"
-    whole = small(plan)
+def placed(plan, beside, **limits):
+    """A small job whose software updates after the passes, or `beside` them."""
+    asked = small(plan, **limits)
+    changes = {"overlaps_updates": beside, "gradient_flush": "overlapped"} if beside else {}
+    offload = asked.stack.offload.model_copy(update=changes)
+    return asked.model_copy(update={"stack": asked.stack.model_copy(update={"offload": offload})})
+
+
+@all_cases(
+    "plan, beside, device_shares, host_shares",
+    [
+        ("dp=2 tp=2 pp=2 mbs=2 gbs=16 zero=1", False, (0.1, 0.3, 0.6, 1.0), (0.3, 0.6)),
+        ("dp=4 tp=2 mbs=2 gbs=16 zero=2", True, (0.3, 0.6), ()),
+    ],
+)
+def test_the_regret_against_every_choice_is_at_most_a_percent(
+    plan, beside, device_shares, host_shares, monkeypatch
+):
+    """For some limits of the devices' memory, and of the host's beside one of these."""
+    options = tuple({**each, "zero": 2 if beside else 1} for each in OPTIONS)
+    monkeypatch.setattr(per_layer, "options_of", lambda *_, **__: iter(options))
+    whole = placed(plan, beside)
     book, kept = load_book(whole.cluster), KeptResults(4096)
-    search = _Search(whole, book, OPTIONS, kept)
+    search = _Search(whole, book, options, kept)
     plans = [search.mixed(whole.plan, choice) for choice in product(range(3), repeat=4)]
-    plans += [layout_of(whole.plan, option) for option in OPTIONS]
+    plans += [layout_of(whole.plan, option) for option in options]
     reports = [predict(whole.model_copy(update={"plan": one}), book, kept) for one in dict.fromkeys(plans)]
     need = np.array([one.memory.high_bytes for one in reports])
     host = np.array([max((tier.high_bytes for tier in one.memory.tiers), default=0.0) for one in reports])
     step_s = np.array([one.clean_step_time_s for one in reports])
     gains = []
 
-    limits = [(np.quantile(need, share), 1e12) for share in (0.1, 0.3, 0.6, 1.0)]
-    limits += [(np.quantile(need, 0.4), np.quantile(host, share)) for share in (0.3, 0.6)]
+    limits = [(np.quantile(need, share), 1e12) for share in device_shares]
+    limits += [(np.quantile(need, 0.4), np.quantile(host, share)) for share in host_shares]
     for device_bytes, host_limit_bytes in limits:
-        asked = with_host(small(plan, memory_bytes=float(device_bytes)), float(max(host_limit_bytes, 1.0)))
-        found = best_per_layer(asked, book, placements=True)
+        asked = placed(plan, beside, memory_bytes=float(device_bytes))
+        found = best_per_layer(with_host(asked, float(max(host_limit_bytes, 1.0))), book, placements=True)
         fits = (need <= device_bytes) & (host <= host_limit_bytes)
         assert found.best.step_time_s <= 1.01 * step_s[fits].min()
         again = predict(found.job, book)
