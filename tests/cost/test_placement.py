@@ -37,6 +37,7 @@ def plan_of(order, degrees):
     )
 
 
+@cache
 def numbered(order, degrees):
     """Rank of every (tp, cp, dp, pp) position: the first axis of the order counts fastest."""
     size = dict(zip(AXES, degrees, strict=True))
@@ -60,6 +61,12 @@ def groups(order, degrees, axis):
         rest = tuple(-1 if index in varied else part for index, part in enumerate(place))
         found.setdefault(rest, []).append(rank)
     return list(found.values())
+
+
+@cache
+def placed(order, degrees):
+    """Degrees as plans; the numbers of nodes do not depend on how many devices a node has."""
+    return one_plan(plan_of(order, degrees))
 
 
 def counted(order, degrees, axis, devices_per_node):
@@ -86,10 +93,11 @@ def cases(devices_per_node):
 def test_groups_fall_on_nodes_as_counting_every_rank_says(order, axis, devices_per_node):
     wrong = []
     for degrees in cases(devices_per_node):
-        group = axis_group(axis, one_plan(plan_of(order, degrees)), devices_per_node)
+        group = axis_group(axis, placed(order, degrees), devices_per_node)
         found = (group.inside.item(), group.nodes.item())
-        if found != counted(order, degrees, axis, devices_per_node):
-            wrong.append((degrees, found, counted(order, degrees, axis, devices_per_node)))
+        expected = counted(order, degrees, axis, devices_per_node)
+        if found != expected:
+            wrong.append((degrees, found, expected))
 
     assert wrong == []  # (tp, cp, dp, pp), (inside, nodes) found, (inside, nodes) counted
 
@@ -104,7 +112,7 @@ def test_a_hop_leaves_a_node_where_any_rank_finds_its_neighbour_elsewhere(order,
             neighbour = ranks[tp, cp, dp, (stage + 1) % stages]
             expected[stage] |= rank // devices_per_node != neighbour // devices_per_node
 
-        found = crossings(one_plan(plan_of(order, degrees)), 0, stages, devices_per_node)
+        found = crossings(placed(order, degrees), 0, stages, devices_per_node)
 
         assert found.tolist() == expected
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -35,6 +36,13 @@ def small_job(cluster, precision=""):
     return make_job(
         cluster=f"{cluster}:2", plan=f"dp={devices} mbs=1 gbs={2 * devices} precision={precision}"
     )
+
+
+@cache
+def small_report(cluster):
+    """The report of the small job."""
+    job = small_job(cluster)
+    return predict(job, load_book(job.cluster))
 
 
 @EVERY_DEVICE
@@ -503,24 +511,24 @@ def test_a_relative_was_measured_and_is_of_the_same_maker(name):
 
 @EVERY_CLUSTER
 def test_a_small_model_is_predicted_on_every_cluster_within_its_peak(name):
-    job = small_job(name)
-
-    report = predict(job, load_book(job.cluster))
+    report = small_report(name)
+    job = report.job
 
     tokens = 2 * job.cluster.num_devices * 1024
     block_flop = 6 * 12 * 1024**2 * 8 * tokens  # six a weight and token, in the blocks alone
     peak = job.cluster.node.device.peak(job.plan.precision)
     fastest_s = block_flop / (job.cluster.num_devices * peak)
     assert fastest_s < report.step_time_s < math.inf
+    assert 0 < report.metrics.mfu_ratio < 1
     assert report.memory.fits
 
 
 @EVERY_CLUSTER
 def test_a_device_that_was_never_measured_is_called_uncalibrated(name):
-    job = small_job(name)
-    device = job.cluster.node.device
+    report = small_report(name)
+    device = report.job.cluster.node.device
 
-    told = [text for text in predict(job, load_book(job.cluster)).warnings if "uncalibrated" in text]
+    told = [text for text in report.warnings if "uncalibrated" in text]
 
     if not load_owner(device.name):
         assert any(device.name in text for text in told)
