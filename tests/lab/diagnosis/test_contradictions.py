@@ -6,7 +6,7 @@ import pytest
 from all_cases import all_cases
 from judged import GOOD, PREDICTOR, suspects
 from judged import without_plans as found
-from perturbed_logs import ANYWHERE, CAUSES, data_loading, log_text, run_of
+from perturbed_logs import ANYWHERE, CAUSES, OF_STAGES, data_loading, log_text, run_of
 
 from flopcast.jobs import job
 from flopcast.lab.diagnosis.timer_suspects import pass_times
@@ -20,6 +20,10 @@ STAGED = {
     "plan": "dp=4 tp=4 pp=4 vpp=5 gbs=256 mbs=1 sp zero=1",
 }
 JOBS = {"dense": GOOD, "stages": STAGED}
+INJECTED = {  # by job; most causes do not depend on it
+    "dense": (None, *ANYWHERE),
+    "stages": (None, *OF_STAGES, "compute", "data_loading", "straggler"),
+}
 WRONG = (("none", "full"), ("full", "none"))  # recompute of the run, and of the job
 RIGHT = (("none", "none"), ("full", "full"), ("selective", "selective"))
 
@@ -40,7 +44,7 @@ def caused(name, modes, cause=None):
 def test_recompute_that_the_timers_contradict_is_replaced_and_the_cause_is_still_found(name):
     first = total = 0
     for modes in WRONG:
-        for cause in (None, *(ANYWHERE if name == "dense" else CAUSES)):
+        for cause in INJECTED[name]:
             told = caused(name, modes, cause)
             names = [one.name for one in told.suspects]
             total += 1
@@ -57,7 +61,7 @@ def test_recompute_that_the_timers_contradict_is_replaced_and_the_cause_is_still
 @all_cases("name", JOBS)
 def test_recompute_that_the_timers_confirm_is_kept_whatever_slows_the_run(name):
     for modes in RIGHT:
-        for cause in (None, *(ANYWHERE if name == "dense" else CAUSES)):
+        for cause in INJECTED[name]:
             told = caused(name, modes, cause)
 
             assert told.contradictions == (), (modes, cause)

@@ -64,7 +64,7 @@ def test_of_two_causes_one_comes_first_and_both_are_near_the_top(name):
     causes = [cause for other, cause in CASES if other == name]
     pairs = [
         pair for pair in combinations(causes, 2) if not {"slower_at_once", "slower_gradually"} >= set(pair)
-    ]
+    ][:: 1 if name == "dense" else 3]  # most pairs do not depend on the job
     right = both = 0
     missed = []
     for pair in pairs:

@@ -1,5 +1,7 @@
 """Settings that cost time: named with their switch, or listed as checked where they cost little."""
 
+from functools import cache
+
 from all_cases import all_cases
 from judged import PREDICTOR
 
@@ -22,9 +24,15 @@ SWITCHES = {
 }
 
 
+@cache
+def diagnosed(one):
+    """The diagnosis of a job without a log, shared by the suspects that it is asked for."""
+    return diagnose(one, PREDICTOR.predict)
+
+
 @all_cases("name", SWITCHES)
 def test_the_exchange_of_experts_is_a_suspect_with_its_switch(name):
-    found = diagnose(job(**EXPERTS), PREDICTOR.predict)
+    found = diagnosed(job(**EXPERTS))
 
     suspect = next(one for one in found.suspects if one.name == name)
     assert SWITCHES[name] in suspect.change
@@ -44,7 +52,7 @@ def test_states_on_the_host_that_fit_on_the_devices_are_a_suspect(name):
     words = {"gpus": 8, "seq": 2048, "stack": "deepspeed-zero"}
     one = job("llama-3-8b", **words, plan="dp=8 mbs=1 gbs=32 zero=3 recompute=full offload=optimizer:host")
 
-    found = diagnose(one, PREDICTOR.predict)
+    found = diagnosed(one)
 
     suspect = next(one for one in found.suspects if one.name == name)
     edits, switch = OFFLOADED[name]
