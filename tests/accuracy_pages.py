@@ -68,6 +68,9 @@ MARKED = re.compile(r"(<!--=([\w.-]+)-->)(.*?)(<!--/=-->)", re.DOTALL)
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+suite_of = cache(validate_suite)  # other tests judge the same suites
+
+
 class Measured:
     """All measured runs; runs are predicted once for each choice of constants."""
 
@@ -79,12 +82,12 @@ class Measured:
     @cached_property
     def suites(self):
         """Every suite, without constants."""
-        return {name: validate_suite(name) for name in SUITES}
+        return {name: suite_of(name) for name in SUITES}
 
     @cached_property
     def suites_left_out(self):
         """Suites that no constant was fitted on, by the constants of the catalogue."""
-        return {name: validate_suite(name, "others") for name in SUITES if name != "korthikanti"}
+        return {name: suite_of(name, "others") for name in SUITES if name != "korthikanti"}
 
     @cached_property
     def calibrated(self):
@@ -314,12 +317,16 @@ def published_numbers(measured):
     return found
 
 
+@cache  # jobs on equal devices share what is known of their kernels
+def without_clocks(device):
+    """The device, on which matrix products run as fast for seconds as for milliseconds."""
+    return device.model_copy(update={"sustained": device.sustained.model_copy(update={"ratio": 1.0})})
+
+
 def without_sustained(job):
     """The job on a device whose matrix products run as fast for seconds as for milliseconds."""
     (group,) = job.cluster.groups
-    sustained = group.node.device.sustained.model_copy(update={"ratio": 1.0})
-    device = group.node.device.model_copy(update={"sustained": sustained})
-    node = group.node.model_copy(update={"device": device})
+    node = group.node.model_copy(update={"device": without_clocks(group.node.device)})
     cluster = job.cluster.model_copy(update={"groups": (group.model_copy(update={"node": node}),)})
     return job.model_copy(update={"cluster": cluster})
 
@@ -344,9 +351,7 @@ TERMS = {
 
 def without_term(measured, changed):
     """Rows that were never fitted, those of jobs that a term is part of predicted without it."""
-    step_time_s = cache(
-        lambda job: measured.published.step_time_s(job, {})
-    )  # of some jobs are several runs
+    step_time_s = cache(measured.published.step_time_s)  # of some jobs are several runs
     rows = []
     for row in measured.published.judged("none").rows:
         job = row.job.model_copy(update={"assumptions": ()})

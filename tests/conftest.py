@@ -27,9 +27,12 @@ SHARING = {  # files whose tests share a fixture that is too costly to be made t
         "test_accuracy_pages.py",
         "test_decisions_accuracy.py",
         "test_from_one_run.py",
+        "test_headlines.py",
         "test_held_out_runs.py",
         "test_published.py",
         "test_published_accuracy.py",
+        "test_suites.py",
+        "test_sweeps.py",
         "test_verdict.py",
     ),
     "measurements": (
@@ -119,7 +122,7 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 def described_model(*, hidden=1024, vocabulary=50257, count=8, heads=16, mixer=None, **feed_forward):
@@ -162,6 +165,14 @@ def published_runs(shared):
 def development_runs(published_runs):
     """The runs that were used to mend the tool; `judged` as of the published ones, by the same worker."""
     return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "held_out_runs.csv"])
+
+
+@pytest.fixture(scope="session")
+def measured(published_runs, development_runs):
+    """What the pages of accuracy are made from; each of its parts is computed once."""
+    from accuracy_pages import Measured
+
+    return Measured(published_runs, development_runs)
 
 
 @pytest.fixture(scope="session")

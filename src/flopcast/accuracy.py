@@ -12,7 +12,7 @@ from flopcast.api import predict
 from flopcast.errors import spec_error
 from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.published.functional_tests import functional_rows, is_of_functional_tests, read_runs
-from flopcast.lab.published.predictions import PublishedTables, predict_with
+from flopcast.lab.published.predictions import NO_LEVELS, Predictions, PublishedTables, predict_with
 from flopcast.lab.published.suite_files import load_memory_suite, load_suite
 from flopcast.lab.validation.compare import ComparedSuite
 from flopcast.lab.validation.compare import compare as compare_suite
@@ -60,7 +60,8 @@ def watched_suite(name: str, constants: Constants, watched: Watched[SuiteRow]) -
     """
     suite = load_suite(name)
     if constants == "none":
-        return compare_suite(suite, predict_unfitted, watched)
+        predictions = Predictions()
+        return compare_suite(suite, lambda job: predictions.of(job, NO_LEVELS), watched)
     fitted_on = {source for constant in shipped().constants for source in constant.sources}
     if suite.published_as in fitted_on:
         allowed = "a suite on which no constant was fitted"
@@ -195,4 +196,4 @@ def validate_decisions(
 
 def predict_unfitted(job: Job) -> Report:
     """Predict by kernels, collectives and data sheets alone, without constants of any published run."""
-    return predict_with(job, {})
+    return predict_with(job, NO_LEVELS)

@@ -32,7 +32,6 @@ from flopcast.lab.calibration.subjects import (
     sized_samples,
 )
 from flopcast.library import catalog
-from flopcast.library.curves import serves
 from flopcast.render.kernel_scores import as_json, as_markdown, as_text, mean_by_split
 from flopcast.spec.tier import Tier
 
@@ -592,14 +591,21 @@ def test_a_folder_without_measurements_is_refused(tmp_path):
 # the targets
 
 
+PEERS = ("h100-sxm5-80gb", "v100-pcie-16gb")  # others are judged alike and take as long again
+
+
 @pytest.fixture(scope="module")
 def scored(measurements):
-    """Every class of training and every collective, judged once (of serving: test_served_kernels.py)."""
+    """Every class and collective that the targets name, judged once, and products of two more devices.
 
-    def of_training(subjects):
-        return [subject for subject in subjects if not serves(subject.name)]
+    Classes of serving: test_served_kernels.py.
+    """
 
-    return score_folder(measurements, silent, of_training)
+    def of_targets(subjects):
+        peers = {(device, "gemm") for device in PEERS}
+        return [one for one in subjects if one.measured != "peers" or (one.owner, one.name) in peers]
+
+    return score_folder(measurements, silent, of_targets)
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,10 @@
 import re
 
 import pytest
-from accuracy_pages import MARKED, ROOT, TERMS, TEXTS, Measured, pages, values
+from accuracy_pages import MARKED, ROOT, TERMS, TEXTS, pages, values
 
 AGAIN = "python tests/accuracy_pages.py writes all of them"
 OF_OTHERS = ("the paper's", "Calculon")  # numbers of other models, as their authors print them
-
-
-@pytest.fixture(scope="module")
-def measured(published_runs, development_runs):
-    return Measured(published_runs, development_runs)
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,14 @@ from conftest import make_job
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import SHARED_DERATE
-from flopcast.lab.published.predictions import predict_with
+from flopcast.lab.published.predictions import Predictions
 from flopcast.lab.validation.leave_one_out import first_pass, fit_runs, leave_each_out, leave_out
 from flopcast.lab.validation.published import compare_runs
 from flopcast.lab.validation.run import Observed, Run
 from flopcast.spec.stack import Derate
 
 LEVELS = (1.1, 1.25)
+PREDICTIONS = Predictions()  # what a job runs does not depend on the levels
 BATCHES = tuple(range(8, 72, 8))
 LARGE = {  # matrix products are most of its step
     "hidden": 8192,
@@ -55,7 +56,7 @@ def measured_s(source, number):
     """What a run took: its prediction under the level of its source's stack."""
     job = jobs()[source][number]
     level = FittedLevel(ratio=dict(zip(jobs(), LEVELS, strict=True))[source], log_sigma_factor=0.1)
-    return predict_with(job, {derate_of(job): level}).step_time_s
+    return PREDICTIONS.of(job, {derate_of(job): level}).step_time_s
 
 
 def runs_of(spoilt=None, sources=()):
@@ -77,7 +78,7 @@ def runs_of(spoilt=None, sources=()):
         return compare_runs(
             [wanted],
             lambda run: jobs()[named[run.id][0]][named[run.id][1]],
-            lambda job: predict_with(job, levels),
+            lambda job: PREDICTIONS.of(job, levels),
         )
 
     return predict_runs

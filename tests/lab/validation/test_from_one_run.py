@@ -8,7 +8,7 @@ from conftest import make_job
 from made_up_runs import judged, run
 
 from flopcast.api import predict
-from flopcast.lab.validation.from_one_run import by_one, by_others, calibrated, machines, statistics_of
+from flopcast.lab.validation.from_one_run import by_one, by_others, machines, statistics_of
 from flopcast.lab.validation.from_run import Observation, site_after, update
 from flopcast.spec.site import Site
 
@@ -68,9 +68,9 @@ def test_runs_of_one_source_and_machine_belong_together_and_two_are_too_few():
 
 
 @pytest.fixture(scope="module")
-def found(published_runs):
+def found(measured):
     """Statistics of the published table by way of calibration and family, from constants left out."""
-    guesses = calibrated(published_runs.judged("others").rows)
+    guesses = measured.calibrated
     alike = [guess for guess in guesses["one"] if guess.moved_share < 0.1]
     return {
         (way, family): statistics_of([guess for guess in members if guess.row.family == family])

@@ -10,9 +10,9 @@ from functools import cache
 
 import pytest
 import yaml
+from accuracy_pages import suite_of
 from conftest import REPOSITORY, SHARED
 
-from flopcast.accuracy import validate_suite
 from flopcast.api import predict
 from flopcast.lab.published.suite_files import load_suite
 
@@ -43,7 +43,7 @@ def test_the_page_of_headlines_judges_each_or_names_what_is_missing():
 @pytest.fixture(scope="module")
 def rows():
     """Compared rows by id."""
-    return {row.id: row for row in validate_suite("headlines", "others").rows}
+    return {row.id: row for row in suite_of("headlines", "others").rows}
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import math
 import statistics
 
 import pytest
+from accuracy_pages import suite_of
 
 from flopcast import validate_suite
 from flopcast.errors import SpecError
@@ -18,17 +19,17 @@ EXCEPTED = ("127321", "dp_grad_allreduce")  # 194-204 ms there, 459 in its twin,
 
 @pytest.fixture(scope="module")
 def paper():
-    return validate_suite("paper")
+    return suite_of("paper")
 
 
 @pytest.fixture(scope="module")
 def sc21():
-    return validate_suite("sc21")
+    return suite_of("sc21")
 
 
 @pytest.fixture(scope="module")
 def korthikanti():
-    return validate_suite("korthikanti")
+    return suite_of("korthikanti")
 
 
 def rows_of(comparison, system, reference):
@@ -95,7 +96,7 @@ def test_what_the_papers_runs_keep_between_steps_is_within_three_percent_of_thei
 
 
 def test_the_weak_scaling_of_sc21_is_met_by_constants_of_other_sources():
-    off = [abs(row.relative_error) for row in validate_suite("sc21", "others").rows]
+    off = [abs(row.relative_error) for row in suite_of("sc21", "others").rows]
 
     assert len(off) == 10
     assert statistics.mean(off) <= 0.05

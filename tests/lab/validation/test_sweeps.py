@@ -5,11 +5,11 @@ import statistics
 from dataclasses import replace
 
 import pytest
+from accuracy_pages import suite_of
 from all_cases import all_cases
 from conftest import make_job
 from made_up_runs import judged, run
 
-from flopcast.accuracy import validate_suite
 from flopcast.lab.validation.decision_statistics import by_source, gained, of_sweeps, wrong
 from flopcast.lab.validation.sweeps import DECISIONS, sweeps_of_runs, sweeps_of_suite
 from flopcast.render import decisions
@@ -113,7 +113,7 @@ def test_a_sweep_tells_what_its_choices_share_and_nothing_else():
 
 
 def test_the_figures_of_megatron_are_sweeps_whose_best_plan_is_found():
-    sweeps = sweeps_of_suite(validate_suite("headlines"))
+    sweeps = sweeps_of_suite(suite_of("headlines"))
 
     figures = [sweep for sweep in sweeps if sweep.free == "plan" and "selene" in sweep.fixed["cluster"]]
     assert len(figures) >= 5
@@ -255,7 +255,7 @@ def test_ways_of_judging_are_told_one_after_the_other():
 
 def test_runs_with_a_best_step_are_compared_by_it():
     """Mean steps hold jitter, which the suite takes from the neighbours of each run."""
-    compared = validate_suite("paper")
+    compared = suite_of("paper")
     best_s = {row.id: row.measured_step_time_s for row in compared.rows if row.reference == "best"}
 
     choices = {choice.name: choice for sweep in sweeps_of_suite(compared) for choice in sweep.choices}
@@ -269,7 +269,7 @@ def test_runs_with_a_best_step_are_compared_by_it():
 
 def test_the_cut_of_gpt_20b_that_proved_faster_is_recommended_on_both_systems():
     """arXiv:2509.22832: tensor parallelism of 4 and data parallelism of 8, not the other way round."""
-    sweeps = [sweep for sweep in sweeps_of_suite(validate_suite("paper")) if sweep.free == "plan"]
+    sweeps = [sweep for sweep in sweeps_of_suite(suite_of("paper")) if sweep.free == "plan"]
 
     assert len(sweeps) == 2
     assert [sweep.regret_ratio for sweep in sweeps] == [0.0, 0.0]

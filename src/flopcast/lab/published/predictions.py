@@ -35,6 +35,7 @@ from flopcast.timeline.step import run_step
 # Programs, times of kernels, prices and times of layers of earlier predictions. A pass over 700 runs makes
 # 52,000 of them; with fewer kept, the next pass finds none.
 MOST_RESULTS = 65536
+NO_LEVELS: Levels = {}  # one object, as kept prices depend on the identity of their levels
 
 
 class PublishedTables:
@@ -54,7 +55,7 @@ class PublishedTables:
         self._without_each = cache(  # source, device generation or model: constants fitted on the others
             lambda each: leave_one_out.leave_each_out(self.predicted, self._unfitted, each)
         )
-        self._job_of, self._predicted = cache(_job_or_faults), _Predictions()
+        self._job_of, self._predicted = cache(_job_or_faults), Predictions()
         self._tables = [
             replace(table, runs=tuple(_marked(run) for run in table.runs))
             for table in read_tables([Path(path) for path in paths])
@@ -110,16 +111,17 @@ class PublishedTables:
 
     def predicted(self, levels: Levels | None = None, ids: frozenset[str] = frozenset()) -> Published:
         """Return predictions of all runs, or of `ids`, with these levels, or with the catalogue's."""
-        known = {**levels_of_other_runs(), **levels} if levels else levels
+        bare = None if levels is None else NO_LEVELS
+        known = {**levels_of_other_runs(), **levels} if levels else bare
         broken = [problem for table in self._tables for problem in table.problems]
         runs = [
             self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
         ]
         return compare_runs(runs, self._reproduced, lambda job: self._predicted.of(job, known), broken)
 
-    def step_time_s(self, job: Job, levels: Levels) -> float:
-        """Return the step time of a job that is like a run's; everything else of a report takes longer."""
-        return self._predicted.step_time_s(job, levels)
+    def step_time_s(self, job: Job) -> float:
+        """Return the step time without constants of a job that is like a run's; a report takes longer."""
+        return self._predicted.step_time_s(job, NO_LEVELS)
 
     def _reproduced(self, run: Run) -> Job:
         """Return the job of a run, which `reproduce` makes only once for any number of predictions."""
@@ -144,10 +146,10 @@ def _marked(run: Run) -> Run:
 
 def predict_with(job: Job, levels: Levels | None) -> Report:
     """Return the report of a job with these levels of factors; None uses those of the catalogue."""
-    return _Predictions().of(job, levels)
+    return Predictions().of(job, levels)
 
 
-class _Predictions:
+class Predictions:
     """Predictions with several levels of factors; what a job runs is worked out once."""
 
     def __init__(self) -> None:
