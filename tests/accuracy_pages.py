@@ -356,7 +356,7 @@ def without_term(measured, changed):
     for row in measured.published.judged("none").rows:
         job = row.job.model_copy(update={"assumptions": ()})
         other = changed(job)
-        again = row if other == job else replace(row, predicted_step_time_s=step_time_s(other))
+        again = row if other == job else replace(row, predicted_step_time_s=step_time_s(other, job))
         rows.append(again)
     return rows
 

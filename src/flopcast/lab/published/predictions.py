@@ -119,9 +119,12 @@ class PublishedTables:
         ]
         return compare_runs(runs, self._reproduced, lambda job: self._predicted.of(job, known), broken)
 
-    def step_time_s(self, job: Job) -> float:
-        """Return the step time without constants of a job that is like a run's; a report takes longer."""
-        return self._predicted.step_time_s(job, NO_LEVELS)
+    def step_time_s(self, job: Job, of_run: Job) -> float:
+        """Return the step time without constants of a job that runs the programs of a run's job.
+
+        The jobs may differ in their devices, and in what a stack says of prices and of overlap.
+        """
+        return self._predicted.step_time_s(job, of_run)
 
     def _reproduced(self, run: Run) -> Job:
         """Return the job of a run, which `reproduce` makes only once for any number of predictions."""
@@ -163,11 +166,11 @@ class Predictions:
         _, vars(report)["memory"] = self._kept.of(key, lambda: (programs, report.memory))
         return report
 
-    def step_time_s(self, job: Job, levels: Levels) -> float:
-        """Return the step time of the report of a job."""
-        book = self._known(job, levels)
-        programs = prediction.programs_of(job, self._kept)
-        priced = price(programs, job.cluster, book, FactorBook(job.site, levels), self._kept)
+    def step_time_s(self, job: Job, of_run: Job) -> float:
+        """Return the step time of a job as `PublishedTables.step_time_s` does."""
+        book = self._known(job, NO_LEVELS)
+        programs = replace(prediction.programs_of(of_run, self._kept), stack=job.software)
+        priced = price(programs, job.cluster, book, FactorBook(job.site, NO_LEVELS), self._kept)
         passes = tuple(simulate(segments, priced, attribute=False) for segments in priced.programs.passes)
         return summarise(job, priced, run_step(priced, passes=passes)).step_time_s
 
