@@ -10,16 +10,23 @@ from flopcast.cost.factors import FactorBook
 from flopcast.cost.item_prices import ItemPrice
 from flopcast.cost.price import price
 from flopcast.dtypes import ZERO
+from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.library.curves import load_book
 from flopcast.spec.plan import batch_plans
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 
+KEPT = KeptResults(most=16384)  # layers and prices of the programs of other tests
+NO_LEVELS = {}
+
 
 def priced_plans(job, plans):
-    """The programs of a batch of plans, priced with the curves of the catalogue."""
-    programs = realise(lower(job.model, batch_plans(plans), job.batch), job.stack)
-    return price(programs, job.cluster, load_book(job.cluster), FactorBook(job.site))
+    """The programs of a batch of plans, priced with the catalogue's curves; plays keep nothing."""
+    workload = lower(job.model, batch_plans(plans), job.batch, KEPT)
+    programs = realise(workload, job.stack, kept=KEPT)
+    factors = FactorBook(job.site, NO_LEVELS)
+    priced = price(programs, job.cluster, load_book(job.cluster), factors, KEPT)
+    return replace(priced, kept=NOTHING_KEPT)
 
 
 def priced_job(job):
