@@ -10,12 +10,16 @@ with `sys.settrace` it takes 5 times as long.
 
 import ast
 import sys
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Made = TypeVar("Made", bound=ast.AST)
 
 MOST_BRANCHES = 2**16
 HITS = bytearray(MOST_BRANCHES)
@@ -34,15 +38,13 @@ class Marks(ast.NodeTransformer):
         return ast.Constant(len(PLACES) - 1)
 
     def _arm(self, body: list[ast.stmt], at: ast.AST) -> list[ast.stmt]:
-        mark = ast.Assign(
-            [ast.Subscript(ast.Name(NAME, ast.Load()), self._number(at), ast.Store())], ast.Constant(1)
-        )
-        return [ast.copy_location(mark, body[0] if body else at), *body]
+        hit = ast.Subscript(ast.Name(NAME, ast.Load()), self._number(at), ast.Store())
+        return [_located(ast.Assign([hit], ast.Constant(1)), body[0] if body else at), *body]
 
     def _marked(self, value: ast.expr) -> ast.expr:
         setter = ast.Attribute(ast.Name(NAME, ast.Load()), "__setitem__", ast.Load())
         call = ast.Call(setter, [self._number(value), ast.Constant(1)], [])  # None, so that `or` goes on
-        return ast.copy_location(ast.BoolOp(ast.Or(), [call, value]), value)
+        return ast.copy_location(ast.BoolOp(ast.Or(), [_located(call, value), value]), value)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         """Mark the body behind the docstring."""
@@ -81,9 +83,16 @@ class Marks(ast.NodeTransformer):
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         """Mark what passes the filters of a comprehension."""
         self.generic_visit(node)
-        passes = [self._marked(ast.copy_location(ast.Constant(True), one)) for one in node.ifs[:1]]
+        passes = [self._marked(_located(ast.Constant(True), one)) for one in node.ifs[:1]]
         node.ifs = [*node.ifs, *passes]
         return node
+
+
+def _located(made: Made, at: ast.AST) -> Made:
+    """Say that a new tree stands where another node does."""
+    for one in ast.walk(made):
+        ast.copy_location(one, at)
+    return made
 
 
 class Loader(SourceFileLoader):
@@ -94,12 +103,17 @@ class Loader(SourceFileLoader):
         path = self.get_filename(fullname)
         tree = ast.parse(self.get_data(path))
         marks = Marks(path)
-        for function in [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef))]:
-            function.body = [
-                marks.visit(one) if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) else one
-                for one in function.body
-            ]
-        return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+        _mark_functions(tree, marks)
+        return compile(tree, path, "exec", dont_inherit=True)
+
+
+def _mark_functions(node: ast.Module | ast.ClassDef, marks: Marks) -> None:
+    """Mark the functions of a module and of its classes; what runs once, at its import, has no marks."""
+    for place, one in enumerate(node.body):
+        if isinstance(one, ast.ClassDef):
+            _mark_functions(one, marks)
+        elif isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.body[place] = marks.visit(one)
 
 
 class Finder(MetaPathFinder):
@@ -139,9 +153,17 @@ def ran(file: str, numbers: NDArray[np.int64]) -> bool:
     LookupError
         No file with this name has branches: it was renamed.
     """
-    if not any(place.startswith(f"{file}:") for place in PLACES):
+    found = _branches_of(file, len(PLACES))
+    if not found.size:
         raise LookupError(f"{file} is no file of flopcast")
-    return any(PLACES[number].startswith(f"{file}:") for number in numbers.tolist())
+    return bool(np.isin(found, numbers).any())
+
+
+@cache
+def _branches_of(file: str, num_places: int) -> NDArray[np.int64]:
+    """Return the numbers of the branches of a file among the first of all places."""
+    places = enumerate(PLACES[:num_places])
+    return np.array([number for number, place in places if place.startswith(f"{file}:")], dtype=np.int64)
 
 
 def taken() -> NDArray[np.int64]:

@@ -60,6 +60,7 @@ class Ended:
 def warm_up() -> None:
     """Import all of flopcast, so that a branch has one number in every child, and run each command once."""
     import flopcast
+    from flopcast import garbage
 
     for module in pkgutil.walk_packages(flopcast.__path__, "flopcast."):
         if not module.name.endswith("__main__"):
@@ -71,6 +72,8 @@ def warm_up() -> None:
                 _run(folder, Input(kind=name, suffix=path.suffix, data=path.read_bytes()))
         _command(["predict", str(JOB), "--json"])
     branches.taken()
+    garbage.collect_rarely()
+    garbage.keep_all()
 
 
 def _command(words: list[str]) -> tuple[int, str, str]:

@@ -23,7 +23,8 @@ from fuzz.oracles import CHECKS, Failure, judge
 JOBS_AT_START = 6
 POINT_INPUTS = 50  # from one point of the curve to the next
 CHECKED_SHARE, SELDOM_SHARE = 0.3, 0.05  # of inputs without a new branch, accepted quickly or not
-SLOW, SLOW_SHARE = (*JOBS, "open", "predict", "catalogue", "site", "phases", "log", "runs"), 0.25
+SLOW = (*JOBS, "open", "predict", "catalogue", "site", "phases", "plan", "log", "runs")
+SLOW_SHARE = 0.25  # of the choices that fall on one of these kinds; others choose again
 RARE_SHARE = 0.5  # of choices that begin with a rare branch; the others begin with a kind
 MOST_S = 15.0  # of a minimisation
 
@@ -144,17 +145,17 @@ class Search:
 
     def _next(self) -> Input:
         """A changed input: of an owner of a rare branch, or of any kind."""
+        one = self._chosen()
+        while one.kind in SLOW and self.random.random() >= SLOW_SHARE:
+            one = self._chosen()
+        return mutated(self.random, one, self.kept[self.random.choice(self._by_kind[one.kind])])
+
+    def _chosen(self) -> Input:
         if self.guided and self.random.random() < RARE_SHARE:
             found = np.fromiter(self._owners, dtype=np.int64)
-            chosen = self.random.choices(found.tolist(), (1.0 / self._hits[found]).tolist())[0]
-            number = self.random.choice(self._owners[chosen])
-        else:
-            names = [
-                name for name in self._by_kind if name not in SLOW or self.random.random() < SLOW_SHARE
-            ]
-            number = self.random.choice(self._by_kind[self.random.choice(names)])
-        one = self.kept[number]
-        return mutated(self.random, one, self.kept[self.random.choice(self._by_kind[one.kind])])
+            (branch,) = self.random.choices(found.tolist(), (1.0 / self._hits[found]).tolist())
+            return self.kept[self.random.choice(self._owners[branch])]
+        return self.kept[self.random.choice(self._by_kind[self.random.choice(list(self._by_kind))])]
 
     def _fail(self, failure: Failure) -> None:
         """Note a failure with a new name, as small as a few tries make it."""
