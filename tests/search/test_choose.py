@@ -11,6 +11,7 @@ from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.requests.job_files import job_of
 from flopcast.search.default_plan import choose
+from flopcast.search.exact import play_each
 from flopcast.search.grid import batches, plan_at
 from flopcast.search.space import Space
 from flopcast.search.usual_plans import usual_spaces
@@ -61,12 +62,9 @@ def test_no_plan_of_a_small_world_is_faster_than_the_chosen_one_by_more_than_rep
     job = make_job(cluster="dgx-a100:1")
     fixed = {"global_batch": 64, "precision": "fp16"}
     book = load_book(job.cluster)
-    steps_s = []
-    for plan in candidates(job, fixed):
-        tried = job.model_copy(update={"plan": plan})
-        if not check(tried):
-            report = predict(tried, book)
-            steps_s += [report.step_time_s] if report.memory.fits else []
+    every = (job.model_copy(update={"plan": plan}) for plan in candidates(job, fixed))
+    played = play_each([tried for tried in every if not check(tried)], lambda _: book)
+    steps_s = [one.step_time_s for _, one in played if one.fits]
 
     chosen = choose(job, fixed, book)
 

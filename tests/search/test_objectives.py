@@ -22,7 +22,9 @@ from flopcast.units import show_seconds, show_usd
 
 TOKENS = 1e11
 JOB = make_job(cluster="dgx-a100:1", stack="megatron-core", plan="dp=8 gbs=64")
-SPACE = Space(gbs=64, mbs="1,2", vpp=1, cp=1, zero=1, dp_shard=0, refine=False)
+SPACE = Space(
+    gbs=64, mbs="1,2", vpp=1, cp=1, zero=1, dp_shard=0, sp=[True], recompute="none full", refine=False
+)
 FEW = SPACE.model_copy(update={"pipeline_parallel": (1,)})  # where only the columns of a table are asked
 BOOK = load_book(JOB.cluster)
 

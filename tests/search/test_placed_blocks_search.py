@@ -47,7 +47,7 @@ def placed(plan, beside, **limits):
 @all_cases(
     "plan, beside, device_shares, host_shares",
     [
-        ("dp=2 tp=2 pp=2 mbs=2 gbs=16 zero=1", False, (0.1, 0.3, 0.6, 1.0), (0.3, 0.6)),
+        ("dp=2 tp=2 pp=2 mbs=2 gbs=16 zero=1", False, (0.1, 0.4, 1.0), (0.4,)),
         ("dp=4 tp=2 mbs=2 gbs=16 zero=2", True, (0.3, 0.6), ()),
     ],
 )

@@ -121,9 +121,9 @@ def test_the_size_of_batches_changes_neither_plans_nor_their_order(rows):
     "words",
     [
         SMALL,
-        {"gbs": "16..128:16", "schedule": "all"},
-        {"gbs": 64, "cp": "all", "context_exchange": "all", "context_order": "all"},
-        {"gpus": "4,8,16", "gbs": "16,24"},
+        {"gbs": "16..48:16", "mbs": "1,2", "schedule": "all"},
+        {"gbs": 64, "mbs": "1,2", "cp": "all", "context_exchange": "all", "context_order": "all"},
+        {"gpus": "4,8,16", "gbs": "16,24", "mbs": 1, "vpp": "1,2"},
         {"gbs": 7},
     ],
 )
