@@ -6,6 +6,7 @@ Elsewhere: the division over stages (stages.py), the messages (realise.py).
 
 import numpy as np
 
+from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.layers.base import Split
 from flopcast.records import replace
 from flopcast.schedules.base import along_the_model
@@ -32,15 +33,21 @@ def entering_elements(model: Model, split: Split) -> list[int]:
     return found
 
 
-def with_cuts(workload: Workload, stages: Stages) -> Workload:
+def with_cuts(workload: Workload, stages: Stages, kept: KeptResults = NOTHING_KEPT) -> Workload:
     """Return a workload whose stages hand on what the first block behind each cut reads.
 
-    Where stages have several chunks, all cuts of a plan send as much as the widest.
+    Where stages have several chunks, all cuts of a plan send as much as the widest. `kept` holds what blocks
+    read in earlier workloads.
     """
     model, plans = workload.model, workload.plans
     if not any(block.mixer.is_whole_block for block in model.blocks) or plans.pipeline_parallel.max() < 2:
         return workload
-    entering = np.array([*entering_elements(model, workload.split), model.hidden])
+
+    def made() -> list[int]:
+        return entering_elements(model, workload.split)
+
+    each = kept.of(("entering", model, content(workload.split)), made) if kept else made()
+    entering = np.array([*each, model.hidden])
     blocks = np.array([layer.kind == "block" and not layer.tower for layer in workload.layers])
     most = max(int(plans.pipeline_parallel.max()), *(len(each.chunk_class) for each in stages.divisions))
     widths = np.zeros((len(stages.code), most))
