@@ -83,7 +83,7 @@ def conversations(number, turns):
 
 
 @all_cases("kind", KINDS)
-@all_cases("requests", [drawn(90, 3.0), drawn(90, 12.0, seed=1), closed(60, 7), conversations(20, 4)])
+@all_cases("requests", [drawn(60, 3.0), drawn(60, 12.0, seed=1), closed(40, 7), conversations(12, 4)])
 def test_the_fast_loop_agrees_with_a_plain_one(kind, requests):
     limits = Limits(**ENGINE | KINDS[kind])
 
@@ -127,7 +127,7 @@ def test_the_same_requests_are_served_in_the_same_way():
 
 @all_cases("load", [0.3, 0.6, 0.8])
 def test_requests_of_one_pass_wait_as_in_a_queue_with_constant_service(load):
-    number = 60_000
+    number = 40_000
     arrival = np.cumsum(np.random.default_rng(3).exponential(1 / load, number))
     one = independent_requests(arrival, np.ones(number, int), np.ones(number, int))
     limits = Limits(max_sequences=1, max_tokens=1, kv_blocks=1, static_batch=True, preemption="none")

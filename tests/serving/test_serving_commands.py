@@ -11,6 +11,7 @@ from command_line import flopcast
 from flopcast import SpecError, compare, job, predict_serving, serving_job
 from flopcast.library.curves import load_serving_book
 from flopcast.serving.explain import explain_serving
+from flopcast.serving import load_curve as curves
 from flopcast.serving.load_curve import load_curve
 from flopcast.serving.versus import serving_versus
 
@@ -94,7 +95,8 @@ def test_explanations_add_up_and_name_what_is_there():
 
 
 @all_cases("traffic", [TRAFFIC, "concurrency=8 prompt=500 output=50 requests=64"])
-def test_a_heavier_load_serves_more_and_waits_longer(traffic):
+def test_a_heavier_load_serves_more_and_waits_longer(traffic, monkeypatch):
+    monkeypatch.setattr(curves, "REQUESTS", 1000)
     made = report(traffic=traffic, gpus=1)
     loads = load_curve(made, load_serving_book(made.job.cluster))
     rates = [each.output_tokens_per_s.value for each in loads]
@@ -104,7 +106,8 @@ def test_a_heavier_load_serves_more_and_waits_longer(traffic):
     assert all(later > 0.98 * sooner for sooner, later in pairwise(tpots))
 
 
-def test_the_page_and_the_trace_show_the_run(tmp_path):
+def test_the_page_and_the_trace_show_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(curves, "REQUESTS", 500)  # what a load serves is the claim of the test above
     page, trace = tmp_path / "page.html", tmp_path / "trace.json"
     told = flopcast(
         "predict",

@@ -10,6 +10,7 @@ tables for each of these, and one for experts, whose kernels an engine scales by
 have one or two dimensions and are interpolated linearly in the logarithms of their coordinates.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 
@@ -61,15 +62,15 @@ class _Table:
         """Return the seconds at a point; 0 below the first node of the first coordinate."""
         if first <= 0.0:
             return 0.0
-        row, share = _place(self.first, np.log(max(first, FEWEST)))
+        row, share = _place(self.first, math.log(max(first, FEWEST)))
         if len(self.second) == 1:
             below, above = self.logs[row][0], self.logs[row + 1][0]
-            return float(np.exp(below + share * (above - below)))
-        column, part = _place(self.second, np.log(max(second, FEWEST)))
+            return math.exp(below + share * (above - below))
+        column, part = _place(self.second, math.log(max(second, FEWEST)))
         low, high = self.logs[row], self.logs[row + 1]
         below = low[column] + part * (low[column + 1] - low[column])
         above = high[column] + part * (high[column + 1] - high[column])
-        return float(np.exp(below + share * (above - below)))
+        return math.exp(below + share * (above - below))
 
     def over(self, first: Counts, second: Counts) -> Floats:
         """Return the seconds at many points, arrays of one shape.
