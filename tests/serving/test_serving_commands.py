@@ -10,8 +10,8 @@ from command_line import flopcast
 
 from flopcast import SpecError, compare, job, predict_serving, serving_job
 from flopcast.library.curves import load_serving_book
-from flopcast.serving.explain import explain_serving
 from flopcast.serving import load_curve as curves
+from flopcast.serving.explain import explain_serving
 from flopcast.serving.load_curve import load_curve
 from flopcast.serving.versus import serving_versus
 
