@@ -33,6 +33,7 @@ def test_the_usual_stack_of_a_device_is_one_of_the_catalogue(name):
     assert {device.usual_stack, device.usual_expert_stack} <= {"", *catalog.names("stacks")}
 
 
+SPREAD = "dp=64 ep=8 mbs=1 gbs=64"
 EXPERTS = {
     "of the catalogue": ("mixtral-8x7b", "dgx-h100", "megatron-bridge-26.06"),
     "changed": ({"base": "mixtral-8x7b", "vocabulary": 64000}, "dgx-h100", "megatron-bridge-26.06"),
@@ -45,13 +46,14 @@ EXPERTS = {
 def test_experts_run_on_software_that_overlaps_their_exchanges(name):
     model, cluster, stack = EXPERTS[name]
 
-    made = job(model=model, cluster=cluster, gpus=64, seq=2048, plan="gbs=64")
+    plan = SPREAD if name != "a dense model" else WHOLE[64]["plan"]
+    made = job(model=model, cluster=cluster, gpus=64, seq=2048, plan=plan)
 
     assert made.stack.name == stack
     assert any(one.startswith(f"stack {stack}") for one in made.assumptions)
 
 
-@all_cases("plan", ["gbs=64 recompute=full", "gbs=64 zero=2", "ep=8"])
+@all_cases("plan", [f"{SPREAD} recompute=full", f"{SPREAD} zero=2", "ep=8"])
 def test_a_plan_that_such_software_cannot_run_keeps_the_usual_stack(plan):
     made = job("mixtral-8x7b", cluster="dgx-h100", gpus=64, seq=2048, plan=plan)
 

@@ -21,7 +21,7 @@ ALL = 10**6
 BOOK = cache(load_serving_book)
 
 
-def asked(model="llama-3.1-8b", traffic="rate=30/s prompt=1000 output=150 requests=400", **options):
+def asked(model="llama-3.1-8b", traffic="rate=30/s prompt=1000 output=150 requests=150", **options):
     usual = {"cluster": "dgx-h100", "gpus": 4, "engine": "vllm"}
     return serving_job(model, traffic=traffic, **(usual | options))
 

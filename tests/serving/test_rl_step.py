@@ -90,17 +90,16 @@ def test_the_command_reads_a_file_and_names_every_fault(tmp_path):
 
 
 CONTRADICTIONS = {
-    "training.cluster": {"cluster": "dgx-h100:2"},
+    "training.cluster": {"cluster": "dgx-h100:2", "plan": "dp=16 mbs=1 gbs=64 zero=1"},
     "training.model": {"model": "llama-2-7b"},
     "training.batch.sequence_length": {"batch": {"sequence_length": 512}},
 }
 
 
 def test_what_both_jobs_contradict_each_other_in_is_told():
-    plan = {"plan": "auto gbs=64"}
     for field, changes in CONTRADICTIONS.items():
         with pytest.raises(SpecError) as error:
-            predict_rl({**STEP, "training": STEP["training"] | plan | changes})
+            predict_rl({**STEP, "training": STEP["training"] | changes})
         assert field in [problem.field for problem in error.value.problems]
 
 

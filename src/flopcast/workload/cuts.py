@@ -36,8 +36,8 @@ def entering_elements(model: Model, split: Split) -> list[int]:
 def with_cuts(workload: Workload, stages: Stages, kept: KeptResults = NOTHING_KEPT) -> Workload:
     """Return a workload whose stages hand on what the first block behind each cut reads.
 
-    Where stages have several chunks, all cuts of a plan send as much as the widest. `kept` holds what blocks
-    read in earlier workloads.
+    Where stages have several chunks, all cuts of a plan send as much as the widest. `kept` holds what the
+    blocks of earlier workloads read.
     """
     model, plans = workload.model, workload.plans
     if not any(block.mixer.is_whole_block for block in model.blocks) or plans.pipeline_parallel.max() < 2:
