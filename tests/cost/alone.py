@@ -24,6 +24,7 @@ from flopcast.operators.optimizer import OptimizerUpdate
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.plan import Plan, one_plan
 from flopcast.spec.site import Site, SiteFactor
+from flopcast.strict_model import FrozenMapping
 from flopcast.workload.lower import lower
 from flopcast.workload.program import Segment, StageTransfer
 from flopcast.workload.realise import realise
@@ -137,8 +138,11 @@ def site_with(**ratios):
 
 
 def changed_device(cluster, **fields):
-    """The cluster with other facts about its device."""
-    device = cluster.node.device.model_copy(update=fields)
+    """The cluster with other facts about its device; mappings are frozen, as validation leaves them."""
+    frozen = {
+        name: FrozenMapping(each) if isinstance(each, dict) else each for name, each in fields.items()
+    }
+    device = cluster.node.device.model_copy(update=frozen)
     return changed_node(cluster, device=device)
 
 

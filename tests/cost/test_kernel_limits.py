@@ -1,14 +1,17 @@
 """Physics that no kernel may break: the data sheet's peaks, and time that grows with work."""
 
+from functools import cache
+
 import numpy as np
 from all_cases import all_cases
-from alone import DEVICES, OPERATORS, bound_of, changed_device, seconds_of
+from alone import DEVICES, OPERATORS, bound_of, changed_device, price_items, seconds_of
 from data_centre import DEVICES as OF_DATA_CENTRES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flopcast.library import catalog
 from flopcast.library.curves import load_owner
+from flopcast.operators.item import kernel as item_of
 
 JUDGED = ("a100-sxm4-80gb", "gh200-96gb")  # with every class measured; the others borrow most of theirs
 MEASURED = [
@@ -56,6 +59,7 @@ FALLS = {  # (device, kernel class, size): how much less more work may take, at 
 }
 
 
+@cache
 def random_work(kernel, rows=1000, seed=0):
     """Operators of one class over its sizes, two octaves beyond them on each side."""
     make, ranges = OPERATORS[kernel]
@@ -63,6 +67,15 @@ def random_work(kernel, rows=1000, seed=0):
     return make(*(np.exp2(draw(low - 2, high + 2, (rows, 1))) for low, high in ranges))
 
 
+@cache
+def random_seconds(device):
+    """Seconds of the random work of every kernel class on a device, by class; priced in one call."""
+    items = {name: item_of(name, random_work(name), component="test") for name in OPERATORS}
+    priced = price_items(list(items.values()), catalog.cluster(DEVICES[device]))
+    return {name: priced.of(item).alone_s for name, item in items.items()}
+
+
+@cache
 def worst_fall(kernel, cluster, axis):
     """How much less time more work takes, at worst, along one size; the others on a coarse grid."""
     make, ranges = OPERATORS[kernel]
@@ -97,13 +110,10 @@ def test_every_device_of_the_catalogue_is_tested_here(device):
 @all_cases("kernel", OPERATORS)
 @all_cases("device", DEVICES)
 def test_no_kernel_is_faster_than_the_data_sheet_allows_or_shorter_than_a_launch(device, kernel):
-    cluster = catalog.cluster(DEVICES[device])
-    work = random_work(kernel)
+    owner, seconds = catalog.device(device), random_seconds(device)[kernel]
 
-    seconds = seconds_of(work, cluster)
-
-    bound_s = bound_of(work, cluster.node.device)
-    least_s = 0.9 * cluster.node.device.kernel_launch_s  # gradients of products: times their ratio
+    bound_s = bound_of(random_work(kernel), owner)
+    least_s = 0.9 * owner.kernel_launch_s  # gradients of products: times their ratio
     assert (seconds >= bound_s * (1 - 1e-12)).all()
     assert (seconds[bound_s > 0] >= least_s).all()
 

@@ -126,15 +126,15 @@ def test_layout_ratios_scale_gradients_and_nothing_else(device, layout):
     assert [priced.of(item).alone_s.item() for item in items] == pytest.approx(expected_s.tolist())
 
 
-@all_cases("cluster", catalog.names("clusters"))
+LARGEST = [item_of(make(*(constant(2**high) for _, high in ranges))) for make, ranges in OPERATORS.values()]
+OF_EACH_DEVICE = {catalog.cluster(name).node.device: name for name in catalog.names("clusters")}
+
+
+@all_cases("cluster", OF_EACH_DEVICE.values())
 def test_every_kernel_names_factors_that_are_listed(cluster):
-    items = [
-        item_of(make(*(constant(2**high) for _, high in ranges))) for make, ranges in OPERATORS.values()
-    ]
+    priced = price_items(LARGEST, catalog.cluster(cluster))
 
-    priced = price_items(items, catalog.cluster(cluster))
-
-    for names in (priced.of(item).factors for item in items):
+    for names in (priced.of(item).factors for item in LARGEST):
         assert names
         assert len(set(names)) == len(names)
         assert set(names) <= set(priced.factors)

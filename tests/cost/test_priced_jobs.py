@@ -59,6 +59,12 @@ def programs_of(job):
     return realise(lower(job.model, one_plan(job.plan), job.batch), job.stack)
 
 
+@cache
+def priced_alone(job):
+    """Every item of a job with its price, for the claims about the job as it is."""
+    return priced(job)
+
+
 def priced(job, plans=None, site=None):
     """Every item of a job with its price."""
     programs = programs_of(job) if plans is None else realise(lower(job.model, plans, job.batch), job.stack)
@@ -80,7 +86,7 @@ def seconds(found):
 def test_a_site_factor_of_two_doubles_exactly_the_items_that_name_it(job, factor):
     """`host` also scales the launches, which every item has."""
     job = make_job(**JOBS[job])
-    before, after = priced(job), priced(job, site=site_with(**{factor: 2.0}))
+    before, after = priced_alone(job), priced(job, site=site_with(**{factor: 2.0}))
     named = [factor in before.of(item).factors for item in before.programs.items()]
 
     (before_s, launches_s), (after_s, relaunches_s) = seconds(before), seconds(after)
@@ -96,7 +102,7 @@ def test_a_site_factor_of_two_doubles_exactly_the_items_that_name_it(job, factor
 
 @all_cases("name", JOBS)
 def test_every_item_that_takes_time_names_a_factor(name):
-    found = priced(make_job(**JOBS[name]))
+    found = priced_alone(make_job(**JOBS[name]))
 
     unnamed = [
         item.name
@@ -109,7 +115,7 @@ def test_every_item_that_takes_time_names_a_factor(name):
 
 @all_cases("name", JOBS)
 def test_every_item_of_a_job_has_a_price_that_is_a_number_of_seconds(name):
-    found = priced(make_job(**JOBS[name]))
+    found = priced_alone(make_job(**JOBS[name]))
 
     for item in found.programs.items():
         assert np.isfinite(found.of(item).alone_s).all()
@@ -149,7 +155,7 @@ def test_prices_that_are_kept_are_those_of_each_item_alone(tensor_overlap):
 
 @all_cases("name", JOBS)
 def test_every_curve_that_was_used_is_listed_once_with_its_evidence(name):
-    found = priced(make_job(**JOBS[name]))
+    found = priced_alone(make_job(**JOBS[name]))
 
     keys = [(used.curve.owner, used.curve.name) for used in found.used]
     assert keys
@@ -160,7 +166,7 @@ def test_every_curve_that_was_used_is_listed_once_with_its_evidence(name):
 @all_cases("name", JOBS)
 def test_no_kernel_of_a_job_beats_the_data_sheet(name):
     """Every kernel of the step: its FLOP at the peak, its bytes at the bandwidth."""
-    found = priced(make_job(**JOBS[name]))
+    found = priced_alone(make_job(**JOBS[name]))
     device = found.cluster.node.device
 
     for item in found.programs.items():

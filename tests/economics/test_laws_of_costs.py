@@ -9,6 +9,7 @@ from conftest import make_job
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.render.report_json import as_json
@@ -20,8 +21,11 @@ TP = {"cluster": "dgx-a100:2", "plan": "dp=2 tp=8 mbs=2 gbs=32 sp precision=bf16
 DRAWS = 120
 
 
+KEPT = KeptResults(most=16384)  # what the software of a job runs
+
+
 def report_of(job):
-    return predict(job, load_book(job.cluster))
+    return predict(job, load_book(job.cluster), KEPT)
 
 
 @cache
