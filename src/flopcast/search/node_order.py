@@ -23,7 +23,7 @@ from flopcast.cost.part_prices import axes_of, with_parts
 from flopcast.cost.parts import layout_of
 from flopcast.cost.price import price
 from flopcast.cost.ranks import degrees, members, place_of, rank_at
-from flopcast.dtypes import Counts, Integers
+from flopcast.dtypes import Counts, Floats, Integers
 from flopcast.errors import Problem, SpecError
 from flopcast.operators.base import AbstractMessage
 from flopcast.prediction import programs_of
@@ -89,8 +89,8 @@ def best_node_order(job: Job, book: CurveBook) -> NodeOrder:
     default = links.order or tuple(range(links.size))
     estimate = _estimate(job, equal, sorted(axes), links)
     starts = [default, *_chains(links)]
-    found = {_improved(start, estimate): None for start in starts}
-    best = sorted(found, key=lambda order: float(estimate(order)))[:SIMULATED]
+    found = list(dict.fromkeys(_improved(start, estimate) for start in starts))
+    best = [found[place] for place in estimate(np.array(found)).argsort(kind="stable")[:SIMULATED]]
     default_s = step_s(default)
     times = {default: default_s} | {order: step_s(order) for order in best}
     order = min(times, key=lambda each: times[each])
@@ -109,7 +109,7 @@ def with_order(job: Job, order: Order) -> Job:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Estimate:
-    """Seconds on links of an order, from the pairs of nodes that messages cross, by position in the order.
+    """Seconds on links of an order, from the pairs of nodes that messages cross, by position in an order.
 
     `rings` has, for each axis, the seconds of its messages on mean links, and for each stage the pairs of
     its rings, (pairs, 2), with the seconds that the stage may lose; `transfers` are the pairs of transfers
@@ -121,21 +121,25 @@ class _Estimate:
     transfers: Integers
     transfers_s: float
 
-    def __call__(self, order: Order) -> float:
-        """Return the estimated seconds of messages in the step with this order of nodes.
+    def __call__(self, orders: Integers) -> Floats:
+        """Return the estimated seconds of messages in the step with each of these orders, (orders, nodes).
 
         Each ring takes the time of its slowest link on the stage where that exceeds the stage's slack. A
         part of the mean over stages is added, so that an order with fewer slow rings is preferred among
         equal ones.
         """
-        inverse = 1.0 / self.relative[np.ix_(order, order)]
-        total_s = 0.0
+        inverse, total_s = 1.0 / self.relative, np.zeros(len(orders))
+
+        def of_pairs(pairs: Integers) -> Counts:
+            slow: Counts = inverse[orders[:, pairs[:, 0]], orders[:, pairs[:, 1]]]
+            return slow
+
         for spent_s, stages in self.rings:
-            slowest = [(float(inverse[p[:, 0], p[:, 1]].max()), slack_s) for p, slack_s in stages]
-            total_s += max(spent_s * each - slack_s for each, slack_s in slowest)
+            slowest = [(of_pairs(pairs).max(axis=1), slack_s) for pairs, slack_s in stages]
+            total_s += np.max([spent_s * each - slack_s for each, slack_s in slowest], axis=0)
             total_s += MEAN_WEIGHT * spent_s * sum(each for each, _ in slowest) / len(slowest)
         if len(self.transfers):
-            total_s += self.transfers_s * float(inverse[self.transfers[:, 0], self.transfers[:, 1]].mean())
+            total_s += self.transfers_s * of_pairs(self.transfers).mean(axis=1)
         return total_s
 
 
@@ -212,13 +216,14 @@ def _chains(links: LinkMatrix) -> Iterator[Order]:
 
 def _improved(order: Order, estimate: _Estimate) -> Order:
     """Return an order that no exchange of two nodes and no move of one node improves."""
-    best, best_s = order, estimate(order)
+    best, best_s = order, float(estimate(np.array([order]))[0])
     while True:
-        candidate = min(_neighbours(best), key=estimate)
-        candidate_s = estimate(candidate)
-        if candidate_s >= best_s * (1.0 - 1e-12):
+        candidates = np.array(list(_neighbours(best)))
+        seconds = estimate(candidates)
+        first = int(seconds.argmin())
+        if seconds[first] >= best_s * (1.0 - 1e-12):
             return best
-        best, best_s = candidate, candidate_s
+        best, best_s = tuple(candidates[first].tolist()), float(seconds[first])
 
 
 def _neighbours(order: Order) -> Iterator[Order]:
