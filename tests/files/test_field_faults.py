@@ -47,7 +47,7 @@ def told(text, noun=Fan):
     return problem.allowed, problem.because, problem.fix
 
 
-MEANS = 'means "power over its maximum"'
+MEANS = 'is documented as "power over its maximum"'
 
 
 @all_cases(
@@ -71,7 +71,7 @@ MEANS = 'means "power over its maximum"'
         (
             "blades: 1",
             "a whole number from 2 to 9",
-            'smaller values are not possible; blades means "of its wheel"',
+            'smaller values are not possible; blades is documented as "of its wheel"',
         ),
         ("delay_s: 0 ms", "a quantity above 0 s", "smaller values are not possible"),
         ("draw_w: {full: 0 W}", "a quantity above 0 W", "smaller values are not possible"),
@@ -104,7 +104,7 @@ def test_the_edit_says_which_value_would_pass(text, fix):
 def test_the_spread_of_clocks_has_a_range_and_a_meaning():
     assert told("clock_spread_fraction: 0.5", Site) == (
         "a number from 0 to 0.2",
-        'larger values are not possible; clock_spread_fraction means "standard deviation of the clocks of'
-        ' equal devices, divided by their mean"',
+        'larger values are not possible; clock_spread_fraction is documented as "standard deviation of the'
+        ' clocks of equal devices, divided by their mean"',
         "set clock_spread_fraction to 0.2",
     )

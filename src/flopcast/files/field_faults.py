@@ -68,13 +68,13 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     --------
     >>> from pydantic import Field, ValidationError
     >>> class Fan(BaseModel):
-    ...     load_fraction: float = Field(ge=0, le=1, description="power over its maximum")
+    ...     load_fraction: float = Field(ge=0, le=1, description="its load")
     >>> try:
     ...     Fan(load_fraction=2)
     ... except ValidationError as error:
     ...     fault = field_fault(error.errors()[0], "load_fraction", Fan, "load_fraction")
     >>> fault.allowed, fault.because
-    ('a number from 0 to 1', 'larger values are not possible; load_fraction means "power over its maximum"')
+    ('a number from 0 to 1', 'larger values are not possible; load_fraction is documented as "its load"')
     >>> fault.fix
     'set load_fraction to 1'
     """
@@ -194,4 +194,4 @@ def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
     if text[1:2].islower():
         text = text[0].lower() + text[1:]  # but no abbreviation
     quoted = text.replace('"', "'")
-    return f'{field} means "{quoted}"' if text else ""
+    return f'{field} is documented as "{quoted}"' if text else ""

@@ -63,16 +63,11 @@ def plan_words(text: str, where: str = "") -> dict[str, object]:
     >>> plan_words("pp=2 stage_layers=17, 15")
     {'pipeline_parallel': 2, 'stage_layers': '17,15'}
     """
-    return words_of("plan", text, "each name has one value", where)
+    return words_of("plan", text, where)
 
 
-def words_of(part: str, text: str, because: str, where: str = "") -> dict[str, object]:
+def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     """Return the short form of a part of `WITH_SHORT_NAMES` as a mapping of long names.
-
-    Parameters
-    ----------
-    because : str
-        Why a name stands once: for the error of a name that stands twice.
 
     Raises
     ------
@@ -85,9 +80,10 @@ def words_of(part: str, text: str, because: str, where: str = "") -> dict[str, o
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)
         if name in words or (equals and not value):
-            allowed = "each name only once, and as name=value"
-            fix = f"keep one {short}" if name in words else f"write {short}=1"
-            problems.append(Problem(f"{part}.{name}", word, allowed, because, fix, where=where))
+            twice = name in words
+            fix = f"keep one {short}" if twice else f"write {short}=1"
+            wrong = f"{short} is stated twice" if twice else "no value follows the equals sign"
+            problems.append(Problem(f"{part}.{name}", word, f"one {short}=value", wrong, fix, where=where))
         words[name] = resolve(value) if equals else True
     if problems:
         raise SpecError(problems)

@@ -51,7 +51,7 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
     SpecError
         A name that stands twice, or a name without a value.
     """
-    return words_of("traffic", text, "traffic has one value for each field", where)
+    return words_of("traffic", text, where)
 
 
 def _meant(word: str) -> str:

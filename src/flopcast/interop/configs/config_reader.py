@@ -178,7 +178,7 @@ class ConfigReader:
         text = str(value).lower()
         if text not in values:
             fix = choice_fix(text, values, default)
-            self.fault(key, ", ".join(filter(None, values)), "flopcast knows no other value", fix)
+            self.fault(key, ", ".join(filter(None, values)), "flopcast supports no other value", fix)
             return default
         return values[text]
 
