@@ -77,9 +77,9 @@ kernels contradict both numbers (`cost/graph_kernels/rates.py` and `cost/graph_k
 % to 4 % for Flux, and from 39 % to 4 % for RetinaNet. However, the errors of timm's tables without
 fitted constants became larger. The errors of the RTX Pro 6000 Max-Q with this device left out also
 became larger.
-- There is one device with measured training steps, one with measured compiled models, and one CPU. If such a device is left out, its predictions use measurements of single kernels. For
-  training, they also use
-measured forward passes of the other tables.
+- There is one device with measured training steps, one with measured compiled models, and one CPU.
+  If such a device is left out, its predictions use measurements of single kernels. For training, they
+  also use measured forward passes of the other tables.
 
 ### What the predictions contain
 

@@ -248,7 +248,7 @@ def test_a_refused_flag_whose_value_asks_for_nothing_is_no_fault(flags):
 def test_state_space_layers_are_refused_in_words():
     problem = only(script_of("--is-hybrid-model"))
 
-    assert problem.because == "flopcast does not support a hybrid of attention and state-space layers yet"
+    assert problem.because == "flopcast does not support a hybrid with Mamba-2 in these settings yet"
 
 
 def test_ranks_that_do_not_form_whole_replicas_are_told():

@@ -191,7 +191,7 @@ def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
     text = re.split(r"(?<=[^.][.;]) ", field_text(owner, field))[0].rstrip(".;:")
     if text.lower().startswith(("left out:", "default:")):
         return ""
-    if text[1:2].islower():
+    if text.partition(" ")[0][1:].islower():
         text = text[0].lower() + text[1:]  # but no abbreviation
     quoted = text.replace('"', "'")
     return f'{field} is documented as "{quoted}"' if text else ""

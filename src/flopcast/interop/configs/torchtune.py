@@ -187,7 +187,10 @@ def _adapters(reader: ConfigReader, builder: str) -> None:
             targets.append(MODULES[name])
         else:
             reader.fault(
-                key, ", ".join(MODULES), f"adapters of {name} are not supported yet", "name others"
+                key,
+                ", ".join(MODULES),
+                f"adapters of {name} are not supported yet",
+                "name only these modules",
             )
     targets += MLP if reader.flag("model.apply_lora_to_mlp") else ()
     if reader.flag("model.apply_lora_to_output"):

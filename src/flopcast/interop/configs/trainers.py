@@ -137,7 +137,10 @@ def read_adapters(
             targets = (*targets, TARGETS[last])
         else:
             reader.fault(
-                targets_key, ", ".join(TARGETS), f"adapters of {name} are not supported yet", "name others"
+                targets_key,
+                ", ".join(TARGETS),
+                f"adapters of {name} are not supported yet",
+                "name only these modules",
             )
     if not targets and not reader.faulty(targets_key):
         because = "adapters are added only to the linear layers that are listed"

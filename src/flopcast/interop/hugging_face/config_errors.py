@@ -106,7 +106,7 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
                 where=reader.document.where(reader.values[key][0]),
                 field=key,
                 value=reader.raw(key),
-                allowed=f"a dense {name}",
+                allowed=f"a config of a plain {name} decoder",
                 because=because,
                 fix=by_tracing(reader.document),
             )

@@ -99,7 +99,7 @@ class Arguments:
         number = int(text) if _WHOLE.fullmatch(text) else None
         if number is None or not least <= number <= MOST:
             because = (
-                "this setting is a whole number" if number is None else "this setting cannot be smaller"
+                "this setting is a whole number" if number is None else "smaller values are not possible"
             )
             self.fault(
                 flag, text, f"a whole number, {least} or more", because, f"write {flag} {max(least, 1)}"
