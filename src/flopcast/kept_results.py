@@ -73,6 +73,7 @@ class KeptResults:
 
     Results are in two halves. When the newer half is full, the older one is dropped, except for the results
     that were asked for since. With `most` of 0 nothing is kept. `large` keeps results of many bytes.
+    Batches of at most `few_plans` plans count as small.
 
     Examples
     --------
@@ -81,10 +82,11 @@ class KeptResults:
     (1, 1, 3, 1)
     """
 
-    __slots__ = ("_most", "_newer", "_older", "large")
+    __slots__ = ("_few_plans", "_most", "_newer", "_older", "large")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, few_plans: int = FEW_PLANS) -> None:
         """Keep nothing yet."""
+        self._few_plans = few_plans
         self.large: LargeResults = LargeResults(MOST_LARGE_BYTES if most else 0)
         self._most = most
         self._newer: dict[Hashable, object] = {}
@@ -140,7 +142,7 @@ class KeptResults:
 
     def of_few(self, plans: int) -> "KeptResults":
         """Return these results for a batch of few plans; for many, whose keys are long, NOTHING_KEPT."""
-        return self if plans <= FEW_PLANS else NOTHING_KEPT
+        return self if plans <= self._few_plans else NOTHING_KEPT
 
     def __bool__(self) -> bool:
         """Return whether results are kept at all."""

@@ -42,6 +42,7 @@ from flopcast.workload.suggested_fixes import advised
 PLAYED = 8  # of the screened plans, exactly
 PLAYED_TASKS = 2**18  # of these plans' pipelines together: 8 plans of the largest known runs have fewer
 MOST_RESULTS = 4096  # that the simulations of one choice share
+ALIKE = 256  # plans of a batch of usual plans, whose recompute modes run many of the same kernels
 REORDERED = 3  # of these, with their ranks in another order
 SEARCHED = (
     "data_parallel",
@@ -143,7 +144,7 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
     InfeasibleError
         No plan keeps every rule, or (NoPlanFitsError) none fits; the message names the nearest plan.
     """
-    question, found, kept = asked_for(job, fixed), TopCandidates(), KeptResults(MOST_RESULTS)
+    question, found, kept = asked_for(job, fixed), TopCandidates(), KeptResults(MOST_RESULTS, ALIKE)
     for room_fraction in (None, WHOLE_FRACTION):
         space = question.space.model_copy(update={"headroom_fraction": room_fraction})
         question = replace(question, space=space)
@@ -185,7 +186,7 @@ def fits(job: Job, fixed: Mapping[str, object], book: CurveBook) -> bool:
     No step is estimated, and of several micro-batches only the smallest is tried, which needs least.
     """
     try:
-        asked, kept = asked_for(job, fixed), KeptResults(MOST_RESULTS)
+        asked, kept = asked_for(job, fixed), KeptResults(MOST_RESULTS, ALIKE)
         there = job.cluster.node.device.memory_bytes
         for space in usual_spaces(asked.jobs[0], asked.space):
             small = space.model_copy(update={"micro_batch": (min(space.micro_batch),)})

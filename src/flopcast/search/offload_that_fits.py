@@ -16,7 +16,7 @@ from flopcast.memory.outside import with_placements_in_memory
 from flopcast.memory.peak import peaks
 from flopcast.prediction import realised
 from flopcast.records import dataclass, replace
-from flopcast.search.default_plan import MOST_RESULTS, asked_for
+from flopcast.search.default_plan import ALIKE, MOST_RESULTS, asked_for
 from flopcast.search.memory_limit import memory_ratio, with_outside, within_memory
 from flopcast.search.offload_choices import Placements, offload_choices
 from flopcast.search.question import Question
@@ -107,7 +107,7 @@ def offload_for_setting(question: Question, job: Job, book: CurveBook) -> Offloa
     placed_question = with_placements(question, job)
     if placed_question is None:
         return None
-    kept = KeptResults(MOST_RESULTS)
+    kept = KeptResults(MOST_RESULTS, ALIKE)
     best = usual_candidates(placed_question, job, book, kept, 1).best
     if not best:
         return None
