@@ -15,7 +15,7 @@ measurements and one version of the program; otherwise it is ignored. A fit that
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,18 +27,19 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.lab.calibration.broken_operators import replacements
 from flopcast.lab.calibration.curve_fit import fit_fabric, fit_operators, samples_by_class
-from flopcast.lab.calibration.operator_files import Columns
 from flopcast.lab.calibration.pack_samples import LEAST_ROWS, fit_pack, pack_samples
 from flopcast.lab.calibration.peer_fit import borrowed_layouts, compared_with_own, fit_peers, peer_devices
 from flopcast.lab.calibration.peer_serving import SERVED_FILES
+from flopcast.lab.calibration.peer_tables import PeerFile
 from flopcast.lab.calibration.watched import Watched
 from flopcast.lab.samples.packs import read_pack
 from flopcast.library import catalog
-from flopcast.library.curves import read_curves, write_curves
+from flopcast.library.curves import read_curves, serves, write_curves
 from flopcast.records import dataclass, field
 
 # times gradients separately; fitted before the devices that borrow its ratios
 LENDERS_OF_LAYOUTS = ("a100-pcie-80gb",)
+TRAINED_FILES = tuple(file for file in SERVED_FILES if not serves(file.name))  # kernels of both
 LEDGER = "unfinished-fit.json"
 Say = Callable[[str], None]
 Curves = dict[str, Curve]  # of one owner, by class
@@ -79,8 +80,8 @@ def fit_folder(
     first = [name for name in LENDERS_OF_LAYOUTS if name in peers]
     owners: list[tuple[str, Fit]] = []
     for name in dict.fromkeys((*first, *own, *peers)):
-        tables = published.served if served is None or name in served else {}
-        owners.append((name, partial(_fit_device, published, name, own.get(name), fitted, tables, say)))
+        files = SERVED_FILES if served is None or name in served else TRAINED_FILES
+        owners.append((name, partial(_fit_device, published, name, own.get(name), fitted, files, say)))
     owners += [(fabric, partial(_fit_fabric, files)) for fabric, files in published.fabrics.items()]
     for owner, fit in watched(owners):
         fitted[owner] = finish(owner, fit)
@@ -92,7 +93,7 @@ def _fit_device(
     name: str,
     system: str | None,
     fitted: dict[str, Curves],
-    served: Mapping[str, Columns],
+    served: Sequence[PeerFile],
     say: Say,
 ) -> Curves:
     """Return a device's own curves and those of the classes it lacks; report how sources compare."""
@@ -100,7 +101,7 @@ def _fit_device(
     device = catalog.device(name)
     samples = {} if system is None else samples_by_class(system, device, published.systems[system])
     peer_fit = fit_peers(device, published.peers, frozenset((*samples, *own)))
-    served_fit = fit_peers(device, served, files=SERVED_FILES)
+    served_fit = fit_peers(device, published.served, files=served)
     compared = compared_with_own(samples, device, published.peers)
     for line in (*compared, *peer_fit.messages, *served_fit.messages):
         say(line)
