@@ -605,7 +605,10 @@ def scored(measurements):
         peers = {(device, "gemm") for device in PEERS}
         return [one for one in subjects if one.measured != "peers" or (one.owner, one.name) in peers]
 
-    return score_folder(measurements, silent, of_targets)
+    read = {name: getattr(measurements, name) for name in ("systems", "peers", "fabrics")}
+    training = MeasurementFolder(measurements.data, silent)
+    vars(training).update(read, served={})
+    return score_folder(training, silent, of_targets)
 
 
 @pytest.fixture(scope="module")
