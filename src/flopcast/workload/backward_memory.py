@@ -27,7 +27,7 @@ from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
-from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
+from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate, RingPass
 from flopcast.operators.quantise import Quantise
 from flopcast.records import dataclass, field, replace
 from flopcast.workload.backward import kept_tensors
@@ -301,13 +301,17 @@ def _is_loss(item: Item) -> bool:
     if isinstance(item.work, MemoryBound):
         return KINDS[item.work.kind].is_loss
     in_place = isinstance(item.work, AbstractMessage) and item.inputs[:1] == (item.output,)
-    return in_place and not isinstance(item.work, Replicate)  # which comes before the operators of a trace
+    return in_place and not isinstance(item.work, (Replicate, RingPass))  # which come before operators
 
 
 def _passes_on(item: Item, place: int) -> bool:
     """Return whether the gradient of an input is the same tensor as the output's gradient."""
     work = item.work
     if isinstance(work, (Replicate, AllReduce, Quantise)):
+        return True
+    if (
+        isinstance(work, RingPass) and not work.returns_gradients
+    ):  # a rank's part of the sum is a view of it
         return True
     first = KINDS[work.kind].passes_on_from if isinstance(work, MemoryBound) else None
     return first is not None and place >= first
