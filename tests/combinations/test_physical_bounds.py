@@ -74,9 +74,10 @@ def faster(job, **factors):
 
 @FEW
 @given(**COMBINATIONS)
-def test_no_step_is_shorter_than_its_products_at_the_peak_of_the_engine(
+def test_a_step_is_no_shorter_than_physics_allows_and_the_sum_of_its_lines(
     name, layout, spread, modes, software
 ):
+    """Products at the peak of the engine, one reading of what the update moves; lines of memory too."""
     job = drawn(name, layout, spread, modes, software)
 
     report = predict(job, book_of())
@@ -84,22 +85,20 @@ def test_no_step_is_shorter_than_its_products_at_the_peak_of_the_engine(
     multiplied = product_flop(programs_of(job.model, job.plan, software=job.software), job.plan)
     fastest = max(job.cluster.node.device.peak_flop_per_s.values())
     assert report.step_time_s > multiplied / job.plan.devices / fastest
-
-
-@FEW
-@given(**COMBINATIONS)
-def test_no_step_is_shorter_than_one_reading_of_what_its_update_moves(
-    name, layout, spread, modes, software
-):
-    job = drawn(name, layout, spread, modes, software)
-
-    report = predict(job, book_of())
-
     # every trained parameter is held in 32 bits on some rank, read and written once at least
     shards = job.plan.devices if job.plan.zero else job.plan.tensor_parallel * job.plan.pipeline_parallel
     shards *= 1 if job.plan.zero else job.plan.expert_parallel
     moved_bytes = 2 * 4 * job.model.trained_parameters() / shards
     assert report.step_time_s > moved_bytes / job.cluster.node.device.memory_bytes_per_s
+    assert sum(report.breakdown.values()) == pytest.approx(report.step_time_s, rel=1e-9)
+    assert min(report.breakdown.values()) >= 0
+    memory = report.memory
+    assert sum(memory.by_category.values()) == pytest.approx(memory.allocated_bytes, rel=1e-12)
+    assert min(memory.by_category.values()) >= 0
+    assert (
+        memory.resident_bytes <= memory.allocated_bytes <= memory.reserved_bytes < memory.device_used_bytes
+    )
+    assert memory == memory_of(job)
 
 
 @FEW
@@ -113,24 +112,6 @@ def test_twice_the_speed_of_anything_makes_no_step_slower_and_halves_none(
 
     assert before / 2 <= after * (1 + 1e-12)
     assert after <= before * (1 + 1e-12)
-
-
-@FEW
-@given(**COMBINATIONS)
-def test_seconds_and_bytes_by_line_add_up_to_the_whole(name, layout, spread, modes, software):
-    job = drawn(name, layout, spread, modes, software)
-
-    report = predict(job, book_of())
-
-    assert sum(report.breakdown.values()) == pytest.approx(report.step_time_s, rel=1e-9)
-    assert min(report.breakdown.values()) >= 0
-    memory = report.memory
-    assert sum(memory.by_category.values()) == pytest.approx(memory.allocated_bytes, rel=1e-12)
-    assert min(memory.by_category.values()) >= 0
-    assert (
-        memory.resident_bytes <= memory.allocated_bytes <= memory.reserved_bytes < memory.device_used_bytes
-    )
-    assert memory == memory_of(job)
 
 
 @FEW

@@ -23,7 +23,14 @@ from flopcast.search.top_candidates import TopCandidates
 JOB = make_job(cluster="selene:4", stack="megatron-core", plan="dp=32 gbs=256")
 BOOK = load_book(JOB.cluster)
 SPACE = Space(
-    gbs="64..1024:64", mbs="1,2,4", cp="1,2", sp="true", zero="1", recompute="none full", refine=False
+    gbs="64..1024:64",
+    mbs="1,2,4",
+    cp=1,
+    vpp="1,2",
+    sp="true",
+    zero="1",
+    recompute="none full",
+    refine=False,
 )
 LOSSES = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=20)
 

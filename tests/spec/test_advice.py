@@ -42,7 +42,7 @@ def mended(whole, rounds=12):
     return faults(whole)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(plan=PLANS, stack=STACKS, shape=MODELS, nodes=st.integers(1, 6))
 @example(
     plan={
