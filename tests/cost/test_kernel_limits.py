@@ -140,7 +140,7 @@ def test_a_fall_that_is_excused_exists(device, kernel, axis):
     what=st.sampled_from(["peak", "memory"]),
     seed=st.integers(0, 9),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_device_with_higher_peaks_is_never_slower(kernel, faster, what, seed):
     """With the same curves: efficiency is a fraction of the bound."""
     slow = catalog.cluster("dgx-a100")
@@ -157,7 +157,7 @@ def test_a_device_with_higher_peaks_is_never_slower(kernel, faster, what, seed):
 
 
 @given(kernel=st.sampled_from(sorted(OPERATORS)), seed=st.integers(0, 9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_operators_priced_together_cost_what_each_costs_alone(kernel, seed):
     cluster = catalog.cluster("vista")
     make, ranges = OPERATORS[kernel]

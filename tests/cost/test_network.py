@@ -20,7 +20,7 @@ from flopcast.spec.tier import Tier
 NO_CURVES = CurveBook(curves={})
 LINK = Tier(name="link", devices=4, bytes_per_s=100e9, latency_s=2e-6, attained_fraction=0.5)
 NETWORK = Tier(name="network", devices=0, bytes_per_s=10e9, latency_s=20e-6, attained_fraction=0.8)
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=30, deadline=None)
 SIZES = st.floats(1.0, 1e11)
 ROUNDING = 1e-4  # of the numbers in a curve file
 FALLS = {  # how much less a bigger message may take, at worst, where the measurements say so

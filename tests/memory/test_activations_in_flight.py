@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_cases import BLOCKS, GPT, HEADS, HIDDEN, LENGTH, Kept, stack_with, with_blocks
 
-LAWS = settings(max_examples=40, deadline=None)
+LAWS = settings(max_examples=20, deadline=None)
 IDS = 8 * LENGTH  # 64-bit token ids of one sequence, which the embedding keeps
 PLANS = {
     "tensor": st.sampled_from([1, 2, 4, 8]),

@@ -62,7 +62,7 @@ def test_equal_chunks_with_free_transfers_are_within_one_percent(style, micro_ba
     assert screened == pytest.approx(played, rel=0.01)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     embedding_s=st.floats(0, 20),
     head_s=st.floats(0, 20),

@@ -12,21 +12,29 @@ from flopcast.lab.measured_tables import SERVING
 from flopcast.lab.serving_runs.score import score_runs
 
 
+def places_of(job):
+    """The trace, engine and formats that plans are compared for, and the degrees of one of them."""
+    group = job.traffic.trace.split(" of ")[0], job.engine.name, job.plan.weights
+    return group, (job.plan.tensor_parallel, job.plan.expert_parallel)
+
+
 @pytest.fixture(scope="module")
 def latencies_s(shared):
     """Sums of latencies, measured and predicted, by trace, engine and formats, then by degrees."""
+    runs = defaultdict(lambda: defaultdict(list))
+    for run in SERVING.read(shared / "data" / "serving" / "apex_h100_mistral.csv"):
+        if run.job is not None:
+            group, degrees = places_of(run.job)
+            runs[group][degrees].append(run)
+    several = [each for plans in runs.values() if len(plans) > 1 for own in plans.values() for each in own]
     found = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-    for row in score_runs(SERVING.read(shared / "data" / "serving" / "apex_h100_mistral.csv")).rows:
+    for row in score_runs(several).rows:
         if row.measured.quantity == "sum_latency_s":
-            job = row.run.job
-            trace = job.traffic.trace.split(" of ")[0]
-            degrees = job.plan.tensor_parallel, job.plan.expert_parallel
-            sums = found[trace, job.engine.name, job.plan.weights][degrees]
-            sums[0] += row.measured.value
-            sums[1] += row.predicted.value
-    several = {name: plans for name, plans in found.items() if len(plans) > 1}
-    assert len(several) == 8
-    return several
+            group, degrees = places_of(row.run.job)
+            found[group][degrees][0] += row.measured.value
+            found[group][degrees][1] += row.predicted.value
+    assert len(found) == 8
+    return found
 
 
 def test_the_best_plan_of_each_trace_is_found_and_all_plans_are_in_the_measured_order(latencies_s):
