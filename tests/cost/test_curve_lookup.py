@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from flopcast.cost.kernels.curve import MOST_RISE, Curve, CurveEvidence, log_efficiency, outside
 
 NO_EVIDENCE = CurveEvidence(source="made up", rows=0, rejected=0, relative_error=0.0)
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=30, deadline=None)
 
 
 def curve_of(axes, table):

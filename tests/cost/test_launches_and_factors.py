@@ -25,7 +25,7 @@ from flopcast.operators.matmul import Matmul
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.spec.stack import HostCost
 
-LAWS = settings(max_examples=60)
+LAWS = settings(max_examples=30)
 STACKS = catalog.names("stacks")
 sigma = st.floats(0.0, 1.0)
 ratio = st.floats(0.2, 5.0)

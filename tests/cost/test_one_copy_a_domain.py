@@ -15,7 +15,7 @@ from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.operators.exchanges import Dispatch, Routing
 
-FEW = settings(max_examples=50, deadline=None)
+FEW = settings(max_examples=30, deadline=None)
 MADE = "made-up"
 ONE_COPY_A_DOMAIN = [name for name, formula in FORMULAS.items() if formula.one_copy_a_domain]
 

@@ -12,7 +12,7 @@ from flopcast.errors import SpecError
 from flopcast.lab.samples.columns import SEPARATORS, read_columns, read_rows
 from flopcast.lab.samples.files import write_csv
 
-LAWS = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LAWS = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 times = st.floats(1e-9, 1e6)
 rows = st.lists(
     st.tuples(st.floats(-1e9, 1e9), times, st.sampled_from(["a100", "h100"])), min_size=1, max_size=12

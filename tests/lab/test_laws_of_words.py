@@ -11,7 +11,7 @@ from flopcast.lab.published.known_names import cluster_of
 from flopcast.lab.validation.run import Machine, Mapping
 from flopcast.spec.plan import Plan
 
-FEW = settings(max_examples=60)
+FEW = settings(max_examples=30)
 TEXT = st.text(max_size=30)
 PRINTED = ("A100-SXM4-80GB", "H100", "H200-141GB", "MI300X", "RTX 4090", "GH200", "V100-SXM2-32GB")
 SPELT = st.sampled_from([str, str.upper, str.lower, str.title])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from flopcast.interop.shell.slurm import slurm_options, slurm_variables
 from flopcast.lab.logs.facts import facts_of_line, memory_of_line, rank_inside, split_rank
 
-LAWS = settings(max_examples=60)
+LAWS = settings(max_examples=30)
 MIB, GIB = 2**20, 2**30
 ALL = ("allocated_bytes", "max_allocated_bytes", "reserved_bytes", "max_reserved_bytes")
 four = st.tuples(*(st.integers(1, 200_000) for _ in range(4)))

@@ -55,7 +55,7 @@ def curves(draw):
 
 
 @given(curves())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_curve_written_and_read_is_the_same_curve(curve):
     again = curve_of("made-up", json.loads(json.dumps(entry_of(curve))))
 

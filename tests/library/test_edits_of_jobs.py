@@ -32,7 +32,7 @@ def document(**data):
     return Document("job.yaml", data, {("plan",): 3, ("plan", "tp"): 4})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(base=MAPPINGS, changes=MAPPINGS)
 def test_a_merge_holds_every_change_and_what_no_change_replaces(base, changes):
     found = leaves(merged(base, changes))
@@ -47,14 +47,14 @@ def test_a_merge_holds_every_change_and_what_no_change_replaces(base, changes):
     assert found == kept | changed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(base=MAPPINGS)
 def test_merging_nothing_or_itself_changes_nothing(base):
     assert merged(base, {}) == base
     assert merged(base, base) == base
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(base=MAPPINGS, path=st.lists(WORDS, min_size=1, max_size=3), value=st.integers())
 def test_an_edit_puts_its_value_there_and_leaves_the_original_alone(base, path, value):
     before = copy.deepcopy(base)

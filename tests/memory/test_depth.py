@@ -65,7 +65,7 @@ def test_a_class_of_stages_is_as_full_as_its_fullest_member(name, stages, virtua
     assert level_bytes(together, flying, waiting, at_work).max() == pytest.approx(max(each), rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     name=st.sampled_from(sorted(SCHEDULES)),
     stages=st.integers(2, 8),

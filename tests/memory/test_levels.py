@@ -101,7 +101,7 @@ def test_categories_at_the_fullest_moment_add_up_to_it(schedule):
     np.testing.assert_allclose(sum(by_category.values()), found, rtol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(*[st.integers(0, 3)] * 3, st.integers(-1, 1)), min_size=1, max_size=30, unique=True)
 )

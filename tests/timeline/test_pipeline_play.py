@@ -18,7 +18,7 @@ from flopcast.timeline.pipeline import critical_path, graph, play
 
 STYLES = tuple(SIMULATIONS)
 INTERLEAVED_STYLES = ("overlapped", "batched")  # blocking one by one, interleaved stages wait for ever
-LAWS = settings(max_examples=50, deadline=None)
+LAWS = settings(max_examples=30, deadline=None)
 LONG_LAWS = settings(max_examples=25, deadline=None)
 
 plain_pipes = st.builds(

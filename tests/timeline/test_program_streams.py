@@ -18,7 +18,7 @@ from flopcast.timeline.program import simulate
 from flopcast.timeline.program_items import lay_out
 from flopcast.workload.program import POSITIONS, WHEN, Segment
 
-LAWS = settings(max_examples=50, deadline=None)
+LAWS = settings(max_examples=30, deadline=None)
 STREAMS = ("compute", "tp", "dp", "host")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flopcast.cost.between_plans import OWN_LOG_SIGMA_FACTOR, OWN_SHARE
 from flopcast.timeline.uncertainty import Sensitivity, difference, interval, log_sigma, own_log_sigma_factor
 
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=20)
 NAMES = ("gemm", "fabric", "host", "memory")
 SHARES = st.lists(st.floats(0.0, 1.0), min_size=4, max_size=4)
 SIGMAS = st.lists(st.floats(0.01, 0.3), min_size=4, max_size=4)

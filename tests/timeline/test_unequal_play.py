@@ -16,7 +16,7 @@ from flopcast.timeline.pipeline import critical_path, graph, of_kinds, play
 from flopcast.timeline.serial import serial_seconds
 from flopcast.timeline.step import run_step
 
-LAWS = settings(max_examples=40, deadline=None)
+LAWS = settings(max_examples=20, deadline=None)
 LENGTHS = (512, 2048, 1024)
 ORDERS = ([0, 1, 2, 0, 0, 1, 1, 2], [1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 2, 1])
 PARTS = {

@@ -49,7 +49,7 @@ FFN, HEAD_SIZE, KV_HEADS = 2816, 64, 8  # of LLAMA
 FREE = stack_with(
     MEGATRON, sharding={"zero_stages": (0, 1, 2, 3)}, gradients={"bucket_elements": 1_000_000}
 )
-LAWS = settings(max_examples=60, deadline=None)
+LAWS = settings(max_examples=30, deadline=None)
 
 
 def sent_in_a_step(programs, name):

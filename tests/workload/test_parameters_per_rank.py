@@ -44,7 +44,7 @@ def test_the_vocabulary_is_padded_as_those_logs_print(tensor, padded):
     assert at(table.elements) * tensor / workload.model.hidden == padded
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     model=st.sampled_from(sorted(MODELS)),
     tensor=st.sampled_from([1, 2, 4, 8]),

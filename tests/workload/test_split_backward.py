@@ -42,7 +42,7 @@ def of_a_step(programs, measure):
     return sum(times * measure(items) for items, times in repeats(programs, segments))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(model=st.sampled_from(sorted(MODELS)), stack=st.sampled_from(STACKS), words=WORDS)
 def test_flop_and_bytes_are_those_of_the_whole_backward(model, stack, words):
     whole, split = both(MODELS[model], stack, words)
@@ -51,7 +51,7 @@ def test_flop_and_bytes_are_those_of_the_whole_backward(model, stack, words):
         assert of_a_step(split, measure) == pytest.approx(of_a_step(whole, measure), rel=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(model=st.sampled_from(sorted(MODELS)), stack=st.sampled_from(STACKS), words=WORDS)
 def test_every_item_of_the_whole_backward_is_in_just_one_part_in_its_old_order(model, stack, words):
     whole, split = both(MODELS[model], stack, words)

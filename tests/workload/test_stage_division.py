@@ -11,7 +11,7 @@ from flopcast.errors import InternalError
 from flopcast.spec.stack import Pipeline
 from flopcast.workload.stages import DIVISIONS, Pile, divide, divide_all
 
-LAWS = settings(max_examples=60, deadline=None)
+LAWS = settings(max_examples=30, deadline=None)
 EVEN = Pipeline(partition="even")
 NEOX = Pipeline(partition="deepspeed_uniform", entries_before=1, entries_after=1)
 

@@ -12,7 +12,7 @@ from flopcast.lab.calibration.conformal import REACH, Judged, added_log_sigma, c
 
 ERRORS = st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=40).map(np.array)
 GROUPS = st.lists(st.tuples(ERRORS, st.floats(0.0, 0.2)), min_size=1, max_size=4)
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=20)
 
 
 def judged(groups):

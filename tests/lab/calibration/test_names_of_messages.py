@@ -14,7 +14,7 @@ from flopcast.lab.calibration.kernel_names import (
     kind_of,
 )
 
-FEW = settings(max_examples=60)
+FEW = settings(max_examples=30)
 KINDS = ("gemm", "attention", "memory_bound", "communication", "copy", "")
 SPELT = {  # as torch.distributed and c10d call them → ours
     "allreduce": "all_reduce",

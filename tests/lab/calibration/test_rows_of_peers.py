@@ -11,7 +11,7 @@ from flopcast.lab.calibration import peer_tables
 from flopcast.lab.calibration.samples import Samples
 from flopcast.library import catalog
 
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=20)
 H100 = catalog.cluster("dgx-h100", 1).node.device
 ROWS = st.lists(
     st.tuples(st.sampled_from([256, 1024, 2048, 4096]), st.floats(0.05, 0.9), st.booleans(), st.booleans()),

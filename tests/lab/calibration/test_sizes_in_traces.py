@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flopcast.lab.calibration.traced_shapes import DTYPES, SIZES, WIDTHS, dtype_of, shapes_from, sizes_of
 
 SIZE = st.integers(1, 6)
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=20)
 
 
 def shapes_of(*arrays):

@@ -21,7 +21,7 @@ from flopcast.lab.calibration.trace import (
     unrecognised,
 )
 
-LAWS = settings(max_examples=60)
+LAWS = settings(max_examples=30)
 CLASSES = ("gemm", "flash_attention", "layernorm", "all_reduce", "all_gather", "memcpy", "")
 KINDS = {
     "gemm": "gemm",

@@ -167,7 +167,7 @@ def test_a_term_that_would_reward_what_it_punishes_is_left_out():
 
 
 @given(seed=st.integers(0, 99), power=st.floats(0.0, 2.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_time_does_not_fall_along_an_axis_with_a_power(seed, power):
     """Work grows as x^power: log(time) is power · log(x) less the log-efficiency."""
     axes = (np.arange(6.0), np.array([0.0, 1.0, 3.0]))
@@ -273,7 +273,7 @@ def test_all_measured_sizes_count_alike():
 
 
 @given(low=st.floats(-3.0, 20.0), span=st.floats(0.05, 20.0), most=st.integers(2, 12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_nodes_span_many_values_evenly_and_are_as_many_as_needed(low, span, most):
     found = efficiency_table.nodes(np.linspace(low, low + span, 100), most)
 
@@ -288,7 +288,7 @@ def test_nodes_span_many_values_evenly_and_are_as_many_as_needed(low, span, most
 @given(
     values=st.lists(st.integers(1, 4000), min_size=1, max_size=efficiency_table.MOST_VALUES, unique=True)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_few_values_have_a_node_each(values):
     found = efficiency_table.nodes(np.log2(np.repeat(values, 7)), 5)
 
@@ -300,7 +300,7 @@ def test_a_single_size_has_a_single_node():
 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3), seed=st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_weights_of_a_row_are_those_of_the_corners_of_its_cell(sizes, seed):
     """Fitting and looking up use the same interpolation: only then does a fit predict its rows."""
     draw = np.random.default_rng(seed)

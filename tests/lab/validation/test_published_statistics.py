@@ -26,7 +26,7 @@ LARGE = make_job(
 )  # on devices that cannot hold it
 MIXTURE = make_job(model=described_model(num_experts=8, top_k=2, expert_hidden=1024))
 RATIOS = st.lists(st.floats(0.2, 5.0), min_size=1, max_size=12)
-LAWS = settings(max_examples=60)
+LAWS = settings(max_examples=30)
 
 
 def row(name, ratio=1.0, measured_s=1.0, job=JOB, **changes):

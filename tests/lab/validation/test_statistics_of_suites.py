@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from flopcast.lab.validation.compare import ComparedComponent, ComparedRow
 from flopcast.lab.validation.statistics import by_component, by_source
 
-LAWS = settings(max_examples=60)
+LAWS = settings(max_examples=30)
 rows = st.lists(
     st.tuples(
         st.sampled_from(["a", "b"]),
