@@ -46,8 +46,8 @@ FREE: dict[str, object] = {
 PROPOSALS = {
     "type": "boolean",
     "description": "Whether the answer for a plan that does not fit contains the fastest placement outside"
-    " the devices with which it fits. By default, it does not, because the search for a placement takes as"
-    " long as the rest of the answer.",
+    " the devices with which it fits. By default, it does not, because the search for a placement takes"
+    " almost as long as the rest of the answer.",
 }
 LOG = {"type": "string", "description": "The log of a run of the job, as text."}
 Schema = dict[str, object]
