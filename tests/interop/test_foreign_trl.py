@@ -57,6 +57,15 @@ def test_accelerates_file_says_how_parameters_are_sharded_and_on_how_many_device
     assert (zero.plan.zero, zero.plan.data_parallel, zero.stack.name) == (3, 8, "deepspeed-zero")
 
 
+@pytest.mark.parametrize("engine", [{"deepspeed_config": {"zero3_init_flag": False}}, {}])
+def test_deepspeed_under_accelerate_shards_gradients_unless_its_file_states_a_stage(engine, tmp_path):
+    launch = {"distributed_type": "DEEPSPEED", "num_processes": 8} | engine
+
+    job = paired(tmp_path, launch, "dgx-h100:1")
+
+    assert (job.plan.zero, job.stack.name) == (2, "deepspeed-zero")
+
+
 def test_accelerates_file_says_what_deepspeed_offloads(tmp_path):
     engine = {"zero_stage": 3, "offload_optimizer_device": "nvme", "offload_optimizer_nvme_path": "/nvme",
               "offload_param_device": "cpu", "offload_param_nvme_path": "/nvme"}  # fmt: skip

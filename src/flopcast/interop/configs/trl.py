@@ -76,6 +76,7 @@ ATTENTION |= {"kernels-community/flash-attn": "flash", "kernels-community/vllm-f
 ATTENTION |= {"kernels-community/flash-attn2": "flash", "kernels-community/flash-attn3": "flash"}
 ATTENTION |= {"eager": "materialised"}
 LAUNCHES = ("no", "multi_gpu", "fsdp", "deepspeed")
+DEFAULT_STAGE = 2  # ZeRO stage of accelerate's DeepSpeedPlugin if its file states none
 TYPE, MIXED = "accelerate.distributed_type", "accelerate.mixed_precision"
 PRECISIONS = {"no": "", "bf16": "bf16", "fp16": "fp16"}
 CHECKPOINTING, OFFLOADING = "gradient_checkpointing", "activation_offloading"
@@ -190,6 +191,9 @@ def _launched(whole: Document, launch: Document) -> Document:
     kind = str(data.get("distributed_type", "")).lower()
     engine = data.get("deepspeed_config")
     file = engine.get("deepspeed_config_file") if isinstance(engine, dict) else None
+    if kind == "deepspeed" and not file and (engine is None or isinstance(engine, dict)):
+        data = {**data, "deepspeed_config": {"zero_stage": DEFAULT_STAGE} | (engine or {})}
+        launch = replace(launch, data=data)
     moved: dict[Path, Path] = {}
     for path, value in flattened(data):
         target: Path | None = ("accelerate", *path)
