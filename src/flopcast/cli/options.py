@@ -147,7 +147,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     ),
     "slow": click.option(
         "--slow",
-        metavar="KIND=NUMBER:FRACTION[,...]",
+        metavar="KIND=INDEX:FRACTION[,...]",
         help=(
             "Slow devices, hosts and links, with their fraction of the usual speed: "
             '"device=3:0.8,host=1:0.7,link=12:0.5".'
