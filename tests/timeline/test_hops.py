@@ -1,5 +1,7 @@
 """Transfers in the closed form: what they add to a step, against the exact play of equal stages."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from all_cases import all_cases
@@ -51,6 +53,12 @@ def hopping(style, schedule, virtual, stages, ranks, micro):
     return repriced(priced_job(job), seconds_of)
 
 
+@cache
+def hopped(*place):
+    """Screened and played seconds of equal stages, which two claims compare."""
+    return both(hopping(*place))
+
+
 def both(priced):
     return float(step_seconds(priced)[0]), run_step(priced).step_time_s
 
@@ -60,7 +68,7 @@ def both(priced):
 def test_a_longer_step_waits_for_as_many_transfers_more_as_its_play(
     style, schedule, virtual, stages, ranks
 ):
-    short, long = (both(hopping(style, schedule, virtual, stages, ranks, micro)) for micro in (24, 48))
+    short, long = (hopped(style, schedule, virtual, stages, ranks, micro) for micro in (24, 48))
 
     assert long[0] - short[0] == pytest.approx(long[1] - short[1], abs=1e-9)
 
@@ -68,7 +76,7 @@ def test_a_longer_step_waits_for_as_many_transfers_more_as_its_play(
 @EACH_WAY
 @PLACES
 def test_transfers_of_a_whole_step_are_those_of_its_play_to_a_fill(style, schedule, virtual, stages, ranks):
-    screened, played = both(hopping(style, schedule, virtual, stages, ranks, 24))
+    screened, played = hopped(style, schedule, virtual, stages, ranks, 24)
 
     # fills overlap with gaps by less than a hop a stage, whatever the micro-batches
     assert abs(screened - played) <= stages * ACROSS_S
