@@ -16,7 +16,6 @@ from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.embedding import EmbeddingLookup
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.fused_pass import FusedPass
-from flopcast.operators.gated_delta import GatedDelta
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
@@ -230,18 +229,6 @@ OPERATORS = {  # kernel class → operator of three sizes, and the log2 ranges o
     "dequantise": (
         lambda rows, width, layers: Dequantise(elements=rows * width * layers, stored="nf4", dtype="fp16"),
         (WIDTH, WIDTH, ONE_LAYER),
-    ),
-    "gated_delta": (
-        lambda tokens, size, heads: GatedDelta(
-            sequences=np.array(1.0),
-            tokens=tokens,
-            heads=heads,
-            key_heads=heads,
-            key_size=size,
-            value_size=size,
-            dtype="bf16",
-        ),
-        (TOKENS, HEAD, (2.0, 10.0)),
     ),
     "embedding": (_embedding(False), (TOKENS, (12.0, 17.0), WIDTH)),
     "embedding.backward": (_embedding(True), (TOKENS, (12.0, 17.0), WIDTH)),

@@ -195,7 +195,7 @@ FAULTS = (
     (
         "vllm serve gpt2 --cpu-offload-gb 8",
         "--cpu-offload-gb",
-        "remove --cpu-offload-gb, or describe the job in YAML",
+        "remove --cpu-offload-gb to predict the job without it",
     ),
     ("vllm serve gpt2 --speculative-config '{\"method\": 3'", "--speculative-config", "correct the line"),
     (f"{SGLANG} deepseek-ai/DeepSeek-V3 --tp 8 --dp 3 --enable-dp-attention", "--dp", "write --dp 8"),

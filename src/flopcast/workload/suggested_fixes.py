@@ -313,17 +313,29 @@ def _problem_of(fix: _Fix) -> Problem:
 
 
 def _joined(problems: Sequence[Problem]) -> Problem:
-    """Return several faults as one: the first, with the allowed values and the reasons of all.
+    """Return several faults as one: the first, with the allowed values and the reasons of all, numbered.
 
     If allowed values belong to another field than the first fault's, that field and its value precede them.
     """
-    first, few = problems[0], problems[:MOST_REASONS]
-    allowed = dict.fromkeys(
-        one.allowed if one.field in (first.field, "plan") else f"{one.field} = {one.value}: {one.allowed}"
-        for one in few
+    first = problems[0]
+    pairs = dict.fromkeys(
+        (
+            one.allowed
+            if one.field in (first.field, "plan")
+            else f"for {one.field} (now {one.value}): {one.allowed}",
+            one.because,
+        )
+        for one in problems[:MOST_REASONS]
     )
-    because = dict.fromkeys(one.because for one in few)
-    return replace(first, allowed="; ".join(allowed), because="; ".join(because))
+    allowed, because = (_numbered(texts) for texts in zip(*pairs, strict=True))
+    return replace(first, allowed=allowed, because=because)
+
+
+def _numbered(texts: Sequence[str]) -> str:
+    """Return texts in one line, each with its number if there are several."""
+    if len(texts) == 1:
+        return texts[0]
+    return "; ".join(f"({number}) {text}" for number, text in enumerate(texts, start=1))
 
 
 def _by_field(problems: Sequence[Problem]) -> Iterator[Problem]:

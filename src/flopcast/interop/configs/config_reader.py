@@ -22,7 +22,7 @@ from flopcast.spec.plan import Plan
 AUTO = "auto"
 MOST = 10**12
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
-WAY_OUT = "remove {}, or describe the job in YAML"
+WAY_OUT = "remove {} to predict the job without it"
 MOST_HOPS = 8  # references that lead to references
 
 

@@ -229,7 +229,7 @@ class Arguments:
         if self.text(flag) in none and self.words(flag) and not replaced:
             return
         because = f"flopcast does not support {REFUSED[flag]} yet"
-        fix = f"remove {flag}, or describe the job in YAML"
+        fix = f"remove {flag} to predict the job without it"
         if replaced:
             because, fix = REFUSED[flag], f"write {REFUSED[flag].split()[-1]}"
         self.fault(
