@@ -34,7 +34,7 @@ LINES = (  # file of shared/data, kind of score, option of the command, choice o
     ("serving/vllm_requests_RTXPRO6000_Llama-3.1-8B.csv", LEFT_OUT, "", "catalogue"),
     ("serving/vllm_requests_RTXPRO6000_Qwen3-32B.csv", LEFT_OUT, "", "catalogue"),
     (OFFLOADED, "fitted on A6000; never fitted on T4", "", "catalogue"),
-    (OFFLOADED, "left out: rates of copies of other models", "--leave-one-model-out", "model"),
+    (OFFLOADED, "left out: copy rates fitted on other models", "--leave-one-model-out", "model"),
     (OFFLOADED, "never fitted: default rates", "--no-constants", "none"),
 )
 SAME_FRACTION = 0.005  # values that are closer are copies of one measurement

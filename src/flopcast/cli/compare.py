@@ -21,7 +21,8 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
     """Compare two jobs side by side, with the interval of their difference.
 
     With two files or models, options and KEY=VALUE change both jobs. With one file or model, or with
-    none, the options complete the first job, and KEY=VALUE changes only the second. Time, cost and
+    none, the second job is a copy of the first: options describe both, and KEY=VALUE changes only the
+    copy. Time, cost and
     energy are compared per token; if the interval of a difference contains zero, neither job is called
     better. --price applies to both.
 

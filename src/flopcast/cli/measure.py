@@ -118,7 +118,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
 @click.option("--seed", type=click.IntRange(0, 1000), help="Random seed for the shapes. Default: 0.")
-@click.option("--plan-only", is_flag=True, help="Only list what would be measured, without PyTorch.")
+@click.option("--plan-only", is_flag=True, help="Only list what would be measured. Needs no PyTorch.")
 def command(
     out: Path | None,
     budget_s: float | None,

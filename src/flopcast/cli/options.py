@@ -73,7 +73,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--batch",
         type=click.IntRange(min=1),
         help=(
-            "Global batch size: number of sequences (for other models, samples) of one step on all devices."
+            "Global batch size: number of sequences (samples of exported graphs) of a step on all devices."
         ),
     ),
     "inference": click.option(

@@ -164,9 +164,9 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "interleaved_update": FactorKind(
         label="speed of updates that the host and the device share",
-        meaning="time of an optimizer update that host and device share: the time of the host, divided by"
-        " the time of its usual updates, and the time of the device, divided by half of the time that the"
-        " host would need",
+        meaning="two ratios of an optimizer update that host and device share. `[host]` is the time of the"
+        " host, divided by the time of its usual updates. `[device]` is the time of the device, divided by"
+        " half of the time of the host",
         rests_on="prior: updates on the device take between no time and as much time as on the host",
     ),
     "checkpoint_copies": FactorKind(

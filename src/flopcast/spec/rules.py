@@ -142,7 +142,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=_has_chunks_of_schedule,
         value=lambda c: c.structure.pipeline_schedule,
-        allowed=lambda _: f"{' or '.join(_with_chunks())} if and only if virtual_stages > 1",
+        allowed=lambda _: f"{', '.join(_with_chunks())} with virtual_stages above 1, others with 1",
         because="only these schedules have several chunks on each stage",
         fix="set schedule to auto",
     ),

@@ -65,7 +65,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=lambda c: not (c.model.adapters and c.structure.order_rule.splits_backward),
         value=lambda c: c.structure.pipeline_schedule,
-        allowed="auto, 1f1b, eager_1f1b, interleaved_1f1b, gpipe with adapters",
+        allowed="with adapters, one of auto, 1f1b, eager_1f1b, interleaved_1f1b and gpipe",
         because="zero-bubble schedules move weight gradients, and frozen weights have none",
         fix="set schedule to auto",
     ),

@@ -127,9 +127,9 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.model.mtp == 0 or c.stack.pipeline.partition == "even",
         value=lambda c: c.model.mtp,
         allowed="0 on this stack",
-        because="MTP modules are on the last stage, but this stack divides all modules evenly over the"
-        " stages",
-        fix="change mtp to 0, or choose a stack that divides blocks evenly",
+        because="MTP modules are on the last stage, and only stacks that divide the blocks evenly over the"
+        " stages place them",
+        fix="change mtp to 0, or choose another stack, such as megatron-core",
     ),
     Rule(
         field="stack.rewrites",

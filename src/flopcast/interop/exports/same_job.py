@@ -115,7 +115,7 @@ def _problem(difference: Difference, target: str) -> Problem:
     if isinstance(instead, tuple) and instead and all(isinstance(each, int) for each in instead):
         simple, word = True, ",".join(map(str, instead))
     elif instead == ():
-        word = "no entry"
+        word = "no value"
     fix = f"add {field}={word}" if simple else f"change {field}, or export to another format"
     return not_expressible(field, value, word, target, fix)
 
