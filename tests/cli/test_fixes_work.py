@@ -11,7 +11,8 @@ from flopcast.spec.plan_fields import short_name
 
 JOB, SEARCH = "predict llama-3-8b --gpus 8", "search bloom-560m --gpus 2"
 SETTLED = "dp=8 mbs=1 gbs=8"  # where the plan is not at fault, little is left to choose
-WHOLE_JOB, FEW_PLANS = f"{JOB} --plan '{SETTLED} zero=1'", f"{SEARCH} --plan 'mbs=1 gbs=16 cp=1 zero=1'"
+FEW = "mbs=1 gbs=16 cp=1 zero=1 vpp=1 dp_shard=0 recompute=none"
+WHOLE_JOB, FEW_PLANS = f"{JOB} --plan '{SETTLED} zero=1'", f"{SEARCH} --plan '{FEW}'"
 ROWS = {  # the start of a command line → what is wrong behind it
     f"{JOB} --plan": (
         *("mbs=0", "tp=16", "tp=3", "pp=5", "cp=3", "ep=2", "'dp=8 foo=3'", "gbs=x", "'dp=3 tp=2'"),
@@ -29,7 +30,7 @@ ROWS = {  # the start of a command line → what is wrong behind it
     ),
     "predict llama-3-8b": ("--gpus 0", "--gpus 13", "--gpus x", "--cluster dgx-h100:0"),
     FEW_PLANS: ("--objective foo", "--deadline foo --tokens 2T", "--headroom 2"),
-    f"{SEARCH} --plan": ("'mbs=1 gbs=16 cp=1 zero=1 precision=int8'",),
+    f"{SEARCH} --plan": (f"'{FEW} precision=int8'",),
     f"{FEW_PLANS} --objective": ("time_to_train",),
     "search bloom-560m --gpus": ("64..", "60"),
     "run llama-3-8b": ("--gpus 8",),
