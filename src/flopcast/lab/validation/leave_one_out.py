@@ -67,7 +67,8 @@ class FirstPass:
 def first_pass(predict_runs: PredictRuns) -> FirstPass:
     """Predict the runs once, from kernels alone; fits without some runs start from this."""
     published = predict_runs({}, frozenset())
-    return FirstPass(published=published, observed=_seen(published), priors=_priors(published.rows))
+    fittable = [row for row in published.rows if not row.run.judged_only]
+    return FirstPass(published=published, observed=_seen(published), priors=_priors(fittable))
 
 
 def fit_runs(predict_runs: PredictRuns) -> Fitted:
