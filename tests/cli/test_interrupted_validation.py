@@ -6,7 +6,6 @@ import signal
 import pytest
 from command_line import flopcast
 
-from flopcast import accuracy
 from flopcast.lab.published import predictions
 
 HEADER = (
@@ -37,10 +36,10 @@ def interrupting(monkeypatch, owner, name, call):
 
 
 def test_the_runs_of_a_suite_that_are_predicted_are_printed(monkeypatch):
-    interrupting(monkeypatch, accuracy, "predict_unfitted", 3)
+    interrupting(monkeypatch, predictions.Predictions, "of", 3)
     ended = flopcast("validate", "--suite", "sc21")
     monkeypatch.undo()
-    interrupting(monkeypatch, accuracy, "predict_unfitted", 3)
+    interrupting(monkeypatch, predictions.Predictions, "of", 3)
     data = flopcast("validate", "--suite", "sc21", "--suite", "korthikanti", "--json")
     monkeypatch.undo()
 
@@ -77,8 +76,8 @@ def test_where_constants_are_fitted_on_all_runs_a_note_says_that_there_is_no_res
 
 
 def test_a_second_interrupt_ends_the_command_at_once(monkeypatch):
-    interrupting(monkeypatch, accuracy, "predict_unfitted", 3)
-    interrupting(monkeypatch, accuracy, "predict_unfitted", 3)  # both during the same call
+    interrupting(monkeypatch, predictions.Predictions, "of", 3)
+    interrupting(monkeypatch, predictions.Predictions, "of", 3)  # both during the same call
 
     ended = flopcast("validate", "--suite", "sc21")
 

@@ -39,6 +39,7 @@ from flopcast.spec.plan import Plan, one_plan
 from flopcast.spec.rows import of_equal_split
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
+from flopcast.strict_model import FrozenMapping
 from flopcast.units import Number
 from flopcast.workload.tensor_overlap import TILE_ROWS
 
@@ -47,7 +48,7 @@ DENSE, EXPERTS = "dense", "moe"  # blocks of a file
 L20 = {
     "name": "l20-48gb",
     "multiprocessors": 92,
-    "peak_flop_per_s": {"fp16": 119.5e12, "bf16": 119.5e12, "fp8": 239e12, "fp32": 59.8e12},
+    "peak_flop_per_s": FrozenMapping({"fp16": 119.5e12, "bf16": 119.5e12, "fp8": 239e12, "fp32": 59.8e12}),
 }
 PEER_COPIES = 0.8  # of the rate of PCIe
 CONSTANTS = "Data sheets and curves of the catalogue; nothing was fitted on these rows."

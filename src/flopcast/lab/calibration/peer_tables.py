@@ -20,6 +20,7 @@ from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.matmul import Matmul
 from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Device
+from flopcast.strict_model import FrozenMapping
 
 Columns = Mapping[str, Floats]
 Mask = Callable[[Columns], np.ndarray]
@@ -76,7 +77,7 @@ def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> S
     """
     rows = _rows_of(file, columns, mark)
     if file.peak:
-        peaks = {**device.peak_flop_per_s, "fp8": device.peak_flop_per_s[file.peak]}
+        peaks = FrozenMapping({**device.peak_flop_per_s, "fp8": device.peak_flop_per_s[file.peak]})
         device = device.model_copy(update={"peak_flop_per_s": peaks})
     measured_s = file.measured_s(rows)
     if file.on_device is not None:

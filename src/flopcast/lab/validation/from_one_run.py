@@ -54,8 +54,11 @@ def machine_of(row: ComparedRun) -> Machine:
 
 
 def machines(rows: Sequence[ComparedRun]) -> dict[Machine, list[ComparedRun]]:
-    """Return the runs of each machine that has three or more."""
-    by_machine = grouped(rows, machine_of)
+    """Return the runs of each machine that has three or more.
+
+    Hybrids are left out: their unmeasured kernels of Mamba-2 say nothing about the machine.
+    """
+    by_machine = grouped([row for row in rows if row.family != "hybrids"], machine_of)
     return {machine: members for machine, members in by_machine.items() if len(members) >= FEWEST_RUNS}
 
 
