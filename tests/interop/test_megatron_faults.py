@@ -174,8 +174,7 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
         (
             "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split",
             "--account-for-loss-in-pipeline-split",
-            "no such flag, unless 24 layers plus the embedding and loss that these flags count as layers "
-            "are divisible by 4",
+            "a multiple of 4 layers; with this flag, the model counts as 25",
         ),
         (
             "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*20|x|L'",

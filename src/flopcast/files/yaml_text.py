@@ -19,6 +19,7 @@ MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modul
 MAX_DEPTH = 40
 Path = tuple[str | int, ...]
 
+PLAIN = "only plain YAML and JSON data are read"
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[+-]?(0|[1-9][0-9_]*)")
 _FLOAT = re.compile(r"[+-]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][+-]?[0-9]+)?")
@@ -276,8 +277,8 @@ def resolve(text: str) -> object:
     return text
 
 
-def refuse(name: str, line: int, field: str, value: object, allowed: str, fix: str) -> SpecError:
+def refuse(
+    name: str, line: int, field: str, value: object, allowed: str, fix: str, because: str = PLAIN
+) -> SpecError:
     """Return a fault of the text itself; reading ends with the first, as the rest cannot be trusted."""
-    return spec_error(
-        field, value, allowed, "only plain YAML and JSON data are read", fix, where=f"{name}:{line}"
-    )
+    return spec_error(field, value, allowed, because, fix, where=f"{name}:{line}")

@@ -104,7 +104,7 @@ class Plan(StrictModel):
     precision : str
         Number format of GEMMs. Names of 8- and 4-bit formats also say how values are scaled.
     optimizer : str
-        Optimizer; names that begin with "adamw_" are AdamW with moments in 8 or 4 bits.
+        Update rule of the weights; names that begin with "adamw_" are AdamW with moments in 8 or 4 bits.
     offload : tuple of Placement
         States that are offloaded: "optimizer:host,activations:nvme:0.5" keeps optimizer states in host
         memory and half of the activations on NVMe drives. By default, nothing is offloaded.

@@ -102,10 +102,10 @@ RULES: tuple[Rule, ...] = (
         holds=_divide_the_stage,
         value=_word,
         allowed=lambda c: (
-            "degrees that divide each other and the "
-            f"{first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks of a stage, so "
-            "that each rank gets whole sequences of the "
-            f"{first(c.plans.data_parallel) * first(c.plans.micro_batch)} sequences of a micro-batch"
+            "tensor-parallel degrees that divide each other and the "
+            f"{first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks of a stage, and with "
+            "which the ranks share the "
+            f"{first(c.plans.data_parallel) * first(c.plans.micro_batch)} sequences of a micro-batch evenly"
         ),
         because="the devices of a stage and the sequences of a micro-batch are the same for all blocks",
         fix="set layers to none",

@@ -116,8 +116,8 @@ RULES: tuple[Rule, ...] = (
         holds=_every_stage_filled,
         value=lambda c: first(c.plans.pipeline_parallel),
         allowed=lambda c: (
-            f"at most {sum(_layers(c))}, so that each stage has at least one layer with weights:"
-            f" {_most_filled(c)}, for example"
+            f"at most {sum(_layers(c))}, so that each stage has at least one layer with weights;"
+            f" of the smaller numbers, {_most_filled(c)} fills every stage"
         ),
         because="every stage needs at least one layer",
         fix=lambda c: f"set pipeline_parallel to {_most_filled(c)}",

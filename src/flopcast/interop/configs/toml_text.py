@@ -53,7 +53,8 @@ def read_toml(raw: bytes, name: str) -> Document:
         place = _PLACE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1
         fault = _PLACE.sub("", str(error)).strip()
-        raise refuse(name, line, "text", fault, "well-formed TOML", "correct the line") from None
+        because = "the rest of the file cannot be read"
+        raise refuse(name, line, "text", fault, "well-formed TOML", "correct the line", because) from None
     document = Document(name, None, lines)
     return Document(name, _plain(data, (), document), lines)
 

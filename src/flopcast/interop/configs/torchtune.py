@@ -197,7 +197,7 @@ def _adapters(reader: ConfigReader, builder: str) -> None:
         reader.refuse("model.apply_lora_to_output", "an adapter of the head", "write false")
     if not targets and not reader.faulty(key):
         because = "adapters are added only to the linear layers that are listed"
-        reader.fault(key, ", ".join(MODULES), because, f"add {key}", "names no linear")
+        reader.fault(key, ", ".join(MODULES), because, f"add {key}", "names no linear layer")
     reader.put(("model", "adapters", "rank"), reader.count("model.lora_rank", 8), "model.lora_rank")
     reader.put(("model", "adapters", "targets"), targets, key)
     dropout = reader.fraction("model.lora_dropout", 0.0)

@@ -144,7 +144,9 @@ def read_adapters(
             )
     if not targets and not reader.faulty(targets_key):
         because = "adapters are added only to the linear layers that are listed"
-        reader.fault(targets_key, ", ".join(TARGETS), because, f"add {targets_key}", "names no linear")
+        reader.fault(
+            targets_key, ", ".join(TARGETS), because, f"add {targets_key}", "names no linear layer"
+        )
     reader.put(("model", "adapters", "rank"), reader.count(rank_key, usual.rank), rank_key)
     reader.put(("model", "adapters", "targets"), list(dict.fromkeys(targets)), targets_key)
     dropout = reader.fraction("lora_dropout", usual.dropout_fraction)

@@ -130,8 +130,8 @@ def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
     if args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
         return
     if rest:
-        counted = f"{builder.layers} layers plus the embedding and loss that these flags count as layers"
-        allowed = f"no such flag, unless {counted} are divisible by {stages * chunks}"
+        counted = builder.layers + embedding + loss
+        allowed = f"a multiple of {stages * chunks} layers; with this flag, the model counts as {counted}"
         args.fault(flag, True, allowed, "all chunks have the same number of layers", f"remove {flag}")
         return
     held = [each] * (stages * chunks)

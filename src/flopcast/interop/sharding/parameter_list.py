@@ -56,4 +56,6 @@ def _text(path: Path) -> bytes:
 
 def _wrong(path: Path, because: str) -> SpecError:
     allowed = 'a JSON file such as {"model.embed.weight": [32000, 4096]}, or a .safetensors file'
-    return spec_error("parameters", str(path), allowed, because, "name such a file", where=str(path))
+    return spec_error(
+        "parameters", str(path), allowed, because, "correct or replace the file", where=str(path)
+    )

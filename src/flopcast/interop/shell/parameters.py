@@ -101,4 +101,4 @@ def _check_used(text: str, arguments: Mapping[str, str], environment: Mapping[st
 def _unused(option: str, word: str, variable: str) -> Problem:
     """Return the error for a value that a script does not use."""
     because = f"the script does not use {variable}"
-    return Problem(option, word, "a value that the script uses", because, f"remove {option} {word}")
+    return Problem(option, word, "a variable that the script uses", because, f"remove {option} {word}")

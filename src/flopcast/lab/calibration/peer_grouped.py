@@ -134,7 +134,7 @@ PRECISIONS: dict[str, tuple[Mapping[str, str], str]] = {  # devices, and whose p
     "nvfp4": (BLACKWELL, "fp4"),
 }
 LAYER_FAULTS: dict[str, Mask] = {
-    "a power law spreads the tokens over ranks, and the table lacks the rank with most tokens": lambda r: (
+    "a power law spreads the tokens over ranks, and the table omits the fullest rank": lambda r: (
         _is_law(r) & (r["moe_ep_size"] > 1)
     ),
     "these experts have no gate, and the table does not state which GEMMs ran": lambda r: (
