@@ -57,8 +57,26 @@ def test_experts_run_on_software_that_overlaps_their_exchanges(name):
 def test_a_plan_that_such_software_cannot_run_keeps_the_usual_stack(plan):
     made = job("mixtral-8x7b", cluster="dgx-h100", gpus=64, seq=2048, plan=plan)
 
-    assert made.stack.name == ("megatron-bridge-26.06" if plan == "ep=8" else "megatron-core")
+    assert made.stack.name == ("megatron-core" if "zero=2" in plan else "megatron-bridge-26.06")
     assert predict(made).step_time_s > 0
+
+
+@all_cases("recompute, overlap", [("full", "none"), ("selective", "other_micro_batch")])
+def test_only_under_full_recompute_the_usual_stack_exposes_the_all_to_alls_of_experts(recompute, overlap):
+    jobs = [
+        job(
+            "mixtral-8x7b",
+            cluster="dgx-h100",
+            gpus=64,
+            plan=f"{SPREAD} recompute={recompute}",
+            changes=changes,
+        )
+        for changes in ([], [f"stack.experts.exchange_overlap={overlap}"])
+    ]
+
+    usual, named = map(predict, jobs)
+
+    assert usual.step_time_s == named.step_time_s
 
 
 def test_deepseek_v3_takes_as_long_as_its_report_says_and_fits():

@@ -80,7 +80,7 @@ def with_usual_stack(document: Document) -> Document:
     """Return the document with the usual stack of its model and devices, an assumption.
 
     Exported graphs run in eager PyTorch. Otherwise the stack is the one that the device's catalogue entry
-    names for all models or, where it overlaps the exchange of tokens, for mixtures of experts. Fine-tunes
+    names for all models or, where it has the plan's ZeRO stage, for models with experts. Fine-tunes
     on other devices run in PyTorch, everything else in the default stack. The assumption says why.
     """
     device, why = _device(document), ""
@@ -89,7 +89,7 @@ def with_usual_stack(document: Document) -> Document:
         stack, why = GRAPH_STACK, " (eager PyTorch, for exported graphs)"
     elif not stack and _fine_tunes(document):
         stack, why = TUNING_STACK, " (PyTorch, as most fine-tunes)"
-    elif device and _has_experts(document) and _overlaps_exchanges(document, device.usual_expert_stack):
+    elif device and _has_experts(document) and _shards(document, device.usual_expert_stack):
         stack, why = device.usual_expert_stack, " (overlaps the all-to-all of experts)"
     stack = stack or USUAL["stack"]
     return _with_assumed(document, "stack", stack, f"stack {stack}{why}")
@@ -111,15 +111,9 @@ def _is_graph(document: Document) -> bool:
 
 
 def _shards(document: Document, stack: str) -> bool:
-    """Return whether a stack has the ZeRO stage that the document's plan states, if it states one."""
+    """Return whether a stack is named and has the ZeRO stage that the document's plan states, if any."""
     zero = stated_plan(document).get("zero")
-    return zero is None or zero in catalog.stack(stack).sharding.zero_stages
-
-
-def _overlaps_exchanges(document: Document, stack: str) -> bool:
-    """Return whether a stack, if there is one, can overlap exchanges under the document's plan."""
-    full = str(stated_plan(document).get("recompute", "")).startswith("full")
-    return bool(stack) and not full and _shards(document, stack)
+    return bool(stack) and (zero is None or zero in catalog.stack(stack).sharding.zero_stages)
 
 
 def _device(document: Document) -> Device | None:

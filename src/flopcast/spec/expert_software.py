@@ -35,7 +35,9 @@ class ExpertSoftware(StrictModel):
     exchange_overlap : str
         What overlaps with the all-to-all of tokens. "none": each layer waits for its all-to-alls.
         "other_micro_batch": the all-to-alls of a forward pass overlap with the backward pass of another
-        micro-batch, and vice versa (Megatron-Core's `overlap_moe_expert_parallel_comm`).
+        micro-batch, and vice versa (Megatron-Core's `overlap_moe_expert_parallel_comm`). Full recompute
+        does not support this. "unless_full_recompute": "none" under full recompute, otherwise
+        "other_micro_batch".
     waits_for_counts : bool
         Whether the host waits for the number of tokens of each expert before it launches an all-to-all.
         This is necessary if no token is dropped and the number of tokens of an expert is not padded
@@ -49,7 +51,7 @@ class ExpertSoftware(StrictModel):
     """
 
     dispatcher: Library = "all_to_all"
-    exchange_overlap: Literal["none", "other_micro_batch"] = "none"
+    exchange_overlap: Literal["none", "other_micro_batch", "unless_full_recompute"] = "none"
     waits_for_counts: bool = False
     router_kernels: Literal["stated", "fused", "eager"] = "stated"
     router_in_16_bits: bool = False
@@ -78,7 +80,8 @@ class ExpertSoftware(StrictModel):
         """Return whether its local permutation looks at every local expert for each token (HybridEP)."""
         return self.dispatcher == "hybridep"
 
-    @property
-    def overlaps_exchanges(self) -> bool:
-        """Return whether exchanges run beside another micro-batch's work."""
+    def overlaps_exchanges(self, recompute: str) -> bool:
+        """Return whether all-to-alls overlap with another micro-batch under this `recompute` of a plan."""
+        if self.exchange_overlap == "unless_full_recompute":
+            return recompute != "full"
         return self.exchange_overlap == "other_micro_batch"

@@ -145,12 +145,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="stack.experts.exchange_overlap",
         holds=lambda c: (
-            (c.stack.experts.exchange_overlap == "none")
+            (c.stack.experts.exchange_overlap != "other_micro_batch")
             | (c.plans.expert_parallel == 1)
             | (c.structure.recompute != "full")
         ),
-        allowed="none with recompute: full",
+        allowed="none or unless_full_recompute with recompute: full",
         because="under full recompute, all-to-alls cannot overlap with another micro-batch",
-        fix="change stack.experts.exchange_overlap to none, or recompute to none",
+        fix="change stack.experts.exchange_overlap to unless_full_recompute, or recompute to none",
     ),
 )

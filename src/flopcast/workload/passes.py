@@ -193,7 +193,8 @@ def _split(layer: Layer, software: Software) -> Layer:
 
 def _exchange_overlap(layer: Layer, software: Software) -> Layer:
     """Run exchanges of experts beside another micro-batch, where the stack does."""
-    if not software.stack.experts.overlaps_exchanges:
+    recompute = software.workload.plans.structure.recompute
+    if not software.stack.experts.overlaps_exchanges(recompute):
         return layer
     return replace(
         layer,

@@ -167,15 +167,15 @@ def _experts(job: Job) -> Flags:
         *_capacity(experts),
         f"{FREQUENCY} {_frequency(job.model)}",
         "--moe-grouped-gemm",
-        *_software(job.stack.experts),
+        *_software(job.stack.experts, job.plan.recompute),
     ]
 
 
-def _software(software: ExpertSoftware) -> Flags:
+def _software(software: ExpertSoftware, recompute: str) -> Flags:
     """Return flags of what sends tokens to experts, what overlaps with it, and the router's kernels."""
     library = software.dispatcher
     flex = [f"{DISPATCHER} flex", f"{BACKEND} {library}"]
-    beside = [BESIDE] if software.exchange_overlap == "other_micro_batch" else []
+    beside = [BESIDE] if software.overlaps_exchanges(recompute) else []
     fused = [FUSED_ROUTER] if software.router_kernels == "fused" else []
     return [*([f"{DISPATCHER} alltoall"] if library == "all_to_all" else flex), *beside, *fused]
 

@@ -125,7 +125,10 @@ SETTINGS = (
         title="The all-to-all of tokens does not overlap with other work",
         switch="overlap_exchanges",
         changed=_of_stack(
-            lambda job: job.plan.expert_parallel > 1 and not job.stack.experts.overlaps_exchanges,
+            lambda job: (
+                job.plan.expert_parallel > 1
+                and not job.stack.experts.overlaps_exchanges(job.plan.recompute)
+            ),
             "experts",
             {"exchange_overlap": "other_micro_batch"},
         ),
