@@ -35,6 +35,7 @@ _DIGITS = r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
 _NUMBER = re.compile(_DIGITS + r"(\S.*?)\s*")
 _GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 _TOKENS = re.compile(_DIGITS + r"([kKMBT]?)\s*")
+_LENGTH = re.compile(r"\s*(\d{1,12})\s*([kKmM]?)\s*")
 _OF_TOKENS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
@@ -115,6 +116,26 @@ def parse_tokens(text: str) -> float:
     if not math.isfinite(tokens):
         raise ValueError("a number of tokens, such as 2e12, 2T or 300B")
     return tokens
+
+
+def parse_length(text: str) -> int:
+    """Return the number of tokens of a sequence, as people write context lengths: 32k is 32,768.
+
+    Raises
+    ------
+    ValueError
+        No whole number, with or without a k (1,024) or an M (1,048,576).
+
+    Examples
+    --------
+    >>> parse_length("4096"), parse_length("4,096"), parse_length("32k"), parse_length("1M")
+    (4096, 4096, 32768, 1048576)
+    """
+    match = _LENGTH.fullmatch(without_separators(text))
+    if match is None:
+        raise ValueError("a whole number of tokens, such as 8192, 8k or 1M")
+    thousands = ("", "k", "m").index(match.group(2).lower())
+    return int(match.group(1)) * (1, 1024, 1024**2)[thousands]
 
 
 def _may_stand(prefix: str, unit: str) -> bool:

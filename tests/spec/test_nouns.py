@@ -302,3 +302,11 @@ def test_the_schema_knows_the_short_names_of_a_plan():
     known = Job.model_json_schema()["$defs"]["Plan"]["properties"]
 
     assert {"dp", "tp", "pp", "vpp", "mbs", "gbs", "sp"} <= set(known)
+
+
+def test_sequence_lengths_may_be_written_as_context_lengths():
+    for text, tokens in (("32k", 32768), ("4,096", 4096), ("1M", 2**20), ("2048", 2048)):
+        assert Batch(sequence_length=text).sequence_length == tokens
+    for text in ("1.5k", "-4k", "0", "k", "32kB"):
+        with pytest.raises(ValidationError):
+            Batch(sequence_length=text)

@@ -6,7 +6,7 @@ Elsewhere: which job the options describe (requests/resolve.py).
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
 from io import StringIO
 from pathlib import Path
@@ -18,12 +18,26 @@ from flopcast.cli.suggestions import names_of, of_jobs
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
+from flopcast.units import parse_length
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
 CLUSTER = "A cluster of the catalogue (flopcast catalog clusters); NAME:NODES sets its number of nodes"
 CLUSTER_OR_NONE = click.option("--cluster", help=f"{CLUSTER}.", shell_complete=names_of("clusters"))
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
+
+
+class Length(click.IntRange):
+    """The type of an option that is a number of tokens, such as 8192 or 8k."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of tokens; fail if the value is not such a number, or too small."""
+        length: Any = value
+        with suppress(ValueError):
+            length = parse_length(str(value))
+        return int(super().convert(length, param, ctx))
+
+
 OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "model": click.option(
         "--model",
@@ -96,7 +110,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
             " and sums in fp32."
         ),
     ),
-    "seq": click.option("--seq", type=click.IntRange(min=1), help="Tokens per sequence."),
+    "seq": click.option("--seq", type=Length(min=1), help="Tokens per sequence; 32k is 32,768."),
     "images": click.option(
         "--images",
         metavar="NxWIDTHxHEIGHT[+...]",

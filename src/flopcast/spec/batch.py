@@ -7,13 +7,21 @@ kind. How many sequences form a micro-batch and a step is the plan's (`micro_bat
 from typing import Annotated
 
 import numpy as np
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from flopcast.dtypes import Counts
 from flopcast.layers.images import Image, Images, images_text
 from flopcast.spec.length_distribution import LengthDistribution
 from flopcast.strict_model import StrictModel
+from flopcast.units import parse_length
 
+
+def _length(value: object) -> object:
+    """Return the tokens that a text means; everything else unchanged."""
+    return parse_length(value) if isinstance(value, str) else value
+
+
+Length = Annotated[int, BeforeValidator(_length), Field(ge=1)]
 Documents = tuple[Annotated[int, Field(ge=1)], ...]
 Rows = tuple[int, ...]  # which of the kinds each micro-batch of a step is, first to last
 
@@ -40,8 +48,8 @@ class MicroBatch(StrictModel):
         Number of consecutive micro-batches of this kind.
     """
 
-    sequence_length: int | None = Field(
-        default=None, ge=1, validation_alias=AliasChoices("sequence_length", "seq")
+    sequence_length: Length | None = Field(
+        default=None, validation_alias=AliasChoices("sequence_length", "seq")
     )
     documents: Documents = ()
     shared_by: int = Field(default=1, ge=1)
@@ -71,8 +79,8 @@ class Batch(StrictModel):
     Attributes
     ----------
     sequence_length : int
-        Number of tokens of each sequence, padding included (short name: seq). If micro-batches differ, this
-        is the length of the longest sequence.
+        Number of tokens of each sequence, padding included (short name: seq); 32k is 32,768. If
+        micro-batches differ, this is the length of the longest sequence.
     documents : tuple of int
         Number of tokens of each document of a packed sequence, if attention is masked between documents.
         Attention then costs Σ length² instead of sequence_length². The lengths must add up to
@@ -105,14 +113,14 @@ class Batch(StrictModel):
         inference on whole batches.
     """
 
-    sequence_length: int = Field(ge=1, validation_alias=AliasChoices("sequence_length", "seq"))
+    sequence_length: Length = Field(validation_alias=AliasChoices("sequence_length", "seq"))
     documents: Documents = ()
     packed: bool = False
     micro_batches: tuple[MicroBatch, ...] = ()
     ranks: tuple[RankBatch, ...] = ()
     shared_by: int = Field(default=1, ge=1)
     offloads: bool = True
-    source_length: int | None = Field(default=None, ge=1)
+    source_length: Length | None = None
     images: Images = ()
     distribution: LengthDistribution | None = None
     forward_only: bool = False

@@ -193,8 +193,7 @@ def _split(layer: Layer, software: Software) -> Layer:
 
 def _exchange_overlap(layer: Layer, software: Software) -> Layer:
     """Run exchanges of experts beside another micro-batch, where the stack does."""
-    recompute = software.workload.plans.structure.recompute
-    if not software.stack.experts.overlaps_exchanges(recompute):
+    if not software.stack.experts.overlaps_exchanges(software.workload.plans.structure.recompute):
         return layer
     return replace(
         layer,
