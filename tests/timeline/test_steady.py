@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 
+import numpy as np
 import pytest
 from conftest import make_job
 
@@ -13,6 +14,7 @@ from flopcast.timeline.critical_path import (
     attribute_stage,
     busy_seconds,
 )
+from flopcast.timeline.step import Timeline
 
 CASES = (  # stack, plan without its global batch; micro-batches that do not divide by the stages among them
     ("megatron-core", "pp=4 dp=2", 4096),
@@ -30,7 +32,10 @@ CASES = (  # stack, plan without its global batch; micro-batches that do not div
     ("deepspeed-zero", "dp=8 zero=3", 20_000),
     ("megatron-deepspeed", "pp=4 dp=2 zero=1", 4099),
     ("gpt-neox-deepspeed", "pp=4 dp=2 zero=1 recompute=full", 4096),
+    ("megatron-core", "pp=8", 275),
+    ("megatron-core", "pp=4 dp=2 vpp=2", 132),
 )
+COLUMNS = ("stage", "kind", "chunk", "micro_batch", "position", "row", "start_s", "end_s")
 
 
 def played(stack, plan, micro_batches):
@@ -40,6 +45,10 @@ def played(stack, plan, micro_batches):
     return predict(job, load_book(job.cluster)).timeline
 
 
+def columns(timeline):
+    return [getattr(timeline, name) for name in COLUMNS]
+
+
 def seconds(shares):
     found = defaultdict(float)
     for share in shares:
@@ -47,7 +56,7 @@ def seconds(shares):
     return {item: each_s for item, each_s in found.items() if each_s}
 
 
-def test_an_extended_step_equals_the_whole_play_in_time_and_in_all_its_shares():
+def test_an_extended_step_equals_the_whole_play_in_time_in_all_its_shares_and_in_every_task():
     wrong, whole_plays = [], []
     for case in CASES:
         timeline = played(*case)
@@ -63,6 +72,12 @@ def test_an_extended_step_equals_the_whole_play_in_time_and_in_all_its_shares():
         right = timeline.step_time_s == pytest.approx(step_s, rel=1e-12)
         right &= timeline.reduce_start_s.tolist() == pytest.approx(run.reduce_start_s.tolist(), rel=1e-12)
         right &= timeline.bottleneck == busy_seconds(run).argmax()
+        for ours, theirs in zip(
+            columns(timeline), columns(Timeline(play=lambda run=run: run)), strict=True
+        ):
+            right &= ours.shape == theirs.shape and np.allclose(
+                ours, theirs, rtol=1e-12, atol=1e-12 * step_s
+            )
         for ours, theirs in views:
             right &= seconds(ours) == pytest.approx(seconds(theirs), rel=1e-9, abs=1e-12 * step_s)
         wrong += [] if right else [case]
@@ -72,5 +87,5 @@ def test_an_extended_step_equals_the_whole_play_in_time_and_in_all_its_shares():
 
 
 def test_a_step_of_few_tasks_or_without_a_period_is_played_whole():
-    assert played("megatron-core", "pp=4 dp=2", 1024).steady is None
+    assert played("megatron-core", "pp=4 dp=2", 96).steady is None
     assert played("megatron-core", "pp=4 dp=2 schedule=gpipe", 4096).steady is None

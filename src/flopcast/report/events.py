@@ -201,21 +201,20 @@ def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Fl
     starts, forward = np.arange(len(curve.task)) % 2 == 0, curve.kind == FORWARD
     shown = ~starts | (curve.kind == BACKWARD)
     at = mine[curve.task[shown]]
-    moments = np.where((starts | forward)[shown], timeline.start_s[at], timeline.end_s[at])
-    order = np.argsort(moments, kind="stable")
+    moments = np.where((starts | forward)[shown], timeline.start_s[at], timeline.end_s[at])  # they rise
     updates = curve.update_bytes > curve.standing_bytes
     begin_s, reduce_s = timeline.reduce_start_s[stage], timeline.reduce_s[stage]
     before_s = [0.0, timeline.update_s[stage]] if updates else [0.0]
     after_s = [begin_s, begin_s + reduce_s] if updates else []
     names = [*dict.fromkeys((*curve.by_category, *curve.updating))]
     ends = np.array([[held.get(name, 0.0) for held in (curve.updating, curve.standing)] for name in names])
-    levels = np.zeros((len(names), len(order) + len(before_s) + len(after_s)))
+    levels = np.zeros((len(names), len(moments) + len(before_s) + len(after_s)))
     levels[:, : len(before_s)] = ends[:, -len(before_s) :]
-    last = len(before_s) + len(order)
-    levels[: len(curve.by_category), len(before_s) : last] = np.stack([*curve.by_category.values()])[
-        :, np.flatnonzero(shown)[order]
+    last = len(before_s) + len(moments)
+    levels[: len(curve.by_category), len(before_s) : last] = [
+        level[shown] for level in curve.by_category.values()
     ]
     levels[:, last:] = ends[:, : len(after_s)]
-    moments = np.concatenate([before_s, moments[order], after_s])
+    moments = np.concatenate([before_s, moments, after_s])
     some = np.flatnonzero(levels.any(axis=1)).tolist()
     return moments, {names[row]: levels[row] for row in some}

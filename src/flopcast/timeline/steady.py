@@ -1,4 +1,4 @@
-"""Steps of very many micro-batches: two short steps, extended by the period in which the pipeline repeats.
+"""Steps of many micro-batches: two short steps, extended by the period in which the pipeline repeats.
 
 Answers: is the state of a pipeline periodic, and what does each period add?
 Elsewhere: one step played whole (step.py).
@@ -14,40 +14,68 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from flopcast.dtypes import Flags, Floats
+import numpy as np
+
+from flopcast.dtypes import Flags, Floats, Integers
 from flopcast.records import dataclass, replace
 from flopcast.schedules.base import Order
 from flopcast.timeline.simulation import StepSimulation
 from flopcast.timeline.time_attribution import TimeAttribution
+from flopcast.units import Number
 
-PLAYED_TASKS = 32_768  # steps of fewer tasks are played whole
-SHORT_PERIODS = (12, 48)  # of the shorter step, tried one after the other
+PLAYED_TASKS = 1024  # steps of fewer tasks are played whole
+SHORT_PERIODS = (8, 48)  # of the shorter step, tried one after the other
 WINDOW_PERIODS = 4  # over which the state must repeat: dependencies reach back less than two periods
 ROUNDING = 1e-13  # of a period
 Shares = Sequence[TimeAttribution]
 Amount = TypeVar("Amount", float, Floats)
+Column = TypeVar("Column", Integers, Floats)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SteadyStep:
     """A step that is `times` periods longer than `longer`, which is one period longer than `shorter`.
 
-    Times and numbers of this step are linear in `times`: value = longer + times · (longer - shorter).
+    Times and numbers of this step are linear in `times`: value = longer + times · (longer - shorter). The
+    period of tasks that is repeated starts, on every stage, at the task `begin` of its order.
     """
 
     shorter: StepSimulation
     longer: StepSimulation
     times: int
+    begin: int
+
+    @property
+    def period_s(self) -> float:
+        """Return the seconds of a period."""
+        return self.longer.step_time_s - self.shorter.step_time_s
 
     @property
     def repeated_s(self) -> float:
         """Return for how long both steps certainly repeat a period, less one period."""
-        return (WINDOW_PERIODS - 1) * (self.longer.step_time_s - self.shorter.step_time_s)
+        return (WINDOW_PERIODS - 1) * self.period_s
 
     def total(self, of: Callable[[StepSimulation], Amount]) -> Amount:
         """Return what grows by the same amount with every period, such as the time of the step."""
         long = of(self.longer)
         return long + self.times * (long - of(self.shorter))
+
+    def of_tasks(self, column: Column, added: Number = 0) -> Column:
+        """Return a column with an entry for each task of this step, from that of `longer`.
+
+        Parameters
+        ----------
+        column : array
+            An entry for each task of `longer`, flat, stage after stage.
+        added : number
+            By how much the entries of a period exceed those of the period before it.
+        """
+        short, long = (run.played.graph.order.kind.shape for run in (self.shorter, self.longer))
+        period = long[1] - short[1]
+        task = np.arange(long[1] + self.times * period)
+        periods = np.clip((task - self.begin) // period, 0, self.times)
+        found: Column = column.reshape(long)[:, task - periods * period]
+        return (found + periods * added if added else found).ravel()
 
     def shares(self, of: Callable[[StepSimulation], Shares]) -> tuple[TimeAttribution, ...]:
         """Return the shares of the step, each of one item.
@@ -78,7 +106,7 @@ class SteadyStep:
 def steady_step(
     play: Callable[[int], StepSimulation], micro_batches: int, chunks: int, stages: int
 ) -> SteadyStep | None:
-    """Return the step of many micro-batches, or None if it is short or its state does not repeat.
+    """Return the step of many micro-batches, or None if it has few tasks or its state does not repeat.
 
     Parameters
     ----------
@@ -91,13 +119,18 @@ def steady_step(
         if 2 * stages * chunks * micro_batches < PLAYED_TASKS or micro_batches < 4 * short:
             return None
         shorter, longer = play(short), play(short + stages)
-        if _repeats(shorter, longer):
-            return SteadyStep(shorter=shorter, longer=longer, times=(micro_batches - short) // stages - 1)
+        begin = _repeats_from(shorter, longer)
+        if begin is not None:
+            times = (micro_batches - short) // stages - 1
+            return SteadyStep(shorter=shorter, longer=longer, times=times, begin=begin)
     return None
 
 
-def _repeats(shorter: StepSimulation, longer: StepSimulation) -> bool:
-    """Return whether every further period adds what the one adds that the longer step has more."""
+def _repeats_from(shorter: StepSimulation, longer: StepSimulation) -> int | None:
+    """Return the task of each stage from which every further period adds what the one of `longer` adds.
+
+    None: not every period adds that.
+    """
     short, long = shorter.played.graph.order, longer.played.graph.order
     period = long.kind.shape[1] - short.kind.shape[1]
     micro_batches = int(long.micro_batch.max() - short.micro_batch.max())
@@ -106,13 +139,14 @@ def _repeats(shorter: StepSimulation, longer: StepSimulation) -> bool:
     front = len(same) if same.all() else int(same.argmin())  # up to here both run the same
     begin = front - WINDOW_PERIODS * period
     if begin < 0 or not later[begin:].all():
-        return False
+        return None
     shift_s = (_ends(longer)[:, period:] - _ends(shorter))[:, begin:]
     added_s = longer.reduce_start_s - shorter.reduce_start_s
     most = ROUNDING * float(shift_s[0, 0])
-    return bool(
-        (abs(shift_s - shift_s[0, 0]) <= most).all() and (abs(added_s - shift_s[0, 0]) <= most).all()
-    )
+    same_shift = (abs(shift_s - shift_s[0, 0]) <= most).all() and (
+        abs(added_s - shift_s[0, 0]) <= most
+    ).all()
+    return begin if same_shift else None
 
 
 def _alike(short: Order, long: Order, columns: slice, later: int) -> Flags:

@@ -41,8 +41,10 @@ from flopcast.timeline.task_times import (
 )
 from flopcast.timeline.time_attribution import TimeAttribution
 from flopcast.timeline.transfers import transfer_leaves_node, transfer_seconds
+from flopcast.units import Number
 
 Amount = TypeVar("Amount", float, Floats)
+Column = TypeVar("Column", Integers, Floats)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,7 +58,7 @@ class Timeline:
 
     play: Callable[[], StepSimulation]
     rank_class: int = 0  # of data-parallel ranks, where their micro-batches differ: the slowest one
-    steady: SteadyStep | None = None  # of very many micro-batches, which are played when a task is read
+    steady: SteadyStep | None = None  # of many micro-batches, which are not all played
 
     @cached_property
     def run(self) -> StepSimulation:
@@ -84,46 +86,57 @@ class Timeline:
         """Return the seconds of all tasks of each pass, (passes,)."""
         return self._total(pass_seconds)
 
+    def _of_tasks(self, of: Callable[[StepSimulation], Column], added: Number = 0) -> Column:
+        """Return a column of tasks, to which each period of many micro-batches adds a number."""
+        return of(self.run) if self.steady is None else self.steady.of_tasks(of(self.steady.longer), added)
+
     @cached_property
     def stage(self) -> Integers:
         """Return the stage of each task."""
-        stages, tasks = self.run.played.graph.order.kind.shape
-        return np.repeat(np.arange(stages), tasks)
+        stages = len(self._ends.update_s)
+        return np.repeat(np.arange(stages), len(self.kind) // stages)
 
-    @property
+    @cached_property
     def chunk(self) -> Integers:
         """Return the virtual stage of each task."""
-        return self.run.played.graph.order.chunk.ravel()
+        return self._of_tasks(lambda run: run.played.graph.order.chunk.ravel())
 
-    @property
+    @cached_property
     def micro_batch(self) -> Integers:
         """Return the micro-batch of each task."""
-        return self.run.played.graph.order.micro_batch.ravel()
+        return self._of_tasks(
+            lambda run: run.played.graph.order.micro_batch.ravel(), len(self._ends.update_s)
+        )
 
-    @property
+    @cached_property
     def kind(self) -> Integers:
         """Return the kind of each task: FORWARD, BACKWARD or WEIGHT."""
-        return self.run.played.graph.order.kind.ravel()
+        return self._of_tasks(lambda run: run.played.graph.order.kind.ravel())
 
     @property
     def position(self) -> Integers:
         """Return an index into POSITIONS for each task, by the turn at which its stage runs it."""
-        return self.run.of_task.position
+        return self._of_tasks(lambda run: run.of_task.position)
 
     @property
     def row(self) -> Integers:
         """Return the row of arrays over plans: the plan, or the kind of micro-batch where these differ."""
-        return self.run.of_task.row
+        return self._of_tasks(lambda run: run.of_task.row)
 
     @cached_property
     def start_s(self) -> Floats:
         """Return the start of each task."""
-        return self.run.played.start_s[self.run.played.graph.node_of_task]
+        return self._of_tasks(lambda run: run.played.start_s[run.played.graph.node_of_task], self._period_s)
 
     @cached_property
     def end_s(self) -> Floats:
         """Return the end of each task."""
-        return self.run.played.end_s[self.run.played.graph.node_of_task]
+        return self._of_tasks(lambda run: run.played.end_s[run.played.graph.node_of_task], self._period_s)
+
+    @property
+    def _period_s(self) -> float:
+        """Return by how much later the tasks of a period begin than those of the period before it."""
+        return 0.0 if self.steady is None else self.steady.period_s
 
     @cached_property
     def shares(self) -> tuple[TimeAttribution, ...]:
@@ -225,7 +238,7 @@ def run_step(priced: Priced, plan: int = 0, passes: Passes | None = None) -> Tim
 
 
 def _step_of(pattern: Pattern, priced: Priced, passes: Passes, plan: int) -> Timeline:
-    """Return the step of one kind of replica; of very many micro-batches, not all are played."""
+    """Return the step of one kind of replica; of many micro-batches, not all are played."""
     programs = priced.programs
     stages, chunks = programs.stages.of(plan).chunk_class.shape
     micro_batches = pattern.micro_batches or int(programs.plans.num_micro_batches[plan, 0])
