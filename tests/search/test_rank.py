@@ -12,6 +12,7 @@ from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.search.find import ranked
 from flopcast.search.question import Question
 from flopcast.search.rank import grouped, simplicity
+from flopcast.search.space import Space
 from flopcast.timeline.uncertainty import difference
 
 QUESTION = Question(jobs=(JOB,))
@@ -99,6 +100,20 @@ def test_a_plan_with_more_of_everything_is_less_simple():
 
     assert measures == sorted(measures)
     assert len(set(measures)) == len(measures)
+
+
+def test_an_option_that_a_space_settles_makes_no_plan_simpler():
+    """A search leaves options out where they do not matter; `flopcast predict` states what the user set."""
+    settled = Space(zero=1, schedule="gpipe", context_order="contiguous")
+    stated = {"zero": 1, "schedule": "gpipe", "context_order": "contiguous"}
+    one_replica, one_stage = {"tp": 2, "pp": 4}, {"dp": 4, "tp": 2}
+
+    for plan, matters in ((one_replica, {"schedule": "gpipe"}), (one_stage, {"zero": 1})):
+        left_out, written = played(1.0, **plan, **matters), played(1.0, **plan, **stated)
+
+        assert simplicity(left_out) < simplicity(written)
+        assert simplicity(left_out, settled) == simplicity(written, settled) == simplicity(written)
+    assert simplicity(played(1.0, **one_stage), Space()) == simplicity(played(1.0, **one_stage))
 
 
 def test_rates_are_ranked_by_their_inverse():

@@ -55,14 +55,16 @@ def _place_of_first(result: SearchResult) -> str:
 
 def is_simplest(result: SearchResult) -> bool:
     """Return whether no plan that could be recommended is simpler than the first."""
-    own = simplicity(result.plans[0].played)
-    return all(simplicity(one.played) >= own for one in result.plans if one.near)
+    space = result.question.space
+    own = simplicity(result.plans[0].played, space)
+    return all(simplicity(one.played, space) >= own for one in result.plans if one.near)
 
 
 def recommended_for(result: SearchResult) -> str:
     """Return why the first plan is recommended where another one is the best."""
     best = next(one for one in result.plans if one.ratio == 1.0)
-    simpler = simplicity(result.plans[0].played) < simplicity(best.played)
+    space = result.question.space
+    simpler = simplicity(result.plans[0].played, space) < simplicity(best.played, space)
     return f"simpler than the {result.question.first.superlative} plan" if simpler else CHOSEN
 
 
@@ -76,7 +78,7 @@ def reason_slower(one: Ranked, first: Ranked, question: Question) -> str:
     """Return how far a feasible plan is behind, and what it takes more of than the first."""
     start = f"{'tied: ' if one.equal else ''}{_behind(one, question.first)}"
     if one.ratio == 1.0:
-        less = simplicity(first.played) < simplicity(one.played)
+        less = simplicity(first.played, question.space) < simplicity(one.played, question.space)
         start = "the best, but not as simple as the first" if less else "the best, tied with the first"
     return "; ".join(part for part in (start, reason_lost(one, first)) if part)
 

@@ -19,6 +19,8 @@ from flopcast.search.exact import Exact
 from flopcast.search.memory_limit import used_memory_ratio
 from flopcast.search.objectives import Loss
 from flopcast.search.question import Question
+from flopcast.search.space import NEUTRAL, Space
+from flopcast.search.space_words import ALL
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -102,7 +104,7 @@ def ranked(question: Question, played: Sequence[Exact], chosen: Sequence[Job] = 
     limit = min((one.ratio for one in usual), default=math.inf)
     first = min(
         [one for one in near if one in usual] or [one for one in near if one.ratio <= limit],
-        key=lambda one: simplicity(one.played),
+        key=lambda one: simplicity(one.played, question.space),
     )
     return (first, *(one for one in found if one is not first))
 
@@ -162,11 +164,13 @@ def over_ratio(question: Question, played: Exact) -> float:
     return max(over)
 
 
-def simplicity(played: Exact) -> tuple[int, ...]:
+def simplicity(played: Exact, space: Space | None = None) -> tuple[int, ...]:
     """Return the complexity of a plan as a tuple that is compared in order; smaller is simpler.
 
     It holds the number of devices, the kinds of parallelism besides data parallelism, the options that are
-    not at their default, the ZeRO stage, and the product of degrees.
+    not at their default, the ZeRO stage, and the product of degrees. An option that `space` settles makes
+    no plan simpler than another. A plan to which it does not matter therefore counts with the settled value
+    too, as it does if `flopcast predict` chooses.
 
     Examples
     --------
@@ -177,7 +181,7 @@ def simplicity(played: Exact) -> tuple[int, ...]:
     >>> [simplicity(played) for _, played in play_each([job], load_book)]
     [(16, 2, 2, 1, 8)]
     """
-    plan = played.plan
+    plan = played.plan if space is None else _with_settled(played.plan, space)
     degrees = (plan.tensor_parallel, plan.context_parallel, plan.pipeline_parallel, plan.expert_parallel)
     return (
         played.job.cluster.num_devices,
@@ -186,6 +190,13 @@ def simplicity(played: Exact) -> tuple[int, ...]:
         plan.zero,
         math.prod(degrees) * plan.virtual_stages,
     )
+
+
+def _with_settled(plan: Plan, space: Space) -> Plan:
+    """Return a plan of a space with the settled value of each option that does not matter to the plan."""
+    named = {name: getattr(space, name) for name, none in NEUTRAL.items() if getattr(plan, name) == none}
+    settled = {name: values[0] for name, values in named.items() if len(values) == 1 and ALL not in values}
+    return plan.model_copy(update=settled)
 
 
 def _options(plan: Plan) -> int:
