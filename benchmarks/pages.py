@@ -26,6 +26,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 MIXES = {"among plans that fit": True, "from any plan": False}  # whether a misfit is taken back
+PARTS = {"parts": "time memory pipeline"}  # that a page shows unfolded, as its script says
 DOES_NOT_FIT = b"does not fit"  # in the answers that say so, in the report and on the page
 USERS, PAUSE_S, SECONDS = 50, 1.0, 30.0
 FEW_USERS = 4
@@ -131,7 +132,7 @@ def user(address: tuple[str, int], number: int, until_s: float, told: list[Told]
     connection = http.client.HTTPConnection(*address, timeout=60)
     time.sleep(chance.random() * PAUSE_S)
     while time.perf_counter() < until_s:
-        told.append(get(connection, f"/answer/predict?{urlencode(words(chance))}"))
+        told.append(get(connection, f"/answer/predict?{urlencode(words(chance) | PARTS)}"))
         time.sleep(PAUSE_S * (0.5 + chance.random()))
     connection.close()
 
@@ -156,8 +157,10 @@ def main(duration_s: float) -> None:
             print(f"a page loaded then      {1000 * get(connection, '/')[0]:6.0f} ms")
             chance = random.Random(0)
             for _ in range(20):
-                get(connection, f"/answer/predict?{urlencode(words(chance))}")
-            alone = [get(connection, f"/answer/predict?{urlencode(words(chance))}")[0] for _ in range(60)]
+                get(connection, f"/answer/predict?{urlencode(words(chance) | PARTS)}")
+            alone = [
+                get(connection, f"/answer/predict?{urlencode(words(chance) | PARTS)}")[0] for _ in range(60)
+            ]
             print(f"a change, one user      {_told(alone)}")
             for path, (mix, back) in product(("/answer/predict", "/api/v1/predict"), MIXES.items()):
                 print(f"{path}, {mix}: {_without_pause(address, path, process.pid, duration_s, back=back)}")
@@ -180,7 +183,7 @@ def _without_pause(address: tuple[str, int], path: str, pid: int, duration_s: fl
         words = next(jobs)
         while time.perf_counter() < until_s:
             as_data = path.startswith("/api")
-            asked = (path, words) if as_data else (f"{path}?{urlencode(words)}",)
+            asked = (path, words) if as_data else (f"{path}?{urlencode(words | PARTS)}",)
             answered.append(get(connection, *asked))
             words = jobs.send(answered[-1][-1])
         connection.close()

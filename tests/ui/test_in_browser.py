@@ -76,6 +76,18 @@ def test_parts_that_are_open_stay_open(browser, server):
     assert page.locator("#part-time[open]").count() == 0
 
 
+def test_a_folded_part_is_completed_when_it_is_opened(browser, server):
+    page = opened(browser, server, f"/?{WHOLE}")
+    whole = page.locator("#part-costs tr").count()
+    changed(page, lambda: page.select_option("[name=zero]", "0"))
+    assert page.locator("#part-costs tr").count() == 0
+
+    changed(page, lambda: page.click("#part-costs > summary"))
+
+    assert page.locator("#part-costs[open] tr").count() == whole
+    assert page.locator("#part-limits tr").count() == 0
+
+
 def test_back_undoes_one_change_at_a_time(browser, server):
     page = opened(browser, server, f"/?{WHOLE}")
     before_s = step_s(page)

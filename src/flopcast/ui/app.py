@@ -24,7 +24,7 @@ from flopcast.files.package_table import read_text
 from flopcast.render.error_json import INPUT
 from flopcast.render.page.style import CHOSEN_SCHEME, STYLE
 from flopcast.ui import page
-from flopcast.ui.chosen_plan import PLAN_FIELDS, SWITCHES, filled, requested
+from flopcast.ui.chosen_plan import PARTS, PLAN_FIELDS, SWITCHES, filled, requested
 from flopcast.ui.desk import Desk
 from flopcast.ui.error_responses import DATA, RETRY_AFTER_S, errors_as_json
 from flopcast.ui.form import plan_note
@@ -156,13 +156,15 @@ async def _answer(desk: Desk, name: str, request: Request) -> Response:
     """Return a page's answer alone, for its script.
 
     `form` holds the fields that the script changes: all of them if a new plan was chosen. `notes` says of
-    each side who chose its plan. `links` holds the addresses of the other pages and of files, by path.
+    each side who chose its plan. `links` holds the addresses of the other pages and of files, by path. With
+    `parts`, the answer has only the headings of folded sections that are not among them.
     """
     sides = page.SIDES if name == "compare" else ("",)
     words = _words(request)
     fields = requested(words, sides)
     dropped = {side + each for side in sides for each in PLAN_FIELDS} & words.keys() - fields.keys()
-    answer = await desk.ask(f"page.{name}", fields)
+    parts = {PARTS: words[PARTS]} if PARTS in words and name == "predict" else {}
+    answer = await desk.ask(f"page.{name}", fields | parts)
     made = json.loads(answer.body)
     made["form"] = dict.fromkeys(dropped, "")
     chosen = (

@@ -16,9 +16,10 @@ from urllib.parse import parse_qsl, urlencode
 from flopcast.ui.request_fields import OF_PLAN
 
 CHOSEN = "chosen"
+PARTS = "parts"  # of a report that a page shows unfolded; of the others, an answer has the headings
 PLAN_FIELDS = (*OF_PLAN, "plan")
 KEPT = ("gbs", "precision")  # of a plan that is chosen anew: what the training is, not how it runs
-SWITCHES = ("choose", "go", "now", "hold")  # of an address: what to do, not of what
+SWITCHES = ("choose", "go", "now", "hold", PARTS)  # of an address: what to do, not of what
 JOB_FIELDS = (  # of a chosen plan: another plan may be the best where one of these is another
     "model", "cluster", "gpus", "stack", "seq", "lora", "qlora", "samples", "job", "images",
 )  # fmt: skip

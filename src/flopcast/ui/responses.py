@@ -9,7 +9,7 @@ the form.
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from html import escape
 from urllib.parse import urlencode
 
@@ -21,9 +21,9 @@ from flopcast.lab.logs.reader import read_log
 from flopcast.library import catalog
 from flopcast.render import comparison, diagnosis, search_json
 from flopcast.render.offload_advice import placed_json, placed_plans
-from flopcast.render.page.evidence import costs, evidence, saving
+from flopcast.render.page.evidence import COSTS, EVIDENCE, costs, evidence, saving
 from flopcast.render.page.frame import Section
-from flopcast.render.page.limits import limits
+from flopcast.render.page.limits import LIMITING, limits
 from flopcast.render.page.memory import memory
 from flopcast.render.page.pipeline import pipeline
 from flopcast.render.page.summary import advice, answer
@@ -40,6 +40,7 @@ from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui import brought_files, serving
+from flopcast.ui.chosen_plan import PARTS
 from flopcast.ui.layout_searches import finds, found, page_part
 from flopcast.ui.live_search import LiveSearch
 from flopcast.ui.proposals import applied, asks_for_proposals, placement_link, proposals
@@ -52,7 +53,12 @@ OnProgress = Callable[[str], None]
 Made = tuple[str, str]  # a media type, a text
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")  # whose value is 1 where a plan's short form leaves them out
 SAME_JOBS = "Both jobs are the same: change a field of B, such as its cluster or its plan"
-OPENED = ("time", "memory", "pipeline")  # sections that are shown unfolded
+SECTIONS: Mapping[str, Callable[[Report], Section | None]] = {
+    "time": where, "memory": memory, "pipeline": pipeline, "limits": limits, "costs": costs,
+    "saving": saving, "evidence": evidence,
+}  # fmt: skip
+OPENED = dict.fromkeys(("time", "memory", "pipeline"), "open")  # sections that are shown unfolded
+LATER = {"limits": LIMITING, "costs": COSTS, "evidence": EVIDENCE}  # sections that can be left out
 
 
 def fields_of(plan: Plan) -> dict[str, str]:
@@ -69,17 +75,25 @@ def fields_of(plan: Plan) -> dict[str, str]:
 
 
 def predict_page(words: Words, _: OnProgress) -> Made:
-    """Return the page's answer to a form: the report of the job that the form describes."""
-    return report_parts(api.predict(job_from(words)))
+    """Return the page's answer to a form: the report of the job that the form describes.
+
+    With `parts`, the names of sections between blanks, other sections that are folded have a heading alone.
+    """
+    job = {name: value for name, value in words.items() if name != PARTS}
+    parts = str(words[PARTS]).split() if PARTS in words else None
+    return report_parts(api.predict(job_from(job)), parts)
 
 
-def report_parts(report: Report) -> Made:
-    """Return a report as parts of a page, with the fields of its plan for the form."""
-    first = (where(report), memory(report), pipeline(report), limits(report), costs(report))
-    saved = saving(report)
-    sections = (*first, *([saved] if saved else []), evidence(report))
+def report_parts(report: Report, parts: Collection[str] | None = None) -> Made:
+    """Return a report as parts of a page, with the fields of its plan for the form.
+
+    Of the sections in LATER, only those in `parts` are whole; None: all sections.
+    """
     html = answer(report) + _place_of_advice(report)
-    html += "".join(map(_part, sections))
+    for key, section in SECTIONS.items():
+        left_out = parts is not None and key in LATER and key not in parts
+        made = Section(key=key, heading=LATER[key], html="") if left_out else section(report)
+        html += "" if made is None else _part(made, "data-later" if left_out else OPENED.get(key, ""))
     return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
 
 
@@ -275,10 +289,10 @@ def _address(job: Job, words: Words) -> str:
     return f"/?{urlencode(rest | machine | plan)}"
 
 
-def _part(section: Section) -> str:
-    opened = " open" if section.key in OPENED else ""
+def _part(section: Section, state: str) -> str:
+    """Return a section that can be folded: `open`, or `data-later` if the script asks for it later."""
     return (
-        f'<details class="part" id="part-{section.key}"{opened}><summary><h2>{escape(section.heading)}</h2>'
+        f'<details class="part" id="part-{section.key}" {state}><summary><h2>{escape(section.heading)}</h2>'
         f"</summary>{section.html}</details>"
     )
 

@@ -14,6 +14,8 @@ from flopcast.render.report_text import cost_lines
 from flopcast.report.report import Report
 from flopcast.spec.job_file import job_text
 
+COSTS, EVIDENCE = "What it costs", "Evidence and assumptions"  # headings of sections
+
 
 def costs(report: Report) -> Section:
     """Return the section about cost, price, energy and power, with the lines of the text report."""
@@ -21,7 +23,7 @@ def costs(report: Report) -> Section:
     rows = [(name, value) for name, value in pairs]
     return Section(
         key="costs",
-        heading="What it costs",
+        heading=COSTS,
         html=table("Cost and energy of the devices, and their power.", ("quantity", "value"), rows),
     )
 
@@ -52,7 +54,7 @@ def evidence(report: Report) -> Section:
     assumed = "".join(f"<li>{escape(text)}</li>" for text in report.assumptions)
     return Section(
         key="evidence",
-        heading="Evidence and assumptions",
+        heading=EVIDENCE,
         html=table(caption, ("curve", "error", "measured range", "source"), rows)
         + "<h3>Assumed</h3>"
         + (f"<ul>{assumed}</ul>" if assumed else "<p>Nothing: the job states every setting.</p>"),

@@ -22,6 +22,7 @@ from flopcast.report.report import BUBBLE, JITTER, Report
 from flopcast.timeline.uncertainty import Sensitivity, saved_share
 from flopcast.units import Number, show_seconds
 
+LIMITING = "What limits it"  # the heading of the section
 LEFT, RIGHT, ROW_HEIGHT = 390, 960, 24
 MOST_DRAWN = 8
 LEAST_SHOWN = 0.0005  # share of the step; factors that move it by less are folded
@@ -101,7 +102,7 @@ def limits(report: Report) -> Section:
     )
     return Section(
         key="limits",
-        heading="What limits it",
+        heading=LIMITING,
         html=table(f"{one_step(report)}, by what limits it.", ("limited by", "time", "share", ""), kinds)
         + "<h3>What the uncertainty depends on</h3>"
         + (_drawing(report) if report.factors else "")

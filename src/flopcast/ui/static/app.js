@@ -41,6 +41,11 @@ function work() {
     for (const [name, value] of Object.entries(extra || {})) found.set(name, value);
     return found;
   }
+  // The sections that are unfolded; the answer has only the headings of others that are slow to make.
+  function parts() {
+    const open = Array.from(answer.querySelectorAll('details.part[open]'), (part) => part.id.slice(5));
+    return page === 'predict' && open.length ? {parts: open.join(' ')} : {};
+  }
   // Each changed field is one step back; further letters in the same field are not.
   function keep(query, field, links = {}) {
     const address = form.getAttribute('action') + (query ? '?' + query : '');
@@ -122,7 +127,7 @@ function work() {
     if (advising) advising.abort();
     const mine = asking = new AbortController();
     last = hold || choose ? null : words().toString();
-    const query = words(hold ? {hold: '1'} : choose ? {choose: '1'} : {});
+    const query = words({...parts(), ...(hold ? {hold: '1'} : choose ? {choose: '1'} : {})});
     const late = setTimeout(() => state('working…'), 150);
     try {
       const response = await fetch('/answer/' + page + '?' + query, {signal: mine.signal});
@@ -245,6 +250,9 @@ function work() {
     } catch (error) { share.textContent = 'Copy the address of this page'; }
     setTimeout(() => { share.textContent = 'Copy link'; }, 2500);
   });
+  answer.addEventListener('toggle', (event) => {
+    if (event.target.open && 'later' in event.target.dataset) ask();
+  }, true);
   mark();
   if (page === 'predict') advise();
 }
