@@ -161,6 +161,7 @@ def _degrees(pool: Pool, replicas: int) -> list[str]:
     words += [f"dp={pool.data_parallel}"] if pool.data_parallel > 1 else []
     words += [f"ep={pool.expert_parallel}"] if pool.expert_parallel > 1 else []
     words += [f"pp={pool.pipeline_parallel}"] if pool.pipeline_parallel > 1 else []
+    words += [f"redundant_experts={pool.redundant_experts}"] if pool.redundant_experts else []
     words.append(f"replicas={replicas}")
     words += [f"max_sequences={pool.max_sequences}"] if pool.max_sequences else []
     return [*words, *([f"max_tokens={pool.max_tokens}"] if pool.max_tokens else [])]

@@ -117,7 +117,7 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
 
 
 def _of_plan(job: ServingJob) -> Iterator[Problem]:
-    plan, domain = job.plan, job.cluster.scale_up_devices
+    plan = job.plan
     yield from of_tower(job)
     ranks = plan.tensor_parallel
     blocks = job.model.num_blocks
@@ -135,13 +135,6 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         )
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, "1, with a draft", because, fix)
     yield from _of_draft(job)
-    if ranks > domain:
-        because, tiers = "every layer waits for all-reduces over its ranks", job.cluster.tiers
-        fix = f"set plan.tensor_parallel to {domain}"
-        allowed = (
-            f"at most {domain}, the number of devices of one {tiers[job.cluster.inner_tiers].name} domain"
-        )
-        yield Problem("plan.tensor_parallel", ranks, allowed, because, fix)
     heads = [block.mixer.heads for block in job.model.blocks]
     if any(count % ranks for count in heads):
         allowed = f"a divisor of the {min(heads)} heads"
@@ -252,7 +245,7 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
 
 
 def _of_experts(job: ServingJob) -> Iterator[Problem]:
-    degree = job.plan.expert_parallel
+    degree, copies = job.plan.expert_parallel, job.plan.redundant_experts
     if degree == 1:
         return
     layers = [block.feed_forward for block in job.model.blocks if isinstance(block.feed_forward, Experts)]
@@ -264,8 +257,10 @@ def _of_experts(job: ServingJob) -> Iterator[Problem]:
         allowed = f"a divisor of the {ranks} ranks of a pipeline stage"
         because = "the experts of a layer are distributed over the ranks of one pipeline stage"
         yield Problem("plan.expert_parallel", degree, allowed, because, fix)
-    if any(layer.num_experts % degree for layer in layers):
-        allowed = f"a divisor of the {layers[0].num_experts} experts"
+    uneven = [layer.num_experts for layer in layers if (layer.num_experts + copies) % degree]
+    if uneven:
+        allowed = f"a divisor of the {uneven[0] + copies} experts of a layer"
+        fix = f"set plan.redundant_experts to {-uneven[0] % degree}, or plan.expert_parallel to 1"
         yield Problem("plan.expert_parallel", degree, allowed, "each rank holds whole experts", fix)
 
 

@@ -155,7 +155,7 @@ def _memory(report: ServingReport) -> Explanation:
     inputs = (
         Input(
             name="memory fraction",
-            text=f"{job.engine.memory_fraction:g} of the capacity",
+            text=f"{job.engine.memory_fraction:g} of {job.engine.memory_fraction_of.replace('_', ' ')}",
             number=job.engine.memory_fraction,
         ),
         Input(name="token", text=show_memory(memory.token_bytes), number=memory.token_bytes),
@@ -165,7 +165,7 @@ def _memory(report: ServingReport) -> Explanation:
         name="memory",
         amount=memory.capacity_bytes,
         unit="B",
-        formula="capacity × fraction = weights + activations + reserved + KV cache",
+        formula="capacity = weights + activations + reserved + KV cache + left free",
         inputs=inputs,
         parts=tuple(
             Explanation(name=name, amount=amount, unit="B", formula="") for name, amount in amounts.items()

@@ -48,7 +48,8 @@ def whole_degree(job: ServingJob, heads: list[int], fits: Callable[[ServingJob],
 
 def _changes(job: ServingJob) -> Iterator[tuple[str, ServingJob]]:
     plan = job.plan
-    more = [degree for degree in DEGREES if degree > plan.tensor_parallel]
+    most = job.cluster.scale_up_devices
+    more = [degree for degree in DEGREES if plan.tensor_parallel < degree <= most]
     for ranks in more:
         yield f"set plan.tensor_parallel to {ranks}", _with(job, tensor_parallel=ranks)
     for cache in job.engine.caches:

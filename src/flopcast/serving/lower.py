@@ -10,8 +10,9 @@ tokens as the pass computes; the rewrites then replace what an engine does diffe
 import numpy as np
 
 from flopcast.dtypes import constant
-from flopcast.layers.base import Split, Weight
+from flopcast.layers.base import AbstractLayer, Split, Weight
 from flopcast.layers.block import Block
+from flopcast.layers.experts import Experts
 from flopcast.layers.images import Images
 from flopcast.layers.multi_token import MultiTokenPrediction
 from flopcast.layers.tower import TowerLayer
@@ -55,7 +56,8 @@ def lower_passes(
     """
     split = split_of(deployment, run)
     layers = []
-    for layer, count in model.sequence():
+    for of_model, count in model.sequence():
+        layer = _with_copies(of_model, deployment.redundant_experts)
         if isinstance(layer, MultiTokenPrediction):
             continue
         whole = engine.whole_vocabulary and not isinstance(layer, Block)
@@ -74,6 +76,15 @@ def lower_passes(
         weights = held_weights(layer.weights(model.hidden, cut), deployment)
         layers.append(ServedLayer(kind=layer.kind, count=count, items=items, weights=weights))
     return tuple(layers)
+
+
+def _with_copies(layer: AbstractLayer, copies: int) -> AbstractLayer:
+    """Return a layer whose routed experts include copies of experts; tokens choose all of them evenly."""
+    if not copies or not isinstance(layer, Block) or not isinstance(layer.feed_forward, Experts):
+        return layer
+    experts = layer.feed_forward
+    more = experts.model_copy(update={"num_experts": experts.num_experts + copies})
+    return layer.model_copy(update={"feed_forward": more})
 
 
 def split_of(deployment: Deployment, run: EnginePass) -> Split:

@@ -120,12 +120,8 @@ def serving_memory(job: ServingJob) -> ServingMemory:
     """
     model, deployment, engine = job.model, job.plan, job.engine
     tokens, sequences = float(deployment.max_tokens or engine.max_tokens), float(job.most_sequences)
-    largest = EnginePass(
-        new_tokens=constant(tokens),
-        sequences=constant(sequences),
-        cached_tokens=constant(tokens),
-        pairs=constant(tokens),
-    )
+    new = constant(tokens)
+    largest = EnginePass(new_tokens=new, sequences=constant(sequences), cached_tokens=new, pairs=new)
     layers = lower_passes(model, deployment, engine, largest)
     counts = layers_of_stages(model, deployment.pipeline_parallel)
     by_layer = [_layer_bytes(layer, deployment) for layer in layers]
@@ -144,15 +140,17 @@ def serving_memory(job: ServingJob) -> ServingMemory:
         of_blocks = row[first : first + len(cached_bytes)]
         held = zip(of_blocks, cached_bytes, windows, strict=True)
         cached = [(count * each, window) for count, each, window in held]
-        held_states = zip(of_blocks, state_bytes, strict=True)
-        states = float(sum(count * each for count, each in held_states))
-        own_bytes = sum(count * each for count, each in zip(row, by_layer, strict=True))
+        states = float(sum(count * each for count, each in zip(of_blocks, state_bytes, strict=True)))
+        weight_bytes = drafted.weight_bytes - _away_bytes(job, row, by_layer)
+        weight_bytes += sum(count * each for count, each in zip(row, by_layer, strict=True))
         logits = sequences * model.vocabulary * ELEMENT_BYTES["fp32"] if stage == last else 0.0
+        work_bytes = _activation_bytes(job, tokens) + logits
+        other_bytes = work_bytes + engine.reserved_bytes
         return ServingMemory(
             capacity_bytes=capacity_bytes,
-            usable_bytes=capacity_bytes * engine.memory_fraction,
-            weight_bytes=drafted.weight_bytes + own_bytes - _away_bytes(job, row, by_layer),
-            activation_bytes=_activation_bytes(job, tokens) + logits,
+            usable_bytes=engine.usable_bytes(capacity_bytes, weight_bytes + slots_bytes, other_bytes),
+            weight_bytes=weight_bytes,
+            activation_bytes=work_bytes,
             reserved_bytes=engine.reserved_bytes,
             adapter_bytes=slots_bytes,
             window_bytes=0.0

@@ -38,6 +38,9 @@ class Pool(StrictModel):
     pipeline_parallel : int
         Number of pipeline stages (pp) of an instance, each with a part of the layers on tp x dp ranks. One
         pass for each stage is in flight, and each pass has its own sequences.
+    redundant_experts : int
+        Number of copies of routed experts in each layer, in addition to the experts themselves. Their ranks
+        hold as many experts more, and the tokens of busy experts are divided over the copies.
     replicas : int
         Number of instances that share the traffic; by default as many as fit on the cluster (0), and one in
         a pool for prompts or for decoding.
@@ -53,6 +56,7 @@ class Pool(StrictModel):
     pipeline_parallel: int = Field(
         default=1, ge=1, validation_alias=AliasChoices("pipeline_parallel", "pp")
     )
+    redundant_experts: int = Field(default=0, ge=0)
     replicas: int = Field(default=0, ge=0)
     max_sequences: int | None = Field(default=None, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)

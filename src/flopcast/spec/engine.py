@@ -149,7 +149,12 @@ class Engine(StrictModel):
     block_tokens : int
         Tokens of one block of the KV cache.
     memory_fraction : float
-        Part of the device's memory that the engine uses in all.
+        Part of the memory named by `memory_fraction_of` that the engine uses.
+    memory_fraction_of : str
+        Memory of which `memory_fraction` is a part: with "device", weights, activations, the runtime and
+        the KV cache together have this part of the device's memory. With "weights_and_cache", weights and
+        cache have this part, and activations and the runtime use the remainder. With "free_memory", the
+        cache has this part of what weights, activations and the runtime leave free.
     reserved_bytes : float
         Memory for CUDA graphs, communication and the runtime, on each device.
     preemption : str
@@ -208,6 +213,7 @@ class Engine(StrictModel):
     max_tokens: int = Field(default=8192, ge=1)
     block_tokens: int = Field(default=16, ge=1)
     memory_fraction: float = Field(default=0.9, gt=0, le=1)
+    memory_fraction_of: Literal["device", "weights_and_cache", "free_memory"] = "device"
     reserved_bytes: float = Field(default=3e9, ge=0)
     preemption: Literal["recompute", "none"] = "recompute"
     prefix_cache: bool = False
@@ -236,3 +242,29 @@ class Engine(StrictModel):
             because = "only an engine with static batching pads prompts to the same length"
             raise ValueError(f"padding: false; because {because}; fix: set engine.batching to static")
         return self
+
+    def usable_bytes(self, capacity_bytes: float, weight_bytes: float, other_bytes: float) -> float:
+        """Return the memory of a device that the engine uses in all.
+
+        Parameters
+        ----------
+        capacity_bytes : float
+            The memory of the device.
+        weight_bytes : float
+            Weights and adapters on the device.
+        other_bytes : float
+            Activations and the runtime.
+
+        Examples
+        --------
+        >>> [Engine(memory_fraction_of=of).usable_bytes(100.0, 40.0, 10.0)
+        ...  for of in ("device", "weights_and_cache", "free_memory")]
+        [90.0, 100.0, 95.0]
+        """
+        share_bytes = capacity_bytes * self.memory_fraction
+        if self.memory_fraction_of == "weights_and_cache":
+            return min(share_bytes + other_bytes, capacity_bytes)
+        if self.memory_fraction_of == "free_memory":
+            free_bytes = max(capacity_bytes - weight_bytes - other_bytes, 0.0)
+            return capacity_bytes - (1.0 - self.memory_fraction) * free_bytes
+        return share_bytes

@@ -37,9 +37,11 @@ SWEEP = {
 }
 
 
-@all_cases("sweeps", ["sweeps", "sweeps_of_gpt_oss"])
+@all_cases(
+    "sweeps", [published().sweeps, published().sweeps_of_2025, *published().sweeps_of_models.values()]
+)
 def test_every_deployment_of_every_sweep_is_read(sweeps):
-    for name, text in getattr(published(), sweeps).items():
+    for name, text in sweeps.items():
         found = deployments(text)
         assert len(found) == text.count(":"), name
         for each in found:
@@ -75,6 +77,44 @@ def test_a_row_that_may_have_drafted_teaches_no_constants():
 
     assert run.job.plan.decode.replicas == 4
     assert [each.teaches for each in run.measured] == ["", ""]
+
+
+GB200_OF_2025 = SWEEP | {
+    "id": "gb200_disagg",
+    "silicon_data_source": "source_file=2026-04-06.csv; silicon_concurrency=144; measured=2025-12-05",
+    "system": "gb200",
+    "precision": "fp4",
+    "isl": "1024",
+    "gemm_quant_mode": "nvfp4",
+    "moe_quant_mode": "nvfp4",
+    "prefill_tp_size": "36.0",
+    "prefill_moe_ep_size": "1.0",
+    "decode_tp_size": "36.0",
+}
+SUM = {"mode": "agg", "tp_size": "36.0", "attention_dp_size": "1.0", "batch_size": "144.0"}
+SUM |= {"moe_tp_size": "36.0", "moe_ep_size": "1.0", "prefill_tp_size": "", "decode_tp_size": ""}
+
+
+def test_a_row_with_the_sum_of_all_devices_has_the_deployment_of_so_many():
+    # dsr1-fp4-gb200-dynamo-trt of December 2025: 36 open requests of each of four instances of eight
+    for row in (GB200_OF_2025, GB200_OF_2025 | SUM):
+        plan = ROWS.run_of(row).job.plan
+
+        assert [(pool.replicas, pool.tensor_parallel) for pool in plan.pools] == [(1, 4), (4, 8)]
+        assert (plan.devices, plan.decode.expert_parallel, plan.drafting.drafted) == (36, 8, 3)
+
+
+def test_a_row_without_devices_has_the_deployment_with_the_nearest_concurrency():
+    # dsr1-fp8-gb200-dynamo-sglang of December 2025: 512 and more with five instances for prompts
+    source = GB200_OF_2025["silicon_data_source"].replace("144", "448")
+    lengths = {"isl": "8192", "backend": "sglang", "precision": "fp8", "silicon_data_source": source}
+    unstated = {"prefill_tp_size": "1.0", "decode_tp_size": "1.0"} | dict.fromkeys(
+        ("gemm_quant_mode", "moe_quant_mode"), "fp8_block"
+    )
+    job = ROWS.run_of(GB200_OF_2025 | lengths | unstated).job
+
+    assert [(pool.replicas, pool.data_parallel) for pool in job.plan.pools] == [(5, 8), (1, 32)]
+    assert (job.plan.decode.redundant_experts, job.plan.cache, job.traffic.concurrency) == (32, "fp8", 448)
 
 
 def test_what_no_sweep_has_is_left_out_with_the_reason():

@@ -108,6 +108,16 @@ def test_degrees_that_are_multiplied_twice_are_read_once():
         assert (plan.tensor_parallel, plan.data_parallel, plan.expert_parallel) == read, written
 
 
+def test_degrees_are_those_of_the_id_and_groups_those_that_experts_show():
+    gpt_oss = ROW | {"model_path": "openai/gpt-oss-120b", "id": "a_tp4_epnone_1", "tp_size": "4.0"}
+    groups = {"tp_size": "1.0", "attention_dp_size": "", "moe_tp_size": "4.0", "id": "a_tp1_epnone_1"}
+
+    plan = ROWS.run_of(gpt_oss | {"moe_tp_size": "2.0", "moe_ep_size": "2.0"}).job.plan
+    assert (plan.tensor_parallel, plan.expert_parallel) == (4, 2)
+    plan = ROWS.run_of(gpt_oss | groups).job.plan
+    assert (plan.tensor_parallel, plan.data_parallel, plan.expert_parallel) == (1, 4, 1)
+
+
 def test_what_is_not_supported_is_left_out_with_a_reason():
     for change, words in (
         (POOLS | {"decode_num_workers": ""}, "decode_num_workers"),

@@ -27,6 +27,9 @@ from flopcast.spec.streaming import DEVICE
 
 NAME = "serve.sh"
 FIRST_PORT = 8000
+DEGREES = (
+    "tensor_parallel", "data_parallel", "expert_parallel", "redundant_experts", "pipeline_parallel"
+)  # fmt: skip
 OF_ENGINE = ("prefill", "memory_fraction", "block_tokens", "prefix_cache", "preemption")
 Writer = Callable[[ServingJob, str], Launch]
 
@@ -216,10 +219,7 @@ def _facts(plan: Deployment, engine: Engine, replicas: int) -> dict[str, object]
     named = zip(("prefill.", "decode."), plan.pools, strict=False) if plan.pools else (("", plan),)
     facts: dict[str, object] = {f"engine.{name}": getattr(engine, name) for name in OF_ENGINE}
     for prefix, pool in named:
-        facts |= {
-            f"{prefix}{name}": getattr(pool, name)
-            for name in ("tensor_parallel", "data_parallel", "expert_parallel", "pipeline_parallel")
-        }
+        facts |= {f"{prefix}{name}": getattr(pool, name) for name in DEGREES}
         facts[f"{prefix}replicas"] = max(pool.replicas, 1) if prefix else replicas
         facts[f"{prefix}max_sequences"] = pool.max_sequences or engine.max_sequences
         facts[f"{prefix}max_tokens"] = pool.max_tokens or engine.max_tokens

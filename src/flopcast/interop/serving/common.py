@@ -104,6 +104,13 @@ def _put_weights(reader: LaunchReader, kept: str, entry: str | None, key: str) -
         reader.put(("plan", "weights"), kept, key)
 
 
+def put_copies(reader: LaunchReader, *keys: str) -> None:
+    """Read the copies of experts of each layer, if one of the flags states them."""
+    for key in keys:
+        if reader.has(key) and reader.raw(key) not in (0, "0"):
+            reader.put(("plan", "redundant_experts"), reader.count(key), key)
+
+
 def read_cache(reader: LaunchReader, key: str) -> None:
     """Read the number format of the KV cache."""
     if reader.has(key) and reader.choice(key, CACHES, "bf16") == "fp8":

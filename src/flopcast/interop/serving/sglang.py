@@ -16,6 +16,7 @@ from flopcast.interop.serving.common import (
     has_experts,
     note_longest,
     put_adapters,
+    put_copies,
     put_count,
     put_draft,
     put_memory,
@@ -109,6 +110,7 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
             reader.remove(key, "1 for a model without experts", because)
     elif degree > 1:
         reader.put(("plan", "expert_parallel"), degree, key)
+        put_copies(reader, "ep-num-redundant-experts")
 
 
 def _read_limits(reader: LaunchReader, groups: int) -> None:
@@ -189,6 +191,8 @@ def written(job: ServingJob, role: str) -> Launch:
         flags += [f"--dp {groups}", "--enable-dp-attention"]
     if plan.expert_parallel > 1:
         flags.append(f"--ep-size {plan.expert_parallel}")
+    if plan.redundant_experts:
+        flags.append(f"--ep-num-redundant-experts {plan.redundant_experts}")
     if word := QUANTISED.get(quantised(job)):
         flags.append(f"--quantization {word}")
     if plan.cache == "fp8":

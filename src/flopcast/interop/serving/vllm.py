@@ -18,6 +18,7 @@ from flopcast.interop.serving.common import (
     has_experts,
     note_longest,
     put_adapters,
+    put_copies,
     put_count,
     put_draft,
     put_memory,
@@ -76,6 +77,7 @@ def read(reader: LaunchReader) -> None:
         reader.put(("plan", "data_parallel"), groups, "data-parallel-size")
         if spread:
             reader.put(("plan", "expert_parallel"), ranks * groups, "enable-expert-parallel")
+            put_copies(reader, "eplb-config.num-redundant-experts", "num-redundant-experts")
     elif groups > 1:
         reader.replicas = groups
         reader.assume(
@@ -158,6 +160,9 @@ def written(job: ServingJob, role: str) -> Launch:
     if plan.data_parallel > 1:
         flags.append(f"--data-parallel-size {plan.data_parallel}")
     flags += ["--enable-expert-parallel"] * (plan.expert_parallel > 1)
+    if plan.redundant_experts:
+        copies = json.dumps({"num_redundant_experts": plan.redundant_experts})
+        flags.append(f"--enable-eplb --eplb-config '{copies}'")
     if word := QUANTISED.get(quantised(job)):
         flags.append(f"--quantization {word}")
     if plan.cache == "fp8":

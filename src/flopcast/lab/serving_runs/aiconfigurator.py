@@ -9,9 +9,14 @@ others keep 16 bits; `gpt-oss` has 4-bit experts whatever the row calls the rest
 do not say whether tokens were drafted, which halves the time per token of some: the published launches of
 InferenceX say it (inferencex.py). Where experts are spread
 over the n ranks of an instance, some rows multiply n twice into their degrees: 64 or 8 x 8 for the 8 ranks
-that their ids name. The concurrency is that of the whole instance, which `silicon_data_source` repeats.
-Rows with pools for prompts and decoding that do not say how many instances there are have those of the
-deployment of InferenceX with the same degrees and concurrency; others cannot be predicted.
+that their ids name. Rows without a number of groups whose experts have more ranks than their attention
+divide these ranks into groups. The concurrency is that of the whole instance, which `silicon_data_source`
+repeats. Rows with pools for prompts and decoding that do not say how many instances there are have those
+of the deployment of InferenceX with the same degrees and concurrency; others cannot be predicted. An
+instance of more than eight devices without pools is such a deployment as well: its row states the sum of
+all devices.
+SGLang holds 32 copies of experts where it spreads them over several nodes (ep-num-redundant-experts), and
+gives weights and cache 0.95 of the memory if DeepSeek in 8 bits runs on four devices.
 
 InferenceMAX sends ten times as many requests as are open at once, with lengths drawn between 0.8 of the
 stated ones and these, without a shared prefix (README of InferenceMAX: CONC, RANDOM_RANGE_RATIO). Rows with
@@ -50,6 +55,9 @@ COLUMNS: tuple[tuple[str, str, Teaches], ...] = (
     ("silicon_tpot_ms", "tpot", "iterations"),
 )
 POOLS = ("prefill", "decode")  # of rows whose mode is "disagg"
+NODE_DEVICES = 8
+COPIES = 32  # of experts
+SMALL_DEVICES, SMALL_FRACTION = 4, 0.95  # of an instance; of their memory, for weights and cache
 
 
 def _groups(row: Mapping[str, str]) -> dict[str, str]:
@@ -86,21 +94,23 @@ def _unsupported(row: Mapping[str, str]) -> str:
 
 
 def _has_pools(row: Mapping[str, str]) -> bool:
-    return row["mode"] == "disagg"
+    return row["mode"] == "disagg" or math.prod(_ranks(row)[:2]) > NODE_DEVICES
 
 
 def _facts(row: Mapping[str, str]) -> RowFacts:
     instances: dict[str, object]
     concurrency, interval, drafted, wait = _concurrency(row), 1, 0, None
-    cache = "fp8" if row["backend"] == "trtllm" else "bf16"
-    swept = _swept(row) if _has_pools(row) and not _has_numbers(row) else None
-    if swept is not None:
-        drafted = swept.drafted
-        instances = {"prefill": swept.prefill.fields(), "decode": swept.decode.fields()}
-    elif _has_pools(row):
-        instances = {name: _pool(row, name) for name in POOLS}
+    of_recipes = _has_pools(row) and row["system"].startswith(BLACKWELL) and row["backend"] == "sglang"
+    cache = "fp8" if row["backend"] == "trtllm" or of_recipes else "bf16"
+    is_stated = _has_numbers(row) and not inferencex.has_other_degrees(row)
+    swept = _swept(row) if _has_pools(row) and not is_stated else None
+    if _has_pools(row):
+        drafted = 0 if swept is None else swept.drafted
+        pools = _stated_pools(row) if swept is None else (swept.prefill.fields(), swept.decode.fields())
+        instances = dict(zip(POOLS, (_with_copies(row, pool) for pool in pools), strict=True))
     else:
         instances = {"replicas": 1, **_degrees(row)}
+        pools = (_degrees(row),)
         drafted = inferencex.drafted_tokens(row, _ranks(row), concurrency)
         if _lengths_vary(row):
             interval = inferencex.receive_interval(row, _ranks(row)[1], concurrency)
@@ -108,6 +118,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             server = inferencex.server_of(row)
             if server is not None:
                 instances["max_tokens"], cache = server.max_tokens, server.cache
+    least = min(pool["tensor_parallel"] * pool["data_parallel"] for pool in pools)
     weights, experts = _formats(row)
     return RowFacts(
         model=row["model_path"],
@@ -122,6 +133,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         },
         receive_interval=interval,
         stream_interval=STREAM_INTERVALS.get(row["backend"], 1),
+        memory_fraction=SMALL_FRACTION if least <= SMALL_DEVICES and _is_large(row) else None,
         wait_passes=0 if wait is None else wait.passes,
         wait_fraction=1.0 if wait is None else wait.fraction,
         traffic={
@@ -130,6 +142,21 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "output_tokens": _lengths(row, int(row["osl"])),
             "requests": ROUNDS * concurrency,
         },
+    )
+
+
+def _with_copies(row: Mapping[str, str], pool: dict[str, int]) -> dict[str, int]:
+    """Return the fields of a pool, with copies of experts where they are spread over several nodes."""
+    spread = row["backend"] == "sglang" and pool["expert_parallel"] > NODE_DEVICES
+    return pool | ({"redundant_experts": COPIES} if spread else {})
+
+
+def _is_large(row: Mapping[str, str]) -> bool:
+    """Return whether a row is of SGLang and of DeepSeek with weights of 8 bits."""
+    return (row["backend"], row.get("precision"), "DeepSeek" in row["model_path"]) == (
+        "sglang",
+        "fp8",
+        True,
     )
 
 
@@ -179,6 +206,11 @@ def _drafting(drafted: int) -> Drafting | None:
     return Drafting(drafter="mtp", drafted=drafted, accepted=measured_acceptance("mtp", drafted) or 1.0)
 
 
+def _stated_pools(row: Mapping[str, str]) -> tuple[dict[str, int], ...]:
+    """Return the instances of both pools of a row that states their numbers."""
+    return tuple(_pool(row, name) for name in POOLS)
+
+
 def _pool(row: Mapping[str, str], name: str) -> dict[str, int]:
     """Return the instances of a pool, whose columns have its name in front.
 
@@ -205,11 +237,15 @@ def _ranks(row: Mapping[str, str]) -> tuple[int, int, int]:
     """Return tensor-parallel ranks, groups of them with requests of their own, and ranks of experts."""
     ranks, groups = int(float(row["tp_size"])), int(float(row["attention_dp_size"] or 1))
     cut, spread = int(float(row["moe_tp_size"] or 1)), int(float(row["moe_ep_size"] or 1))
-    root = math.isqrt(ranks * groups)
-    if root > 1 and root * root == ranks * groups == cut * spread and (cut == spread or cut == 1 < groups):
+    named, root = re.search(r"_tp(\d+)_", row["id"]), math.isqrt(ranks * groups)
+    twice = root > 1 and root * root == ranks * groups == cut * spread
+    twice = twice and (named is None or int(named[1]) == root)
+    if twice and (cut == spread or cut == 1 < groups):
         if row["system"].startswith("gb") and row["attention_dp_size"] in ("", "1.0"):
             return ranks, groups, min(spread, ranks)
         return (1, root, root) if groups > 1 else (root, 1, root)
+    if not row["attention_dp_size"]:
+        groups = max(cut * spread // ranks, 1)
     return ranks, groups, min(spread, ranks * groups)
 
 

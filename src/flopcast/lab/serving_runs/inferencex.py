@@ -14,6 +14,7 @@ data-parallel as well, P for data-parallel attention with experts that are cut. 
 largest batch of a decoding instance, or of each of its groups with data-parallel attention. It is part of
 the names of TensorRT-LLM's recipes ("gen4_tep8_batch16", CONFIG_FILE in the same file); where such a name
 says that attention is not data-parallel, that counts. For gpt-oss it is DECODE_MAX_BATCH_SIZE.
+Recipes on H200 and those of 2025 state the open requests of one decoding instance; rows state those of all.
 
 Servers of SGLang on Blackwell look for new requests after every tenth decoding pass, or after every
 thirtieth from 16 open requests on (--scheduler-recv-interval). Servers of TensorRT-LLM with data-parallel
@@ -28,6 +29,7 @@ the launch of a server with drafted tokens and that without them can have the sa
 tells them apart, or the concurrencies of both. Where nothing does, no tokens are drafted.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -37,7 +39,9 @@ from flopcast.records import dataclass
 from flopcast.strict_model import StrictModel
 
 MANY = 16  # open requests
+NODE_DEVICES = 16  # of the largest instance whose two pools have equal degrees
 OLDEST_DUMP = "db-dump"
+OF_2025 = "measured=2025"
 DRAFTING_IMAGES = {  # of engine and system: the image of servers that draft tokens, and how many
     ("trtllm", "b200_sxm"): ("release:1.2.0rc6.post3", 3),
     ("sglang", "b300_sxm"): ("sglang:v0.5.9-cu130", 3),
@@ -82,6 +86,15 @@ class Swept:
     prefill: SweptPool
     decode: SweptPool
     drafted: int  # tokens; 0 without a draft
+
+    @property
+    def devices(self) -> int:
+        """Return the devices of all instances of both pools."""
+        return sum(pool.instances * pool.devices for pool in (self.prefill, self.decode))
+
+    def nearest(self, concurrency: int) -> int:
+        """Return the concurrency of its measurements that is nearest to one."""
+        return min(self.concurrencies, key=lambda each: abs(math.log(each / concurrency)))
 
 
 class Launched(StrictModel):
@@ -129,7 +142,8 @@ class InferenceX(StrictModel):
     """The published facts: sweeps by system, engine, format and lengths, and servers of one node."""
 
     sweeps: Mapping[str, str]
-    sweeps_of_gpt_oss: Mapping[str, str]
+    sweeps_of_models: Mapping[str, Mapping[str, str]]
+    sweeps_of_2025: Mapping[str, str]
     servers: tuple[Server, ...]
     drafted: tuple[DraftedRange, ...]
 
@@ -178,21 +192,53 @@ def deployments(text: str) -> tuple[Swept, ...]:
 def swept(row: Mapping[str, str], concurrency: int) -> tuple[Swept, ...]:
     """Return the deployments that a row without numbers of instances may be, those without a draft first.
 
-    Its degrees are the devices of an instance of each pool; it does not say whether attention is
-    data-parallel.
+    Rows state the devices of an instance of each pool, or in 2025 those of all instances together, or none.
+    Of the latter two, the deployments with the nearest concurrency are returned.
     """
-    known = published()
-    sweeps = known.sweeps_of_gpt_oss if "gpt-oss" in row["model_path"] else known.sweeps
-    name = f"{row['system']} {row['backend']} {row.get('precision', '')} {row['isl']}/{row['osl']}"
-    devices = [int(float(row[f"{pool}_tp_size"])) for pool in ("prefill", "decode")]
-    found = [
-        each
-        for each in deployments(sweeps.get(name, ""))
-        if concurrency in each.concurrencies
-        and [each.prefill.devices, each.decode.devices] == devices
-        and each.prefill.experts == int(float(row["prefill_moe_ep_size"] or 1))
-    ]
+    found = [each for each in deployments(_sweep_of(row)) if _has_devices(each, row)]
+    if _states_pools(row):
+        ranks = int(float(row["prefill_moe_ep_size"] or 1))
+        found = [each for each in found if each.prefill.experts == ranks] or found
+        found = [each for each in found if concurrency in each.concurrencies]
+    elif found:
+        distances = [abs(math.log(each.nearest(concurrency) / concurrency)) for each in found]
+        nearest = min(distances)
+        found = [each for each, far in zip(found, distances, strict=True) if far == nearest]
     return tuple(sorted(found, key=lambda each: each.drafted))
+
+
+def has_other_degrees(row: Mapping[str, str]) -> bool:
+    """Return whether the deployment of a row had other degrees than stated, as SGLang's pools of 2025."""
+    return row["backend"] == "sglang" and OF_2025 in row["silicon_data_source"]
+
+
+def _sweep_of(row: Mapping[str, str]) -> str:
+    """Return the published deployments of a row's system, engine, format and lengths."""
+    known = published()
+    of_model = (texts for word, texts in known.sweeps_of_models.items() if word in row["model_path"])
+    usual = known.sweeps_of_2025 if OF_2025 in row["silicon_data_source"] else known.sweeps
+    name = f"{row['system']} {row['backend']} {row.get('precision', '')} {row['isl']}/{row['osl']}"
+    return next(of_model, usual).get(name, "")
+
+
+def _stated_devices(row: Mapping[str, str]) -> tuple[int, int]:
+    """Return the devices that a row states for an instance of both pools; of one number, it twice."""
+    numbers = [row.get(f"{pool}_tp_size") or row["tp_size"] for pool in ("prefill", "decode")]
+    return int(float(numbers[0])), int(float(numbers[1]))
+
+
+def _states_pools(row: Mapping[str, str]) -> bool:
+    """Return whether a row states the devices of an instance of each pool."""
+    first, second = _stated_devices(row)
+    return first != second or 1 < first <= NODE_DEVICES
+
+
+def _has_devices(each: Swept, row: Mapping[str, str]) -> bool:
+    """Return whether a deployment has the devices that a row states."""
+    first, second = _stated_devices(row)
+    if _states_pools(row):
+        return (each.prefill.devices, each.decode.devices) == (first, second)
+    return first in {1, each.devices}
 
 
 def server_of(row: Mapping[str, str]) -> Server | None:
