@@ -102,9 +102,9 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
     concurrency, interval, drafted, wait = _concurrency(row), 1, 0, None
     of_recipes = _has_pools(row) and row["system"].startswith(BLACKWELL) and row["backend"] == "sglang"
     cache = "fp8" if row["backend"] == "trtllm" or of_recipes else "bf16"
-    is_stated = _has_numbers(row) and not inferencex.has_other_degrees(row)
-    swept = _swept(row) if _has_pools(row) and not is_stated else None
     if _has_pools(row):
+        is_stated = _has_numbers(row) and not inferencex.has_other_degrees(row)
+        swept = None if is_stated else _swept(row)
         drafted = 0 if swept is None else swept.drafted
         pools = _stated_pools(row) if swept is None else (swept.prefill.fields(), swept.decode.fields())
         instances = dict(zip(POOLS, (_with_copies(row, pool) for pool in pools), strict=True))
