@@ -79,6 +79,11 @@ def test_what_is_no_plain_data_is_refused_with_its_line(text, line):
         ("mistralai/Mistral-7B-v0.3", "mistralai/Mistral-7B-v0.3"),  # another vocabulary
         ("/data/models/llama-2-7b/", "llama-2-7b"),
         ("own/llama-2-8b", None),
+        ("llama-3.3-70b", "llama-3.1-70b"),
+        ("mistral-nemo", "mistralai/Mistral-Nemo-Base-2407"),
+        ("Mistral-Nemo-Instruct", "mistralai/Mistral-Nemo-Base-2407"),
+        ("qwen3-235b", "qwen3-235b-a22b"),
+        ("llama-3", None),  # several sizes
         ("", None),
     ],
 )

@@ -16,7 +16,7 @@ from flopcast.files.nearest_names import has_words, nearest, words_of
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library.edits import merged
-from flopcast.library.hub import hub_document, hub_model
+from flopcast.library.hub import TUNED, hub_document, hub_model, named_without_size
 from flopcast.spec.cluster import Cluster, Device, Host
 from flopcast.spec.model import Model
 from flopcast.spec.operations import Price
@@ -30,9 +30,6 @@ Entry = TypeVar("Entry", Device, Host, Model, Stack, "Engine", Site, Price)
 
 MOST_CLUSTERS = 5  # that an error names for a device
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "engines", "sites", "prices")
-_TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
-    r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
-)
 _PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → its name here
     "metallama38b": "llama-3-8b",
     "metallama370b": "llama-3-70b",
@@ -90,7 +87,8 @@ def known(kind: str, written: str) -> str | None:
     Case and separators are ignored. In the name of a model, so are the owner on the hub and suffixes that
     say how the model was tuned or stored. A release with another vocabulary has another number and is
     another model. If no entry matches, the name may be an id of the hub (hub.py): the result is the entry
-    with the same shapes or, if there is none, the id itself.
+    with the same shapes or, if there is none, the id itself. A size at the end of a name may be missing if
+    only one entry has the rest.
 
     Examples
     --------
@@ -107,12 +105,14 @@ def known(kind: str, written: str) -> str | None:
     shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened).replace("_", "-")
     while True:
         name_known = _PUBLISHED.get(_plain(shortened)) or _by_plain_name(kind).get(_plain(shortened))
-        cut = _TUNED.sub("", shortened, count=1)
+        cut = TUNED.sub("", shortened, count=1)
         if name_known or cut == shortened:
             break
         shortened = cut
     on_hub = None if name_known else hub_model(written)
-    return name_known if on_hub is None else on_hub.same_as or on_hub.id
+    if on_hub is not None:
+        return on_hub.same_as or on_hub.id
+    return name_known or named_without_size(shortened, names(kind))
 
 
 def document(kind: str, name: str) -> Document:

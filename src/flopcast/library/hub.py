@@ -6,15 +6,22 @@ Elsewhere: entries of the catalogue and how their names are written (catalog.py)
 
 One table, `catalog/hub.yaml`, holds ids with the sizes of their config.json, or with the entry of the
 catalogue that has the same shapes. It is read if a name is not in the catalogue. If no id matches, an id
-with the same last part does, because other owners republish models under the same name.
+with the same last part does, because other owners republish models under the same name. The last part may
+lack the words that say how the model was tuned.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from importlib.resources import files
 
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.records import dataclass
+
+TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
+    r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
+)
+SIZE = re.compile(r"-\d+(\.\d+)?[bm](-a\d+b)?|-a\d+b")  # of a model, at the end of its name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +46,7 @@ class HubModel:
 
 @lru_cache(maxsize=1)
 def hub_models() -> Mapping[str, HubModel]:
-    """Return all models of the table, keyed by lower-case id and by its last part.
+    """Return all models of the table, keyed by lower-case id, by its last part, and by this without tuning.
 
     If several ids have the same last part, the first one in the table keeps it.
     """
@@ -57,17 +64,35 @@ def hub_models() -> Mapping[str, HubModel]:
             )
             models[name.lower()] = model
             models.setdefault(name.lower().rpartition("/")[2], model)
+    for key, model in list(models.items()):
+        if "/" not in key:
+            models.setdefault(TUNED.sub("", key), model)
     return models
 
 
 def hub_model(written: str) -> HubModel | None:
     """Return the model of an id of the hub, ignoring case and owner; None for an unknown id.
 
-    >>> hub_model("qwen/qwq-32b").same_as, hub_model("own/model")
-    ('qwen2.5-32b', None)
+    >>> hub_model("qwen/qwq-32b").same_as, hub_model("llama-3.3-70b").same_as, hub_model("own/model")
+    ('qwen2.5-32b', 'llama-3.1-70b', None)
     """
     plain = written.replace("\\", "/").rstrip("/").lower()
-    return hub_models().get(plain) or hub_models().get(plain.rpartition("/")[2])
+    last = plain.rpartition("/")[2]
+    return next(filter(None, map(hub_models().get, (plain, last, TUNED.sub("", last)))), None)
+
+
+def named_without_size(written: str, names: Collection[str]) -> str | None:
+    """Return the only one of these names that is the written one followed by a size, if there is one.
+
+    >>> named_without_size("qwen3-235b", ("qwen3-235b-a22b", "qwen3-32b"))
+    'qwen3-235b-a22b'
+    >>> named_without_size("llama-3", ("llama-3-8b", "llama-3-70b"))
+    """
+    start = written.lower()
+    if "-" not in start:
+        return None
+    found = [each for each in names if each.startswith(start) and SIZE.fullmatch(each[len(start) :])]
+    return found[0] if len(found) == 1 else None
 
 
 def hub_document(model: HubModel) -> Document:
