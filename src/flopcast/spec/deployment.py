@@ -87,7 +87,7 @@ class Deployment(Pool):
     expert_weights : str
         Number format of the weights of routed experts; by default that of the other weights.
     cache : str
-        Number format of cached keys and values.
+        Number format of cached keys and values (short name: kv).
     latents : str
         How tensor-parallel ranks keep the latents of latent attention: "replicated" keeps all of them on
         each rank, which decodes with its own heads. "split" keeps a part of the elements of each latent on
@@ -136,7 +136,7 @@ class Deployment(Pool):
 
     weights: WeightFormat = "bf16"
     expert_weights: WeightFormat | None = None
-    cache: CacheFormat = "bf16"
+    cache: CacheFormat = Field(default="bf16", validation_alias=AliasChoices("cache", "kv"))
     latents: Latents = "replicated"
     residual: Residual = "sequential"
     expert_messages: ExpertMessages = "exposed"

@@ -75,7 +75,7 @@ class DeploymentSpace(StrictModel):
         Degrees of one instance, and the number of instances. Pipeline stages are tried if a cluster has
         more devices than its fastest links join.
     weights, expert_weights, cache : tuple of str
-        Number formats.
+        Number formats of weights, and of cached keys and values (short name: kv).
     latents, residual : tuple of str
         How ranks keep latents, and what the halves of a block read; as in the job if they are empty,
         because they change the answers of a model as well.
@@ -106,7 +106,7 @@ class DeploymentSpace(StrictModel):
     replicas: Numbers = ()
     weights: Weights = ()
     expert_weights: Weights = ()
-    cache: Caches = ()
+    cache: Caches = Field(default=(), validation_alias=AliasChoices("cache", "kv"))
     latents: Annotated[tuple[Latents, ...], BeforeValidator(_names)] = ()
     residual: Annotated[tuple[Residual, ...], BeforeValidator(_names)] = ()
     expert_messages: Annotated[tuple[ExpertMessages, ...], BeforeValidator(_names)] = ()
