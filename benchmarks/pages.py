@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from urllib.parse import urlencode
@@ -74,6 +74,11 @@ def one_field_at_a_time(seed: int, *, back: bool) -> Generator[dict[str, str], b
             kept[key] = (yield new) or not back
         if kept.get(key):
             now = new
+
+
+def answer_path(words: Mapping[str, object]) -> str:
+    """Return the address from which the script of a page gets an answer to its form."""
+    return f"/answer/predict?{urlencode({**words, **PARTS})}"
 
 
 def _is_valid(words: dict[str, str]) -> bool:
@@ -132,7 +137,7 @@ def user(address: tuple[str, int], number: int, until_s: float, told: list[Told]
     connection = http.client.HTTPConnection(*address, timeout=60)
     time.sleep(chance.random() * PAUSE_S)
     while time.perf_counter() < until_s:
-        told.append(get(connection, f"/answer/predict?{urlencode(words(chance) | PARTS)}"))
+        told.append(get(connection, answer_path(words(chance))))
         time.sleep(PAUSE_S * (0.5 + chance.random()))
     connection.close()
 
@@ -157,10 +162,8 @@ def main(duration_s: float) -> None:
             print(f"a page loaded then      {1000 * get(connection, '/')[0]:6.0f} ms")
             chance = random.Random(0)
             for _ in range(20):
-                get(connection, f"/answer/predict?{urlencode(words(chance) | PARTS)}")
-            alone = [
-                get(connection, f"/answer/predict?{urlencode(words(chance) | PARTS)}")[0] for _ in range(60)
-            ]
+                get(connection, answer_path(words(chance)))
+            alone = [get(connection, answer_path(words(chance)))[0] for _ in range(60)]
             print(f"a change, one user      {_told(alone)}")
             for path, (mix, back) in product(("/answer/predict", "/api/v1/predict"), MIXES.items()):
                 print(f"{path}, {mix}: {_without_pause(address, path, process.pid, duration_s, back=back)}")
@@ -183,7 +186,7 @@ def _without_pause(address: tuple[str, int], path: str, pid: int, duration_s: fl
         words = next(jobs)
         while time.perf_counter() < until_s:
             as_data = path.startswith("/api")
-            asked = (path, words) if as_data else (f"{path}?{urlencode(words | PARTS)}",)
+            asked = (path, words) if as_data else (answer_path(words),)
             answered.append(get(connection, *asked))
             words = jobs.send(answered[-1][-1])
         connection.close()
