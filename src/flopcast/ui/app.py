@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from flopcast.files.package_table import read_text
+from flopcast.records import replace
 from flopcast.render.error_json import INPUT
 from flopcast.render.page.style import CHOSEN_SCHEME, STYLE
 from flopcast.ui import page
@@ -165,19 +166,18 @@ async def _answer(desk: Desk, name: str, request: Request) -> Response:
     dropped = {side + each for side in sides for each in PLAN_FIELDS} & words.keys() - fields.keys()
     parts = {PARTS: words[PARTS]} if PARTS in words and name == "predict" else {}
     answer = await desk.ask(f"page.{name}", fields | parts)
-    made = json.loads(answer.body)
-    made["form"] = dict.fromkeys(dropped, "")
+    form = dict.fromkeys(dropped, "")
     chosen = (
         dropped
         or "choose" in words
         or not any(side + each in fields for side in sides for each in PLAN_FIELDS)
     )
     if answer.status == 200 and chosen and "hold" not in words:
-        made["form"] |= filled(words, fields, made["fields"], sides)
-    made["notes"] = [plan_note(words | made["form"], side) for side in sides]
-    shown = {each: value for each, value in (words | made["form"]).items() if each not in SWITCHES}
-    made["links"] = page.addresses(name, shown)
-    return JSONResponse(made, answer.status, _headers(answer.status))
+        form |= filled(words, fields, json.loads(answer.body)["fields"], sides)
+    shown = {each: value for each, value in (words | form).items() if each not in SWITCHES}
+    notes = [plan_note(words | form, side) for side in sides]
+    more = json.dumps({"form": form, "notes": notes, "links": page.addresses(name, shown)})
+    return _passed_on(replace(answer, body=f"{more[:-1]}, {answer.body[1:]}"))  # both are objects
 
 
 async def _advice(desk: Desk, request: Request) -> Response:

@@ -3,7 +3,8 @@
 Answers: who works on a request, how many may wait, what becomes of one that takes too long or breaks down?
 Elsewhere: what the processes do (worker.py), what the server says (app.py).
 
-A process is asked by a line of JSON and answers by lines of JSON (`worker.py`). One that breaks a promise
+A process is asked by a line of JSON. It answers by lines of JSON, the last of which says how many bytes
+follow: the text of the answer, which is long and not quoted again. A process that breaks a promise
 (time, silence, its own end) is ended and replaced: no other answer depends on it.
 """
 
@@ -66,9 +67,10 @@ class _ServerProcess:
                 if answered is None:
                     raise BrokenError
                 if "progress" not in answered:
-                    return Answer(**answered)
+                    body = await process.stdout.readexactly(answered["num_bytes"])
+                    return Answer(status=answered["status"], media=answered["media"], body=body.decode())
                 on_progress(answered["progress"])
-        except (OSError, ValueError) as error:
+        except (EOFError, OSError, ValueError) as error:
             raise BrokenError from error
 
     async def _started(self) -> asyncio.subprocess.Process:

@@ -1,4 +1,4 @@
-"""The work of a server process: a request is one line of JSON, its answer one or more lines of JSON.
+"""The work of a server process: a request is one line of JSON, its answer lines of JSON and a text.
 
 Answers: which task answers which request, and what does the user see if it fails? Elsewhere: parameters of
 a request (request_fields.py), form of answers (responses.py, error_responses.py), processes (pool.py).
@@ -8,7 +8,6 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from flopcast.errors import InfeasibleError, SpecError
@@ -93,7 +92,8 @@ def main() -> None:
     """Answer lines from stdin until it ends.
 
     The process ignores Ctrl-C, because the server ends it, and it bounds its own memory. Curves and
-    catalogue are loaded before the first request. Progress is written as lines of JSON before the answer.
+    catalogue are loaded before the first request. Progress is written as lines of JSON before the answer,
+    which is a line of JSON and the text whose bytes it counts.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends its processes itself
     _bound_memory()
@@ -101,13 +101,15 @@ def main() -> None:
     responses.warm()
     keep_all()
 
-    def say(data: Mapping[str, object]) -> None:
-        sys.stdout.write(json.dumps(data) + "\n")
-        sys.stdout.flush()
+    def say(data: Mapping[str, object], text: bytes = b"") -> None:
+        sys.stdout.buffer.write(json.dumps(data).encode() + b"\n" + text)
+        sys.stdout.buffer.flush()
 
     for line in sys.stdin:
         request = json.loads(line)
-        say(asdict(_timed_answer(request, lambda text: say({"progress": text}))))
+        made = _timed_answer(request, lambda text: say({"progress": text}))
+        body = made.body.encode()
+        say({"status": made.status, "media": made.media, "num_bytes": len(body)}, body)
 
 
 def _bound_memory() -> None:
