@@ -8,12 +8,7 @@ from conftest import make_job
 
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.timeline.critical_path import (
-    attribute_critical_path,
-    attribute_mean_stage,
-    attribute_stage,
-    busy_seconds,
-)
+from flopcast.timeline.critical_path import busy_seconds
 from flopcast.timeline.step import Timeline
 
 CASES = (  # stack, plan without its global batch; micro-batches that do not divide by the stages among them
@@ -63,18 +58,17 @@ def test_an_extended_step_equals_the_whole_play_in_time_in_all_its_shares_and_in
         run = timeline.run
         if timeline.steady is None:
             whole_plays.append(case)
+        whole = Timeline(play=lambda run=run: run)
         views = (
-            (timeline.shares, attribute_critical_path(run)),
-            (timeline.bottleneck_attribution, attribute_stage(run, timeline.bottleneck)),
-            (timeline.mean_attribution, attribute_mean_stage(run)),
+            (timeline.shares, whole.shares),
+            (timeline.bottleneck_attribution, whole.bottleneck_attribution),
+            (timeline.mean_attribution, whole.mean_attribution),
         )
         step_s = run.step_time_s
         right = timeline.step_time_s == pytest.approx(step_s, rel=1e-12)
         right &= timeline.reduce_start_s.tolist() == pytest.approx(run.reduce_start_s.tolist(), rel=1e-12)
         right &= timeline.bottleneck == busy_seconds(run).argmax()
-        for ours, theirs in zip(
-            columns(timeline), columns(Timeline(play=lambda run=run: run)), strict=True
-        ):
+        for ours, theirs in zip(columns(timeline), columns(whole), strict=True):
             right &= ours.shape == theirs.shape and np.allclose(
                 ours, theirs, rtol=1e-12, atol=1e-12 * step_s
             )

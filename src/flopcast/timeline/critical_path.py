@@ -10,7 +10,9 @@ its time. So there are two views, and both sum to the step: shares of the path g
 the breakdown.
 """
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,9 +25,10 @@ from flopcast.timeline.contention import executions
 from flopcast.timeline.executed_items import (
     added_copies,
     executed,
-    shares_of_tasks,
+    executed_in,
     simulated_without_copies,
     without_copies,
+    without_copies_in,
 )
 from flopcast.timeline.layer import LAUNCH_COLUMNS, num_columns
 from flopcast.timeline.pipeline import critical_path
@@ -37,16 +40,40 @@ from flopcast.workload.program import Segment
 
 ROUNDING = 1e-9  # of the step: what sums of floats may leave over
 SHORTEST_S = 1e-15  # keeps a division by no time at all away
+Runs = Sequence[tuple[float, StepSimulation]]  # simulations with weights; the step is their weighted sum
 
 
-def attribute_critical_path(run: StepSimulation) -> tuple[TimeAttribution, ...]:
+class View(NamedTuple):
+    """What a simulation executes in one view of the step, before it is priced.
+
+    `executed` are tasks of one pass each, with the counts of its columns; `by_hop_s` the seconds of
+    transfers by hop index; `others` shares that are no sums over tasks.
+    """
+
+    executed: list[tuple[Simulated, Counts, Integers]]
+    by_hop_s: Floats
+    others: list[TimeAttribution]
+
+
+def attributed(runs: Runs, view: Callable[[StepSimulation], View]) -> tuple[TimeAttribution, ...]:
+    """Return the shares of a view of weighted simulations; counts are added before they are priced."""
+    views = [(weight, run, view(run)) for weight, run in runs]
+    _, first, _ = views[0]
+    shares: list[TimeAttribution] = []
+    for same in zip(*(each.executed for _, _, each in views), strict=True):
+        simulated, counts, _ = same[0]
+        chosen = [(weight, run, one[2]) for (weight, run, _), one in zip(views, same, strict=True)]
+        shares += executed_in(chosen, simulated, counts)
+    by_hop_s = np.add.reduce([weight * each.by_hop_s for weight, _, each in views])
+    shares += _transfer_shares(first, by_hop_s)
+    return (*shares, *(share.times(weight) for weight, _, each in views for share in each.others))
+
+
+def view_of_critical_path(run: StepSimulation) -> View:
     """Return the critical path of the step: update, tasks and transfers, reduction, synchronisation.
 
-    Returns
-    -------
-    tuple of TimeAttribution
-        They sum to the step. The sum of `slope_s` over a factor's items, over the step, is
-        `d log(step) / d log(factor)` as long as no other path becomes the longest.
+    Its shares sum to the step. The sum of `slope_s` over a factor's items, over the step, is
+    `d log(step) / d log(factor)` as long as no other path becomes the longest.
     """
     g = run.played.graph
     begun = int(run.chain_start[run.last])
@@ -54,12 +81,12 @@ def attribute_critical_path(run: StepSimulation) -> tuple[TimeAttribution, ...]:
     path, hops = critical_path(run.played, node)
     behind = path if begun < 0 else path[1:]  # the task that began the wait is left before its end
     nodes = behind[(g.kind[behind] == TASK) & ~run.played.held[behind]]
-    shares = [*_task_shares(run, g.task[nodes]), *_hop_shares(run, path, hops)]
-    shares += _chain_shares(run, begun) if begun >= 0 else _lost_shares(run, run.last)
-    shares += [share for held in path[run.played.held[path]] for share in _gather_shares(run, int(held))]
-    shares += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
-    shares += _skew_shares(run) if run.programs.plans.structure.order_rule.skews_steps else []
-    return (*shares, *_end_shares(run, run.last))
+    others = _chain_shares(run, begun) if begun >= 0 else _lost_shares(run, run.last)
+    others += [share for held in path[run.played.held[path]] for share in _gather_shares(run, int(held))]
+    others += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
+    others += _skew_shares(run) if run.programs.plans.structure.order_rule.skews_steps else []
+    others += _end_shares(run, run.last)
+    return View(_of_passes(run, g.task[nodes]), _hop_seconds(run, path, hops), others)
 
 
 def _skew_shares(run: StepSimulation) -> list[TimeAttribution]:
@@ -72,7 +99,8 @@ def _skew_shares(run: StepSimulation) -> list[TimeAttribution]:
     path, hops = critical_path(run.played, int(g.node_of_task[last * g.order.kind.shape[1]]))
     before = path[1:]  # the first task itself belongs to the step
     tasks = g.task[before[g.kind[before] == TASK]]
-    taken = [*_task_shares(run, tasks), *_hop_shares(run, path[:0], hops)]
+    taken = [share for each in _of_passes(run, tasks) for share in executed(run, *each)]
+    taken += _transfer_shares(run, _hop_seconds(run, path[:0], hops))
     taken += _phase_shares(run, run.programs.update, int(g.stage[path[-1]]))
     kept = _phase_shares(run, run.programs.update, last)
     return kept + [share.times(-1.0) for share in taken]
@@ -122,46 +150,46 @@ def _gather_shares(run: StepSimulation, held: int) -> list[TimeAttribution]:
     return executed(run, run.forward, run.forward.reduction_counts, waited)
 
 
-def attribute_stage(run: StepSimulation, stage: int) -> tuple[TimeAttribution, ...]:
-    """Return the shares of a stage from one synchronisation to the next.
+def view_of_stage(run: StepSimulation, stage: int) -> View:
+    """Return what a stage executes from one synchronisation to the next.
 
     Inside a task only its critical path counts: hidden work takes none of the stage's time. Copies to and
     from the host count with what they add to a task. The rest of the step the stage waits for others.
     """
     size = run.played.graph.order.kind.shape[1]
     tasks = np.arange(stage * size, (stage + 1) * size)
-    shares = [*shares_of_tasks(run, tasks), *_transfer_shares(run, _gap_seconds(run, stage, stage + 1))]
-    shares += _phase_shares(run, run.programs.update, stage)
-    shares += _end_shares(run, stage)
-    shares += _exposed(run, stage)
-    return tuple(share for share in shares if share.path_s != 0)
+    executed_tasks, others = without_copies_in(run, tasks)
+    others += _phase_shares(run, run.programs.update, stage)
+    others += _end_shares(run, stage)
+    others += _exposed(run, stage)
+    return View(executed_tasks, _gap_seconds(run, stage, stage + 1), others)
 
 
-def attribute_mean_stage(run: StepSimulation) -> tuple[TimeAttribution, ...]:
-    """Return the busy time of a device by kind of work, as a mean over stages, for its power.
+def view_of_all_stages(run: StepSimulation) -> View:
+    """Return the busy time of all devices by kind of work, for their power.
 
     A compute kernel counts for as long as it runs, even if launches are slower; a message counts while it
     is exposed. The device waits for the rest of the step.
     """
     g = run.played.graph
     stages, kind = len(g.order.kind), g.order.kind.ravel()
-    shares: list[TimeAttribution] = []
+    busy: list[tuple[Simulated, Counts, Integers]] = []
+    others: list[TimeAttribution] = []
     for number, (simulated, segments) in enumerate(zip(run.passes, run.programs.passes, strict=True)):
         tasks = np.flatnonzero(kind == number)
         copies = added_copies(run, number, tasks)
         beside = simulated_without_copies(run.priced, number) if copies else simulated
-        kernels = _busy(beside, without_copies(segments) if copies else segments)
-        shares += [*executed(run, beside, kernels, tasks), *copies]
-    shares += _transfer_shares(run, _gap_seconds(run, 0, stages))
+        busy.append((beside, _busy(beside, without_copies(segments) if copies else segments), tasks))
+        others += copies
     stage_class = run.programs.stages.of(run.plan).stage_class
     kind_of_stage = stage_class + run.stage_row * (1 + stage_class.max())
     for at in distinct(kind_of_stage):
         alike = np.flatnonzero(kind_of_stage == at)
         ends = _phase_shares(run, run.programs.update, int(alike[0])) + _end_shares(run, int(alike[0]))
-        shares += [share.times(float(len(alike))) for share in ends]
+        others += [share.times(float(len(alike))) for share in ends]
     for stage in range(stages):
-        shares += _exposed(run, stage)
-    return tuple(share.times(1.0 / stages) for share in shares if share.path_s != 0)
+        others += _exposed(run, stage)
+    return View(busy, _gap_seconds(run, 0, stages), others)
 
 
 @lru_cache(maxsize=8)  # the plans of a batch share their passes
@@ -217,24 +245,18 @@ def _exposed(run: StepSimulation, stage: int) -> list[TimeAttribution]:
     return [share.times(part) for share in queue]
 
 
-def _task_shares(run: StepSimulation, tasks: Integers) -> list[TimeAttribution]:
-    """Return the items on the critical paths of these tasks' programs, with their seconds.
-
-    Tasks of one row of prices are counted together before they are priced.
-    """
+def _of_passes(run: StepSimulation, tasks: Integers) -> list[tuple[Simulated, Counts, Integers]]:
+    """Return the tasks of each pass, with the counts of the items on the critical paths of its programs."""
     kind = run.played.graph.order.kind.ravel()[tasks]
-    found: list[TimeAttribution] = []
-    for number, simulated in enumerate(run.passes):
-        found += executed(run, simulated, simulated.counts, tasks[kind == number])
-    return found
+    return [(each, each.counts, tasks[kind == number]) for number, each in enumerate(run.passes)]
 
 
-def _hop_shares(run: StepSimulation, path: Integers, hops: Integers) -> list[TimeAttribution]:
-    """Return the transfers on the path: lags between tasks, or nodes of their own if they block."""
+def _hop_seconds(run: StepSimulation, path: Integers, hops: Integers) -> Floats:
+    """Return the seconds of transfers on a path by hop index: lags of tasks, or nodes if they block."""
     g = run.played.graph
     messages = path[g.kind[path] == MESSAGE]
     taken = np.concatenate([hops[hops > 0], g.hop[messages]])
-    return _transfer_shares(run, _summed(taken, run.played.transfer_s[taken], len(run.played.transfer_s)))
+    return _summed(taken, run.played.transfer_s[taken], len(run.played.transfer_s))
 
 
 def _gap_seconds(run: StepSimulation, first: int, stop: int) -> Floats:

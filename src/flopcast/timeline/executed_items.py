@@ -9,8 +9,11 @@ breakdown by this path would say that the kernels take no time. The shares of a 
 its passes without copies, and copies have the time by which they make the tasks longer.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
+
+import numpy as np
 
 from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import Counts, Integers, distinct
@@ -23,17 +26,23 @@ from flopcast.timeline.simulation import StepSimulation
 from flopcast.timeline.time_attribution import TimeAttribution
 from flopcast.workload.program import Segment
 
+TasksOfRuns = Sequence[tuple[float, StepSimulation, Integers]]  # weights, simulations, tasks of them
 
-def shares_of_tasks(run: StepSimulation, tasks: Integers) -> list[TimeAttribution]:
-    """Return what tasks execute, where copies have the time by which they make the tasks longer."""
+
+def without_copies_in(
+    run: StepSimulation, tasks: Integers
+) -> tuple[list[tuple[Simulated, Counts, Integers]], list[TimeAttribution]]:
+    """Return what tasks of each pass execute without copies, and copies with the time that they add."""
     kind = run.played.graph.order.kind.ravel()[tasks]
-    found: list[TimeAttribution] = []
+    found: list[tuple[Simulated, Counts, Integers]] = []
+    copies: list[TimeAttribution] = []
     for number, simulated in enumerate(run.passes):
         mine = tasks[kind == number]
-        copies = added_copies(run, number, mine)
-        beside = simulated_without_copies(run.priced, number) if copies else simulated
-        found += [*executed(run, beside, beside.counts, mine), *copies]
-    return found
+        added = added_copies(run, number, mine)
+        beside = simulated_without_copies(run.priced, number) if added else simulated
+        found.append((beside, beside.counts, mine))
+        copies += added
+    return found, copies
 
 
 def added_copies(run: StepSimulation, number: int, tasks: Integers) -> list[TimeAttribution]:
@@ -78,13 +87,22 @@ def executed(
     `counts` has shape (positions, plans, chunk classes, columns), as those of Simulated: executions of
     items, and seconds of the host's launches.
     """
+    return executed_in([(1.0, run, tasks)], simulated, counts)
+
+
+def executed_in(chosen: TasksOfRuns, simulated: Simulated, counts: Counts) -> list[TimeAttribution]:
+    """Return the seconds of each column that tasks of weighted runs take, as a sum over the runs."""
     found: list[TimeAttribution] = []
-    rows = run.of_task.row[tasks]
-    width = num_columns(simulated.columns)
-    for row in distinct(rows):
-        times = run.of_task.summed(counts, tasks[rows == row]).tolist()
+    rows = [run.of_task.row[tasks] for _, run, tasks in chosen]
+    width, priced = num_columns(simulated.columns), chosen[0][1].priced
+    for row in distinct(np.concatenate(rows)):
+        summed = [
+            weight * run.of_task.summed(counts, tasks[mine == row])
+            for (weight, run, tasks), mine in zip(chosen, rows, strict=True)
+        ]
+        times: list[float] = np.add.reduce(summed).tolist()
         shifts = times[width:] or [0.0] * width
-        columns = _columns(run.priced, simulated.columns, row)
+        columns = _columns(priced, simulated.columns, row)
         for column, number, shift in zip(columns, times, shifts, strict=False):
             if number or shift:
                 found.append(

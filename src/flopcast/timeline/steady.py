@@ -10,24 +10,21 @@ dependency reaches back, the state of all stages repeats. So every further perio
 same items.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
 
 from flopcast.dtypes import Flags, Floats, Integers
-from flopcast.records import dataclass, replace
+from flopcast.records import dataclass
 from flopcast.schedules.base import Order
 from flopcast.timeline.simulation import StepSimulation
-from flopcast.timeline.time_attribution import TimeAttribution
 from flopcast.units import Number
 
 PLAYED_TASKS = 1024  # steps of fewer tasks are played whole
 SHORT_PERIODS = (8, 48)  # of the shorter step, tried one after the other
 WINDOW_PERIODS = 4  # over which the state must repeat: dependencies reach back less than two periods
 ROUNDING = 1e-13  # of a period
-Shares = Sequence[TimeAttribution]
 Amount = TypeVar("Amount", float, Floats)
 Column = TypeVar("Column", Integers, Floats)
 
@@ -77,30 +74,10 @@ class SteadyStep:
         found: Column = column.reshape(long)[:, task - periods * period]
         return (found + periods * added if added else found).ravel()
 
-    def shares(self, of: Callable[[StepSimulation], Shares]) -> tuple[TimeAttribution, ...]:
-        """Return the shares of the step, each of one item.
-
-        Parameters
-        ----------
-        of : function
-            Returns the shares of one simulated step, such as those of its critical path.
-
-        Returns
-        -------
-        tuple of TimeAttribution
-            Shares of the longer step, plus `times` periods of the difference between both steps. A share
-            that occurs in only one of them counts as 0 in the other.
-        """
-        one: dict[object, TimeAttribution] = {}
-        path_s: dict[object, float] = defaultdict(float)
-        shift_s: dict[object, float] = defaultdict(float)
-        for run, weight in ((self.longer, 1.0 + self.times), (self.shorter, -float(self.times))):
-            for share in of(run):
-                key = share.item, share.row, share.moves_ratio, share.of_experts
-                one.setdefault(key, share)
-                path_s[key] += weight * share.path_s
-                shift_s[key] += weight * share.shift_s
-        return tuple(replace(share, path_s=path_s[key], shift_s=shift_s[key]) for key, share in one.items())
+    @property
+    def runs(self) -> tuple[tuple[float, StepSimulation], ...]:
+        """Return both simulations with their weights, whose weighted sum is this step."""
+        return ((1.0 + self.times, self.longer), (-float(self.times), self.shorter))
 
 
 def steady_step(

@@ -21,17 +21,19 @@ from flopcast.records import dataclass
 from flopcast.schedules.base import BACKWARD, FORWARD, WEIGHT
 from flopcast.spec.batch import Rows
 from flopcast.timeline.critical_path import (
-    attribute_critical_path,
-    attribute_mean_stage,
-    attribute_stage,
+    View,
+    attributed,
     busy_seconds,
     pass_seconds,
+    view_of_all_stages,
+    view_of_critical_path,
+    view_of_stage,
 )
 from flopcast.timeline.pipeline import graph, of_kinds, play
 from flopcast.timeline.program import Simulated, simulate
 from flopcast.timeline.serial import stage_seconds
 from flopcast.timeline.simulation import StepSimulation
-from flopcast.timeline.steady import Shares, SteadyStep, steady_step
+from flopcast.timeline.steady import SteadyStep, steady_step
 from flopcast.timeline.task_times import (
     Passes,
     parameters_arrived,
@@ -45,6 +47,7 @@ from flopcast.units import Number
 
 Amount = TypeVar("Amount", float, Floats)
 Column = TypeVar("Column", Integers, Floats)
+Shares = tuple[TimeAttribution, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,8 +81,9 @@ class Timeline:
     def _total(self, of: Callable[[StepSimulation], Amount]) -> Amount:
         return of(self.run) if self.steady is None else self.steady.total(of)
 
-    def _shares(self, of: Callable[[StepSimulation], Shares]) -> tuple[TimeAttribution, ...]:
-        return tuple(of(self.run)) if self.steady is None else self.steady.shares(of)
+    def _shares(self, view: Callable[[StepSimulation], View], part_ratio: float = 1.0) -> Shares:
+        runs = ((1.0, self.run),) if self.steady is None else self.steady.runs
+        return attributed([(weight * part_ratio, run) for weight, run in runs], view)
 
     @cached_property
     def pass_seconds(self) -> Floats:
@@ -139,9 +143,9 @@ class Timeline:
         return 0.0 if self.steady is None else self.steady.period_s
 
     @cached_property
-    def shares(self) -> tuple[TimeAttribution, ...]:
+    def shares(self) -> Shares:
         """Return what the step consists of: shares of the critical path, which sum to the step."""
-        return self._shares(attribute_critical_path)
+        return self._shares(view_of_critical_path)
 
     @cached_property
     def bottleneck(self) -> int:
@@ -149,9 +153,10 @@ class Timeline:
         return int(np.argmax(self._total(busy_seconds)))
 
     @cached_property
-    def bottleneck_attribution(self) -> tuple[TimeAttribution, ...]:
+    def bottleneck_attribution(self) -> Shares:
         """Return what the busiest stage does."""
-        return self._shares(lambda run: attribute_stage(run, self.bottleneck))
+        found = self._shares(lambda run: view_of_stage(run, self.bottleneck))
+        return tuple(share for share in found if share.path_s != 0)
 
     @cached_property
     def bottleneck_waits_s(self) -> float:
@@ -160,9 +165,10 @@ class Timeline:
         return max(0.0, self.step_time_s - busy_s)
 
     @cached_property
-    def mean_attribution(self) -> tuple[TimeAttribution, ...]:
+    def mean_attribution(self) -> Shares:
         """Return what the mean stage does."""
-        return self._shares(attribute_mean_stage)
+        found = self._shares(view_of_all_stages, 1.0 / len(self._ends.update_s))
+        return tuple(share for share in found if share.path_s != 0)
 
     @property
     def forward(self) -> Simulated:

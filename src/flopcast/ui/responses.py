@@ -57,7 +57,7 @@ SECTIONS: Mapping[str, Callable[[Report], Section | None]] = {
     "time": where, "memory": memory, "pipeline": pipeline, "limits": limits, "costs": costs,
     "saving": saving, "evidence": evidence,
 }  # fmt: skip
-OPENED = dict.fromkeys(("time", "memory", "pipeline"), "open")  # sections that are shown unfolded
+OPENED = dict.fromkeys(("time", "memory", "pipeline"), " open")  # sections that are shown unfolded
 LATER = {"limits": LIMITING, "costs": COSTS, "evidence": EVIDENCE}  # sections that can be left out
 
 
@@ -93,7 +93,7 @@ def report_parts(report: Report, parts: Collection[str] | None = None) -> Made:
     for key, section in SECTIONS.items():
         left_out = parts is not None and key in LATER and key not in parts
         made = Section(key=key, heading=LATER[key], html="") if left_out else section(report)
-        html += "" if made is None else _part(made, "data-later" if left_out else OPENED.get(key, ""))
+        html += "" if made is None else _part(made, " data-later" if left_out else OPENED.get(key, ""))
     return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
 
 
@@ -290,9 +290,9 @@ def _address(job: Job, words: Words) -> str:
 
 
 def _part(section: Section, state: str) -> str:
-    """Return a section that can be folded: `open`, or `data-later` if the script asks for it later."""
+    """Return a section that can be folded: " open", or " data-later" if the script asks for it."""
     return (
-        f'<details class="part" id="part-{section.key}" {state}><summary><h2>{escape(section.heading)}</h2>'
+        f'<details class="part" id="part-{section.key}"{state}><summary><h2>{escape(section.heading)}</h2>'
         f"</summary>{section.html}</details>"
     )
 
