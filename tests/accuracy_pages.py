@@ -38,18 +38,18 @@ FUNCTIONAL = SHARED / "validation" / "megatron_functional_8gpu.csv"
 DEVELOPMENT = ROOT / "tests" / "lab" / "validation" / "held_out_runs.csv"
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 WAYS = {  # choice of constants → its name in the README, the option of the command, the page
-    "none": ("never fitted: kernels and data sheets alone", "--no-constants", ""),
+    "none": ("never fitted: only measured kernels and data sheets", "--no-constants", ""),
     "others": (
-        "left out: constants of the other sources",
+        "left out: constants fitted without the source of the run",
         "--leave-one-source-out",
         "[left out](left-out.md)",
     ),
     "generations": (
-        "left out: constants of the other device generations",
+        "left out: constants fitted without the device generation of the run",
         "--leave-one-generation-out",
         "[generations](generations.md)",
     ),
-    "catalogue": ("fitted: the constants that predictions use", "", "[runs](runs.md)"),
+    "catalogue": ("fitted: the default constants of predictions", "", "[runs](runs.md)"),
 }
 PAGES = {"catalogue": "runs.md", "others": "left-out.md", "generations": "generations.md"}
 FIRST_SCORES = {  # of 75 development runs, before anything was corrected (docs/accuracy/journal.md)
@@ -157,7 +157,7 @@ def summary_table(measured):
     """Return the median error of each kind of score, and how many runs lie inside their interval."""
     first = FIRST_SCORES
     cells = [f"{first[family][1]} of {first[family][0]}" for family in ("dense", "experts")]
-    lines = ["| | dense | mixtures of experts |", "|---|--:|--:|", f"| blind | {' | '.join(cells)} |"]
+    lines = ["| | dense models | MoE models |", "|---|--:|--:|", f"| blind | {' | '.join(cells)} |"]
     for way, told in (("others", "left out"), ("none", "never fitted"), ("catalogue", "fitted")):
         cells = []
         for family in ("dense", "experts"):
@@ -177,7 +177,7 @@ def suites_table(measured):
         for entry in by_source(compared.rows)
     }
     lines = [
-        "| suite | system | rows | never fitted | left out | the best other model |",
+        "| suite | system | rows | never fitted | left out | best other performance model |",
         "|---|---|--:|--:|--:|--:|",
     ]
     for name, compared in measured.suites.items():
@@ -200,7 +200,7 @@ def published_table(measured):
     rows = measured.published.judged("catalogue").rows
     sizes = [len(of_family(rows, family)) for family in ("dense", "experts")]
     lines = [
-        f"| | dense ({sizes[0]}) | inside, half-width | mixtures of experts ({sizes[1]}) | inside,"
+        f"| | dense ({sizes[0]}) | inside, half-width | MoE models ({sizes[1]}) | inside,"
         " half-width | page |",
         "|---|--:|--:|--:|--:|---|",
     ]
@@ -218,9 +218,8 @@ def published_table(measured):
     for family in ("dense", "experts"):
         found = of_rows(of_family(rows, family))
         baseline += [f"{percent(found['trivial_median'])}, {percent(found['trivial_mape'])}, –", "–"]
-    lines.append(
-        f"| baseline: FLOP × bubble over the efficiency of similar runs | {' | '.join(baseline)} | – |"
-    )
+    name = "baseline: FLOP and pipeline bubble, divided by the efficiency of similar runs"
+    lines.append(f"| {name} | {' | '.join(baseline)} | – |")
     return "\n" + "\n".join(lines) + "\n"
 
 
@@ -257,8 +256,8 @@ def development_table(measured):
 def decisions_table(measured):
     """Sweeps of plans alone, by source: regret of all sweeps, and how often intervals of ratios hold."""
     lines = [
-        "| source | sweeps | plans | regret of flopcast, mean | worst | regret of ranking by FLOP × bubble,"
-        " mean | worst | measured ratios inside the 90 % interval |",
+        "| source | sweeps | plans | regret of flopcast, mean | worst | regret of the baseline, mean"
+        " | worst | measured ratios inside the 90 % interval |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     of_plans = [sweep for sweep in measured.sweeps["others"] if sweep.free == "plan"]
@@ -344,7 +343,7 @@ def with_newest_attention(job):
 
 TERMS = {
     "no sustained clocks": without_sustained,
-    "no loss during messages": without_contention,
+    "no slowdown by collectives": without_contention,
     "newest attention": with_newest_attention,
 }
 
@@ -426,7 +425,7 @@ def residuals(measured):
     rows = {way: measured.published.judged(way).rows for way in ("none", "others", "catalogue")}
     by_way = {"never fitted": rows["none"], "left out": rows["others"], "fitted": rows["catalogue"]}
     by_term = {name: without_term(measured, changed) for name, changed in TERMS.items()}
-    by_term["all terms"] = rows["none"]
+    by_term["all effects"] = rows["none"]
     return {
         "residuals": residuals_table(by_way),
         "residuals.terms": residuals_table(by_term),
