@@ -17,6 +17,7 @@ from workload_cases import (
 )
 
 from flopcast.layers.latent_attention import LatentAttention
+from flopcast.layers.mlp import Mlp
 from flopcast.library import catalog
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.spec.batch import Batch
@@ -193,15 +194,38 @@ def test_a_ring_has_buffers_for_two_blocks_and_their_gradients():
     assert by_exchange["ring"] - by_exchange["all_to_all"] == pytest.approx(4 * block_bytes)
 
 
-def test_gathered_keys_and_values_and_their_gradients_are_there_while_a_layer_works():
+def test_gathered_keys_and_values_and_their_gradients_are_there_while_attention_works():
     """Both are of whole sequences; an all-to-all works on a rank's share of the heads instead."""
+    thin = LLAMA.blocks[0].model_copy(update={"feed_forward": Mlp(ffn_hidden=64)})
+    model = LLAMA.model_copy(update={"blocks": (thin,)})
+    adds = stack_with(CORE, memory={"writes_weight_gradients": False})
+
     gathered, exchanged = (
-        at(block_of(shared(8, exchange=exchange)).working_bytes)
+        at(block_of(shared(8, model=model, exchange=exchange, stack=adds)).working_bytes)
         for exchange in ("all_gather", "all_to_all")
     )
 
     whole_bytes = 2 * LENGTH * KV_HEADS * HEAD_SIZE * BF16
     assert gathered - exchanged > 1.5 * whole_bytes
+
+
+@all_cases("exchange", ["all_gather", "all_to_all"])
+def test_an_exchange_of_keys_is_no_end_of_the_model_whose_gradients_are_there_from_the_start(exchange):
+    """While an MLP of a rank's share of tokens works, it needs what it needs without other ranks."""
+    wide = LLAMA.blocks[0].model_copy(update={"feed_forward": Mlp(ffn_hidden=16 * HEADS * HEAD_SIZE)})
+    model = LLAMA.model_copy(update={"blocks": (wide,)})
+
+    alone, part = (block_of(lowered_for(ranks, LENGTH * ranks // 8, model, exchange)) for ranks in (1, 8))
+
+    peaks = [at(layer.working_bytes) + at(layer.kept_bytes) for layer in (alone, part)]
+    twice_bytes = LENGTH / 8 * HEADS * HEAD_SIZE * BF16 if exchange == "all_to_all" else 0
+    assert peaks[1] - peaks[0] == pytest.approx(twice_bytes, rel=1e-12)
+
+
+def lowered_for(ranks, length, model, exchange):
+    """A model whose sequences of this length are shared by so many ranks, realised."""
+    plans = batch_plans([Plan(cp=ranks, context_exchange=exchange, gbs=1, mbs=1)])
+    return realise(lower(model, plans, Batch(sequence_length=length)), CORE)
 
 
 def test_stages_hand_on_their_rank_s_part_of_a_sequence():

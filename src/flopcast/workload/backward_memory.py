@@ -16,23 +16,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ONE, ZERO, Floats
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Floats
 from flopcast.layers.modules import run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
-from flopcast.operators.convolution import Convolution
 from flopcast.operators.dequantise import Dequantise
-from flopcast.operators.embedding import EmbeddingLookup
-from flopcast.operators.graph_kernel import GraphKernel
-from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
-from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
-from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate, RingPass
+from flopcast.operators.messages import AllReduce, Replicate, RingPass
 from flopcast.operators.quantise import Quantise
 from flopcast.records import dataclass, field, replace
-from flopcast.workload.backward import kept_tensors
-from flopcast.workload.casts import sizes_of
+from flopcast.workload.backward import exchanged_at_work, kept_tensors
 from flopcast.workload.recompute_order import recompute_order
+from flopcast.workload.tensor_sizes import tensor_bytes, weight_bytes
 
 AT_ONCE = -1  # there when the backward begins
 
@@ -92,14 +87,15 @@ def _peak_of_rows(
     forward: tuple[Item, ...], recomputed: frozenset[str], writes_weight_gradients: bool
 ) -> Floats:
     """Return the peak of plans in which all of these items run."""
-    items = tuple(item for item in forward if not _is_loss(item))
+    loss = _loss(forward)
+    items = tuple(item for item in forward if item not in loss)
     if not items:
         return ZERO
     sizes = tensor_bytes(items)
-    walk = _Walk(sizes=sizes, produced=frozenset(item.output for item in items))
+    walk = _Walk(sizes=sizes, produced=_produced(items))
     lives = _lives(items, recomputed)
     alive = sum((life.size_bytes for life in lives if life.last == AT_ONCE), ZERO)
-    read_by_loss = sorted({name for item in forward if _is_loss(item) for name in item.inputs[:1]})
+    read_by_loss = sorted({name for item in loss for name in item.inputs[:1]})
     for output in [name for name in read_by_loss if name in walk.produced] or [items[-1].output]:
         walk.born(output, sizes.get(output, ZERO))
     peak = alive + walk.alive()
@@ -111,58 +107,14 @@ def _peak_of_rows(
     return peak
 
 
-def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
-    """Return the bytes of the tensors of a layer, as far as items that keep, make or read them say.
-
-    Parameters
-    ----------
-    items : tuple of Item
-        Forward items of one layer, in order.
-
-    Returns
-    -------
-    dict of arrays of shape (plans, 1)
-        Bytes by name of the tensor. Where several items state a size, what is kept comes first, then what
-        is made, then what is read. An output whose size nobody states is as large as its item's first
-        input.
-    """
-    sizes: dict[str, Floats] = {}
+def _produced(items: tuple[Item, ...]) -> frozenset[str]:
+    """Return the tensors that an item makes, without those that they only replace in place."""
+    made: set[str] = set()
+    read: set[str] = set()
     for item in items:
-        for name, size_bytes in item.saved():
-            sizes[name] = np.maximum(sizes.get(name, ZERO), size_bytes)
-    for item in items:
-        if isinstance(item.work, (Matmul, GroupedMatmul)) and item.work.narrow:  # its gradient is wide
-            elements, _, dtype = sizes_of(item.work)
-            sizes[item.inputs[0]] = elements * ELEMENT_BYTES[dtype]
-    for item in items:
-        if item.kept_bytes is not None:
-            sizes.setdefault(item.inputs[0], item.kept_bytes)
-        work = item.work
-        made_bytes = (
-            work.output_bytes if isinstance(work, (Convolution, GraphKernel)) else _output_bytes(item)
-        )
-        if made_bytes is not None:
-            sizes.setdefault(item.output, made_bytes)
-    for item in items:
-        read_bytes = _input_bytes(item)
-        for name in item.inputs if read_bytes is not None else ():
-            sizes.setdefault(name, read_bytes if read_bytes is not None else ZERO)
-    for item in items:
-        sizes = _read_of_graph(item) | sizes
-    for item in items:  # an output of unknown size is as large as its input
-        sizes.setdefault(item.output, sizes.get(item.inputs[0], ZERO) if item.inputs else ZERO)
-    return sizes
-
-
-def _read_of_graph(item: Item) -> dict[str, Floats]:
-    """Return bytes of the tensors that an operator of an exported graph reads, each by its own size."""
-    work = item.work
-    if isinstance(work, Convolution):
-        return {item.inputs[0]: work.input_bytes}
-    if isinstance(work, GraphKernel):
-        pairs = zip(item.inputs, work.read, strict=False)
-        return {name: elements * ELEMENT_BYTES[work.dtype] for name, elements in pairs}
-    return {}
+        read.update(item.inputs)
+        made |= {item.output} - read
+    return frozenset(made)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,7 +209,7 @@ def _shard_bytes(gather: Item | None, size_bytes: Floats) -> Floats:
 
 
 def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: bool) -> Floats:
-    """Return an item's temporaries: a gathered input, its weight's gradient, tensors of a chain."""
+    """Return an item's temporaries: inputs from other ranks, its weight's gradient, tensors of a chain."""
     work, needed_bytes = item.work, ZERO
     if isinstance(work, MemoryBound):
         needed_bytes = KINDS[work.kind].between * work.elements * ELEMENT_BYTES[work.dtype]
@@ -265,6 +217,9 @@ def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: boo
         needed_bytes = work.elements * ELEMENT_BYTES[work.dtype]
     if not isinstance(work, AbstractOperator) or not item.inputs:
         return needed_bytes
+    needed_bytes = needed_bytes + exchanged_at_work(
+        i for i in items if set(i.inputs[:1]) & set(item.inputs)
+    )
     gather = next((g for g in items if g.output == item.inputs[0] and g.kept_bytes is not None), None)
     if gather is not None and isinstance(gather.work, AbstractMessage):
         needed_bytes = needed_bytes + gather.work.message_bytes
@@ -273,35 +228,14 @@ def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: boo
     return needed_bytes
 
 
-def weight_bytes(work: object) -> Floats:
-    """Return the bytes of the weight that a product or a lookup reads.
-
-    The size is that of the whole weight on this rank, in the dtype of the product. It is 0 if the weight is
-    frozen, and for work without weights. Frozen weights matter here because only trained ones have a
-    gradient, which is as large as the weight.
-    """
-    if not getattr(work, "trained", True):
-        return ZERO
-    if isinstance(work, Matmul):
-        rows, columns, groups = work.n, work.k, ONE
-    elif isinstance(work, GroupedMatmul):
-        rows, columns, groups = work.n, work.k, work.groups
-    elif isinstance(work, EmbeddingLookup):
-        rows, columns, groups = work.vocabulary, work.hidden, ONE
-    elif isinstance(work, Convolution):
-        rows, columns, groups = work.columns, work.terms, ONE
-    else:
-        return ZERO
-    size_bytes: Floats = rows * columns * groups * ELEMENT_BYTES[work.dtype]
-    return size_bytes
-
-
-def _is_loss(item: Item) -> bool:
-    """Return whether an item follows the logits: the loss, and the sums over ranks that it needs."""
-    if isinstance(item.work, MemoryBound):
-        return KINDS[item.work.kind].is_loss
-    in_place = isinstance(item.work, AbstractMessage) and item.inputs[:1] == (item.output,)
-    return in_place and not isinstance(item.work, (Replicate, RingPass))  # which come before operators
+def _loss(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Return the items that follow the logits: the loss, and the sums over ranks of what it reads."""
+    kernels = [
+        item for item in items if isinstance(item.work, MemoryBound) and KINDS[item.work.kind].is_loss
+    ]
+    logits = {name for item in kernels for name in item.inputs}
+    sums = [item for item in items if isinstance(item.work, AbstractMessage) and item.output in logits]
+    return (*kernels, *(item for item in sums if item.inputs == (item.output,)))
 
 
 def _passes_on(item: Item, place: int) -> bool:
@@ -315,29 +249,3 @@ def _passes_on(item: Item, place: int) -> bool:
         return True
     first = KINDS[work.kind].passes_on_from if isinstance(work, MemoryBound) else None
     return first is not None and place >= first
-
-
-def _output_bytes(item: Item) -> Floats | None:
-    """Return bytes of what an item makes, if its work states them."""
-    work = item.work
-    if isinstance(work, Matmul):
-        return work.m * work.n * ELEMENT_BYTES[work.dtype]
-    if isinstance(work, GroupedMatmul):
-        return work.rows * work.n * ELEMENT_BYTES[work.dtype]
-    if isinstance(work, EmbeddingLookup):
-        return work.tokens * work.hidden * ELEMENT_BYTES[work.dtype]
-    if isinstance(work, MemoryBound) and not KINDS[work.kind].is_view:
-        return work.elements * ELEMENT_BYTES[work.dtype]
-    if isinstance(work, (AllGather, AllReduce, Replicate)):
-        return work.message_bytes
-    return None
-
-
-def _input_bytes(item: Item) -> Floats | None:
-    """Return bytes of what an item reads, if its work states them."""
-    work = item.work
-    if isinstance(work, MemoryBound) and not KINDS[work.kind].is_view:
-        return work.elements * ELEMENT_BYTES[work.dtype]
-    if isinstance(work, (ReduceScatter, AllReduce, Replicate)):
-        return work.message_bytes
-    return None

@@ -12,9 +12,9 @@ from flopcast.records import replace
 from flopcast.schedules.base import along_the_model
 from flopcast.spec.model import Model
 from flopcast.spec.orders import rules_of_rows
-from flopcast.workload.backward_memory import tensor_bytes
 from flopcast.workload.program import Workload
 from flopcast.workload.stages import Stages
+from flopcast.workload.tensor_sizes import tensor_bytes
 
 
 def entering_elements(model: Model, split: Split) -> list[int]:

@@ -12,8 +12,8 @@ import numpy as np
 from flopcast.dtypes import ZERO, Floats
 from flopcast.operators.item import Item
 from flopcast.records import replace
-from flopcast.workload.backward_memory import tensor_bytes
 from flopcast.workload.program import Layer, Programs
+from flopcast.workload.tensor_sizes import tensor_bytes
 
 
 def forward_only(layer: Layer) -> Layer:

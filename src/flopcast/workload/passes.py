@@ -21,13 +21,7 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.item import Item
 from flopcast.records import dataclass, replace
 from flopcast.spec.stack import Stack
-from flopcast.workload.backward import (
-    WHOLE_LAYER,
-    derive_backward,
-    exchanged_at_work,
-    kept_tensors,
-    total_bytes,
-)
+from flopcast.workload.backward import WHOLE_LAYER, derive_backward, kept_tensors, total_bytes
 from flopcast.workload.backward_memory import backward_peak
 from flopcast.workload.checkpoints import INNER
 from flopcast.workload.companions import run_forward
@@ -137,7 +131,7 @@ def _backward(layer: Layer, software: Software) -> Layer:
         layer,
         backward=derive_backward(forward, recomputed, stack.recompute_until if ends_a_run else "end"),
         kept_bytes=kept,
-        working_bytes=peak - (kept if not cut else ZERO) + exchanged_at_work(forward),
+        working_bytes=peak - (kept if not cut else ZERO),
     )
 
 
