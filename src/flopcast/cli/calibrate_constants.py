@@ -183,8 +183,8 @@ Each constant is in one of four files in `src/flopcast/catalog/constants`:
 - `offload.json`: factors of states in host memory or on drives, fitted by the same command on a table of
   such runs;
 - `checkpoints.json`: factors of checkpoints, fitted by the same command on published checkpoints;
-- `handoffs.json`: a factor of handoffs in reinforcement learning. It was chosen by hand, because no table
-  has such runs.
+- `chosen.json`: a factor of checkpoints and one of handoffs in reinforcement learning. They were chosen by
+  hand, because no table has such runs.
 
 The factors have these meanings. *Sigma* is a standard deviation of the logarithm.
 

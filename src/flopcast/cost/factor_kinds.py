@@ -180,6 +180,12 @@ KINDS: Mapping[str, FactorKind] = {
         " coordinate, divided by 2 ms",
         rests_on="prior: the time to create a file on a parallel file system",
     ),
+    "checkpoint_handover": FactorKind(
+        label="time until ranks have handed over what a checkpoint saves",
+        meaning="time until every rank has listed its tensors and pickled the rest of its state, and the"
+        " ranks have met, divided by 20 ms. It was chosen by hand from four logged waits",
+        rests_on="prior: some thousand objects in Python and a barrier",
+    ),
     "checkpoint_interference": FactorKind(
         label="training speed lost while checkpoints are written in the background",
         meaning="fraction of the training speed that is lost while a Python process writes a checkpoint,"

@@ -20,6 +20,7 @@ ALLOCATED_COPIES = "checkpoint_copies[allocated]"
 CHUNKED_COPIES = "checkpoint_copies[chunked]"
 OPENED_FILES = "checkpoint_files"
 INTERFERENCE = "checkpoint_interference[asynchronous]"
+HANDOVER = "checkpoint_handover"
 HANDED_TENSORS = "handoff_tensors"
 
 LOG_SIGMAS: Mapping[str, float] = {  # of their logarithms, where nothing was fitted
@@ -32,6 +33,7 @@ LOG_SIGMAS: Mapping[str, float] = {  # of their logarithms, where nothing was fi
     CHUNKED_COPIES: 0.7,
     OPENED_FILES: 1.0,
     INTERFERENCE: 1.0,
+    HANDOVER: 1.0,
     HANDED_TENSORS: 1.0,
 }
 

@@ -16,6 +16,7 @@ from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.tier_constants import (
     ALLOCATED_COPIES,
     CHUNKED_COPIES,
+    HANDOVER,
     INTERFERENCE,
     LOG_SIGMAS,
     OPENED_FILES,
@@ -34,7 +35,7 @@ from flopcast.workload.saved_states import SavedStates
 
 UNPINNED_BYTES_PER_S = 4e9  # an estimate: one processor clears the pages that it writes to
 FILE_S = 2e-3  # an estimate: one file that a parallel file system creates
-HANDOVER_S = 0.05  # of State Providers on 4 and 8 A100: 34, 36, 65 and 84 ms (see SaveRates)
+HANDOVER_S = 0.02  # an estimate: some thousand objects that each rank pickles, and a barrier
 INTERFERENCE_FRACTION = 0.2  # an estimate: of the training speed, to a writer in Python
 
 
@@ -60,8 +61,9 @@ class SaveRates:
     ----------
     The spread between nodes: five models on Polaris (arXiv:2406.10707, Figures 7 and 8), which agree with
     any value between 0.2 and 0.4.
-    The handover: logs of DataStates-LLM with State Providers, which opens files in the background
-    (github.com/mauryaavinash95/llm-restart-perf, models of 3B and 7B on Polaris, October 2025).
+    The constant of the handover: logs of DataStates-LLM with State Providers, which opens files in the
+    background (github.com/mauryaavinash95/llm-restart-perf, models of 3B and 7B on Polaris, October 2025):
+    34, 36, 65 and 84 ms.
     """
 
     serialised_bytes_per_s: float = UNPINNED_BYTES_PER_S
@@ -88,6 +90,7 @@ class SaveRates:
             allocated_bytes_per_s=UNPINNED_BYTES_PER_S / fitted_ratio(levels, ALLOCATED_COPIES),
             chunked_bytes_per_s=UNPINNED_BYTES_PER_S / fitted_ratio(levels, CHUNKED_COPIES),
             file_s=FILE_S * fitted_ratio(levels, OPENED_FILES),
+            handover_s=HANDOVER_S * fitted_ratio(levels, HANDOVER),
             pinned_fraction=1.0 / fitted_ratio(levels, STATE_COPIES),
             background_fraction=INTERFERENCE_FRACTION * fitted_ratio(levels, INTERFERENCE),
             log_sigma_factor=0.0 if known else LOG_SIGMAS[SERIALISING],

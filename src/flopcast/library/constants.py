@@ -2,7 +2,7 @@
 
 Answers: which levels do predictions use, which runs were they fitted on, what may a reader not claim?
 Training runs give those of `runs.json`; runs with states outside the devices those of `offload.json`;
-published checkpoints those of `checkpoints.json` (lab/saving_runs.py). The one of `handoffs.json` was
+published checkpoints those of `checkpoints.json` (lab/saving_runs.py). Those of `chosen.json` were
 chosen by hand, as no table has the runs. Files are text, one constant a line, so that a refit shows in a
 diff which constants it moved.
 """
@@ -19,7 +19,7 @@ from flopcast.library.catalog import folder
 
 FORMAT_VERSION = 1
 NAME = "runs.json"
-OTHERS = ("offload.json", "checkpoints.json", "handoffs.json")
+OTHERS = ("offload.json", "checkpoints.json", "chosen.json")
 
 
 @lru_cache(maxsize=1)
