@@ -11,6 +11,7 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.search.node_order import best_node_order, with_order
+from flopcast.spec.loader import Loader, LoaderStage
 
 PLANS = ("tp=8 pp=5 dp=1 gbs=20", "tp=8 pp=1 dp=5 gbs=20", "tp=4 pp=5 dp=2 gbs=20")
 WIDE = described_model(hidden=2048, count=10)
@@ -58,6 +59,22 @@ def test_equal_links_keep_the_default_order():
     job = job_on(np.full((5, 5), 20.0), PLANS[0])
 
     assert best_node_order(job, load_book(job.cluster)).order == (0, 1, 2, 3, 4)
+
+
+def test_a_loader_that_is_the_limit_leaves_nothing_to_gain_from_an_order():
+    rows = np.full((5, 5), 20.0)
+    rows[1, 2] = rows[2, 1] = 5.0
+    job = job_on(rows, PLANS[0])
+    samples, slow = (
+        job.plan.global_batch / job.plan.data_parallel,
+        LoaderStage(name="decode", sample_s=1000.0),
+    )
+
+    found = best_node_order(
+        job.model_copy(update={"loader": Loader(stages=(slow,))}), load_book(job.cluster)
+    )
+
+    assert found.step_time_s == found.default_step_time_s == pytest.approx(1000.0 * samples)
 
 
 def test_a_cluster_without_measured_links_has_no_best_order():

@@ -28,6 +28,7 @@ from flopcast.errors import Problem, SpecError
 from flopcast.operators.base import AbstractMessage
 from flopcast.prediction import programs_of
 from flopcast.records import dataclass
+from flopcast.report.loader import loaded_step
 from flopcast.spec.job import Job
 from flopcast.spec.link_matrix import LinkMatrix
 from flopcast.timeline.step import Timeline, run_step, simulated_seconds
@@ -47,7 +48,7 @@ class NodeOrder:
     order : Order
         Number of the node for each group of consecutive ranks.
     step_time_s : float
-        Simulated step with this order, without jitter.
+        Simulated step with this order, without jitter, with the loader of the job.
     default_step_time_s : float
         Simulated step with nodes in the order of the matrix, without jitter; never below `step_time_s`.
     """
@@ -76,15 +77,17 @@ def best_node_order(job: Job, book: CurveBook) -> NodeOrder:
         because = "the order of nodes has no effect if all links between them are equal"
         fix = f"set cluster.tiers[{tier}].links.file to a matrix of measured bandwidths"
         raise SpecError([Problem(f"cluster.tiers[{tier}].links", None, "a matrix", because, fix)])
-    programs = programs_of(job)
-    equal = price(programs, job.cluster, book, FactorBook(job.site, book.levels))
+    programs, factors = programs_of(job), FactorBook(job.site, book.levels)
+    equal = price(programs, job.cluster, book, factors)
     axes = axes_of(programs)
 
     def step_s(order: Order) -> float:
         ordered = with_order(job, order)
-        return simulated_seconds(
+        step_s = simulated_seconds(
             with_parts((equal,), layout_of(job.plan, ordered.cluster, job.site, axes), ordered.cluster)
         )
+        loaded = loaded_step(job, factors, step_s)
+        return step_s if loaded is None else loaded.step_time_s
 
     default = links.order or tuple(range(links.size))
     estimate = _estimate(job, equal, sorted(axes), links)

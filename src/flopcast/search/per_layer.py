@@ -284,12 +284,15 @@ def _prices(search: _Search, base: Plan) -> _Prices:
 
 
 def _exact(search: _Search, plan: Plan) -> tuple[float, Floats, float]:
-    """Return the step of a plan, the high end of the memory of every stage, and the share of the host's."""
+    """Return the devices' step of a plan, the high memory of every stage, and the share of the host's.
+
+    Without a loader: where it is the limit, it would hide what a strategy saves or costs.
+    """
     job = search.with_plan(plan)
     programs = programs_of(job, search.kept)
     high_bytes = peak_memory(programs).high_bytes[0][programs.stages.of(0).stage_class]
     host_share = float(outside_ratio(programs, job.cluster).max())
-    return predict(job, search.book, search.kept).clean_step_time_s, high_bytes, host_share
+    return predict(job, search.book, search.kept).timeline.step_time_s, high_bytes, host_share
 
 
 def _moved(search: _Search, base: Plan, best: Tried, choice: Choice) -> Tried:
