@@ -107,6 +107,22 @@ def test_shares_of_what_a_device_does_sum_to_one_and_give_its_power():
     assert as_json(report)["busy"] == pytest.approx(busy)
 
 
+def test_messages_longer_than_the_kernels_beside_them_count_while_no_kernel_runs():
+    """Parameters are gathered beside kernels; together they would take longer than the step."""
+    slow = make_job(
+        model="llama-3-8b",
+        cluster="dgx-h100:8",
+        stack="generic",
+        batch={"seq": 2048},
+        plan="dp=64 zero=3 mbs=1 gbs=64",
+    )
+
+    busy = report_of(slow).cost.energy.busy
+
+    assert sum(busy.values()) == pytest.approx(1)
+    assert min(busy.values()) >= 0.0
+
+
 def test_recomputing_costs_more_money_and_energy_a_token():
     again = plain("dp=8 mbs=1 gbs=16 recompute=full precision=fp16")
 

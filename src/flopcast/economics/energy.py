@@ -25,7 +25,7 @@ from flopcast.strict_model import cached_results
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import sensitivities
 
-WAITING = "waiting"
+WAITING, COMMUNICATION = "waiting", "communication"
 CORE_BOUND = {kind.power_class for kind in KINDS if kind.is_core_bound}  # draw less at a lower core clock
 SUSTAINED = {kind.power_class for kind in KINDS if kind.is_product}
 
@@ -38,7 +38,7 @@ def power_class(item: Item | None) -> str:
     work = item.work if item is not None else None
     if isinstance(work, AbstractOperator):
         return class_of(work.kernel).kind.power_class
-    return "communication" if isinstance(work, AbstractMessage) else WAITING
+    return COMMUNICATION if isinstance(work, AbstractMessage) else WAITING
 
 
 def drawn_w(kind: str, device: Device, site: Site) -> float:
@@ -90,7 +90,10 @@ def device_energy(
         more_j = (each_w[name] - wait_w) * share.scaled_s
         for hung_on in priced.of(share.item).names(share.row) if share.item is not None else ():
             extra_j[hung_on] += more_j
-    busy_s[WAITING] += timeline.step_time_s - sum(busy_s.values())
+    left_s = timeline.step_time_s - sum(busy_s.values())
+    busy_s[WAITING] += max(left_s, 0.0)
+    if left_s < 0:  # kernels run beside messages of the critical path, which are exposed for the rest
+        busy_s[COMMUNICATION] = max(busy_s[COMMUNICATION] + left_s, 0.0)
     parts = []
     for name, seconds in busy_s.items():
         draw = getattr(device.power, name)
