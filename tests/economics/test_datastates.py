@@ -151,8 +151,8 @@ def test_state_providers_wait_only_for_the_handover_as_their_logs_show():
     """State Providers (arXiv:2601.16956) open files in the background; the first version did not.
 
     Logs of the authors (github.com/mauryaavinash95/llm-restart-perf): seconds that training waits for a
-    checkpoint of 3B on one node and of 7B on two. The constant `checkpoint_handover` comes from there. The ratio to the waits
-    of 2024 is predicted.
+    checkpoint of 3B on one node and of 7B on two. The constant `checkpoint_handover` comes from there. The
+    ratio to the waits of 2024 is predicted.
     """
     logged = {3: (0.034, 0.065), 7: (0.036, 0.084)}
     shortened = {}
