@@ -22,23 +22,23 @@ PAGE = ROOT / "docs" / "accuracy" / "graphs.md"
 CATALOGUE = ROOT / "src/flopcast/catalog/graphs" / NAME
 WAYS = (  # kind of score, option of the command, choice of constants
     ("fitted", "", "catalogue"),
-    ("left out: families", "--leave-one-model-out", "family"),
+    ("left out: model families", "--leave-one-model-out", "family"),
     ("left out: device", "--leave-one-generation-out", "device"),
-    ("kernels measured alone", "--no-constants", "none"),
+    ("benchmarks of single kernels", "--no-constants", "none"),
 )
 HEADINGS = ("table", "score", "rows", "median", "mean", "p90", "bias", "inside 90 %")
 TEXT = """# Accuracy of models that are not decoders
 
-This page compares predicted step times with measured ones, for CNNs, vision transformers, diffusion
-transformers, detection and recommendation models. Each row of the first table shows the errors for one
-table of measurements in data/graphs. The columns are:
+This page compares predicted and measured step times of CNNs, vision transformers, diffusion
+transformers, detection models and recommendation models. Each row of the first table shows the errors
+for one table of measurements in data/graphs. The columns are:
 
-- *score*: the step times on which the efficiencies of kernels were fitted. *Fitted*: they were fitted
-  on this table, too.
-*Left out*: they were fitted again without the predicted device, or without the fifth of the model
-families that contains the predicted family. *Kernels measured alone*: nothing was fitted to step times.
+- *score*: the step times on which the efficiencies of kernels were fitted. *Fitted*: all step times,
+  including those of this table. *Left out*: all step times except those of the predicted device, or
+  except those of a fifth of the model families that contains the predicted family. *Kernels measured
+  alone*: none; the efficiencies come from benchmarks of single kernels.
 - *baseline*: the errors of a simple model, in which the step time is proportional to the multiply-adds
-  of a model. The factor is the median of the same table.
+  of a model. The factor of proportionality is the median of the same table.
 - *median*, *mean*, *p90*: median, mean and 90th percentile of |predicted − measured| / measured.
 - *bias*: median of predicted / measured, minus 1. If it is negative, the predicted times are too short.
 - *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
@@ -49,16 +49,17 @@ numbers by device, table and family.
 {tables}
 ## Constants
 
-The efficiencies of all kernels of graphs were fitted on these step times, so all of them are constants
-(`catalog/graphs/efficiencies.json`). With `--no-constants`, flopcast uses data sheets and kernels that
-were measured alone instead (`cost/graph_kernels/priors.py` names the source of each number). MLPerf's
-rows use no fitted number.
+The efficiencies of all kernels of graphs were fitted on these step times, so all efficiencies are
+fitted constants (`catalog/graphs/efficiencies.json`). With `--no-constants`, flopcast instead uses data
+sheets and benchmarks of single kernels (`cost/graph_kernels/priors.py` names the source of each
+number). Predictions of MLPerf's rows use no fitted constants.
 
-For each device, two factors were fitted: one multiplies its compute rate, the other its memory rate.
-*Sigma* is the uncertainty of a step time, estimated with families left out.
+For each device, two factors were fitted. One multiplies the compute rate of the device, and the other
+multiplies its memory rate. *Sigma* is the standard deviation of the logarithm of a step time, estimated
+from the scores with families left out.
 
 {constants}
-## What is known of the errors
+## Known properties of the errors
 
 {remarks}"""
 REMARKS = """\
@@ -66,69 +67,70 @@ REMARKS = """\
 
 - No score on this page is blind: we saw the residuals of these tables when we chose the classes of
   kernels and the mechanisms below.
-- The first predictions, before any fit on these tables, had median errors of 22 % (NeuSight), 56 %
-(diffusion transformers) and 60 % (MLPerf).
-- In earlier versions, we had chosen two numbers to agree with timm's tables: 40 FLOP for each element
-  of a
-pass, and a clock that rises with the cube root of a board's watts per FLOP. Measurements of single
-kernels contradict both numbers (`cost/graph_kernels/rates.py` and `cost/graph_kernels/priors.py`).
+- Before any fit on these tables, the first predictions had median errors of 22 % (NeuSight), 56 %
+  (diffusion transformers) and 60 % (MLPerf).
+- In earlier versions, we had chosen two assumptions to agree with timm's tables: 40 FLOP for each
+  element of a memory-bound kernel, and a clock that is proportional to the cube root of a board's watts
+  per FLOP. Measurements of single kernels contradict both assumptions (`cost/graph_kernels/rates.py`
+  and `cost/graph_kernels/priors.py`).
 - flopcast now uses the measurements of single kernels instead. Without fitted constants, the median
-  error fell from 35
-% to 4 % for Flux, and from 39 % to 4 % for RetinaNet. However, the errors of timm's tables without
-fitted constants became larger. The errors of the RTX Pro 6000 Max-Q with this device left out also
-became larger.
-- There is one device with measured training steps, one with measured compiled models, and one CPU.
-  If such a device is left out, its predictions use measurements of single kernels. For training, they
-  also use measured forward passes of the other tables.
+  error fell from 35 % to 4 % for Flux, and from 39 % to 4 % for RetinaNet. However, the errors without
+  fitted constants became larger for timm's tables. The errors with the device left out became larger
+  for the RTX Pro 6000 Max-Q.
+- Training steps were measured on only one device, compiled models on only one device, and only one CPU
+  was measured. If such a device is left out, its predictions use benchmarks of single kernels.
+  Predictions of training also use measured forward passes of the other tables.
 
 ### What the predictions contain
 
-- The rate that a board sustains rises with the 5th root of its watts per FLOP.
-- A memory-bound kernel takes the time of its bytes plus the time of its instructions.
+- The sustained rate of a device is proportional to the fifth root of its watts per FLOP.
+- The time of a memory-bound kernel is the time of its bytes plus the time of its instructions.
 - In 16 bits, convolutions in NCHW layout transpose their images before and after the convolution kernel.
 - PyTorch before 2.0 runs attention as two GEMMs and a softmax.
 - For diffusion transformers, we chose two times after we had seen the measurements: 40 us of host time
   for each
 described kernel (`host_s`), and 0.1 ms for each step of a ring and each all-to-all between heads and
 tokens (`hop_s`). Without these times, the predicted times of images are 51 % below the measured times.
-- On a processor, we chose the time that each kernel takes beside its work with the rows in view: 30 us
-  (`call_s`). PyTorch calls each kernel of a compiled graph from Python, and all cores wait for each
-  other at its end. If families are left out, the median errors of both tables would be 17 % and 18 %
-  without it. If the device is left out, the time is left out, too.
-- xDiT's attention is FlashAttention-2, which uses the instructions of Ampere. This explains why B200 is
-  only 1.2 to 1.4 times as fast as H100.
-- The parts of diffusion transformers that run in fp32 (rotary embeddings, norms, SANA's linear
-  attention) are described one by one.
-- NeuSight's graphs of BERT have logits only in training, as their numbers of nodes show (82 instead of
-  79).
+- On a CPU, each kernel takes a constant time of 30 us in addition to its work (`call_s`), because
+  PyTorch calls each kernel of a compiled graph from Python, and all cores synchronise at the end of a
+  kernel. We chose this time after we had seen the measurements. Without it, the median errors of the
+  two tables with families left out would be 17 % and 18 %. The score with the device left out does not
+  use this time.
+- xDiT's attention is FlashAttention-2, which uses the instructions of Ampere. Measured B200 are
+  therefore only 1.2 to 1.4 times as fast as H100.
+- Some operators of diffusion transformers run in fp32 (rotary embeddings, norms, SANA's linear
+  attention). flopcast predicts each of these operators in fp32.
+- NeuSight's graphs of BERT contain logits only in training. The number of nodes shows this: 82 in
+  training, and 79 in inference.
 - The facts of models come from timm 1.0.31. For {changed} rows, timm no longer has the model, or the
   number of its parameters has since changed by more than 3 %. flopcast then uses the published
   multiply-adds and activations if a table prints them, with a separate uncertainty.
 
 ### Known causes of large errors
 
-- If the RTX 4090 is left out, its predicted times are 18 % above the measured ones. If the RTX Pro 6000
-  Max-Q is left out, its predicted times are 15 % below the measured ones. Fits on all rows give the RTX
-  4090 a memory rate of 1.1 times the rate that its data sheet suggests. We do not know the cause.
-- In training on the RTX 3090, kernels of all classes together move bytes at three quarters of the rate
-  that they reach in inference. With the device left out, predicted times are 7 % below the measured ones
-  for vision transformers (ViT, DeiT) in both layouts. In NCHW, they are 19 % below for ResNet and 37 %
-  for EfficientNet, in NHWC 6 % above and 22 % below. One factor for each class of kernels, fitted on
-  these rows to find the cause, would be 1.5 to 1.9 for batch norms in NCHW and 0.7 to 0.8 in NHWC, for
-  which PyTorch uses persistent kernels of cuDNN; 1.4 to 1.9 for elementwise kernels; 2.3 to 3.5 for
-  depthwise convolutions; and 5 for the gradients of grouped convolutions in NHWC (RegNet, NFNet). No
-  kernel of training was measured alone on another device, so we cannot test these factors, and flopcast
-  does not use them.
-- On CPUs, with nothing fitted, the predicted times are 57 to 60 % below the measured ones in the
-  median. No kernel was measured alone on a CPU.
-- A submission of DLRM states the throughput of its whole run. This includes an evaluation of 89 million
-  samples in every 20th of an epoch. On two nodes, the predicted times are 15 % below the measured ones.
-- Five rows of RetinaNet are slower than their devices can explain. With the same batch, 8 H200 take
-  0.104 s in one submission and 0.832 s in another, and 16 B200 take 0.037 s and 0.070 s. The University
-  of Florida's 16, 32 and 64 B200 take as long as 8. We do not know what these runs wait for.
+- If the device is left out, the predicted times are 18 % too long on the RTX 4090 and 15 % too short on
+  the RTX Pro 6000 Max-Q. With fits on all rows, the memory rate of the RTX 4090 is 1.1 times the rate
+  that its data sheet suggests. We do not know the cause.
+- In training on the RTX 3090, kernels move bytes at only three quarters of the rate that they reach in
+  inference. With the device left out, the predicted times of vision transformers (ViT, DeiT) are 7 %
+  too short in both layouts. The predicted times of ResNet are 19 % too short in NCHW and 6 % too long
+  in NHWC. The predicted times of EfficientNet are 37 % too short in NCHW and 22 % too short in NHWC. To
+  find the cause, we fitted one factor for the time of each class of kernels. The factors are 1.5 to 1.9
+  for batch norms in NCHW; 0.7 to 0.8 for batch norms in NHWC, for which PyTorch uses persistent kernels
+  of cuDNN; 1.4 to 1.9 for elementwise kernels; 2.3 to 3.5 for depthwise convolutions; and 5 for the
+  gradients of grouped convolutions in NHWC (RegNet, NFNet). We cannot test these factors, because there
+  are no benchmarks of single training kernels on other devices. flopcast therefore does not use them.
+- On CPUs, without fitted constants, the predicted times are 57 to 60 % too short (median). There are no
+  benchmarks of single kernels on a CPU.
+- Submissions of DLRM state the throughput of the whole run. The run includes 20 evaluations per epoch,
+  each on 89 million samples. On two nodes, the predicted times are 15 % too short.
+- The devices do not limit the speed of five rows of RetinaNet. With the same batch, 8 H200 take 0.104 s
+  in one submission and 0.832 s in another submission, and 16 B200 take 0.037 s and 0.070 s. In the
+  submissions of the University of Florida, 16, 32 and 64 B200 take as long as 8 B200. We do not know
+  the cause.
 - flopcast does not predict R-GAT. A step takes 0.077 s with 1,024 seeds per device and 0.105 s with
-  4,096, so about 0.07 s does not depend on the batch. The submissions do not say where neighbours are
-  sampled and where features are stored.
+  4,096 seeds, so about 0.07 s of a step do not depend on the batch. The submissions do not state where
+  neighbours are sampled and where features are stored.
 """
 
 

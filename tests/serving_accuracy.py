@@ -22,12 +22,12 @@ OFFLOADED = "offload/offload_inference_throughput.yaml"
 EVERY = 10  # of the points of aiconfigurator one is predicted: constants are fitted on those
 FITTED = "fitted"
 LEFT_OUT = "left out: nothing was fitted on this table"
-ON_H100 = "`streamed_s` fitted on H100; all other constants fitted on aiconfigurator's points only"
+ON_H100 = "`streamed_s` was fitted on H100; all other constants were fitted on aiconfigurator"
 LINES = (  # file of shared/data, kind of score, option of the command, choice of constants
     (POINTS, FITTED, "", "catalogue"),
-    (POINTS, "left out: constants of other models", "--leave-one-model-out", "model"),
-    (POINTS, "left out: constants of other devices", "--leave-one-generation-out", "device"),
-    (POINTS, "never fitted: kernels alone", "--no-constants", "none"),
+    (POINTS, "left out: constants fitted on other models", "--leave-one-model-out", "model"),
+    (POINTS, "left out: constants fitted on other devices", "--leave-one-generation-out", "device"),
+    (POINTS, "never fitted: only benchmarks of kernels", "--no-constants", "none"),
     ("serving/mlenergy_llm.csv", ON_H100, "", "catalogue"),
     ("serving/mlperf_inference_v5.1_llm.csv", LEFT_OUT, "", "catalogue"),
     ("serving/apex_h100_mistral.csv", LEFT_OUT, "", "catalogue"),
@@ -48,151 +48,155 @@ TEXT = """# Accuracy of serving
 This page compares predictions with measurements of serving engines. Each section covers one file of
 measurements, and each row of its table shows the errors of one measured quantity. The columns are:
 
-- *score*: the measurements on which the constants of the engine were fitted. *Fitted*: the constants were
-  fitted on these measurements, too. *Left out*: the constants were fitted only on other measurements.
+- *score*: the measurements on which the constants of the engine were fitted. *Fitted*: these
+  measurements were part of the fit. *Left out*: the constants were fitted only on other measurements.
   *Never fitted*: the prediction uses no fitted constants.
 - *median*, *p90*: median and 90th percentile of |predicted − measured| / measured.
 - *bias*: median of predicted / measured, minus 1. If it is negative, the predicted values are too small.
 - *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
 - *not predicted*: number of rows that flopcast cannot predict. `flopcast validate --runs FILE` prints
-  why.
+  the reasons.
 
 The constants of engines are fitted on every tenth measured point of aiconfigurator (`flopcast calibrate
-constants --runs TABLE --every 10`). Two kinds of constants are fitted on other tables. The time in
-which vLLM sends single tokens (`engine.iteration.streamed_s`) is fitted on the rows of ML.ENERGY on
+constants --runs TABLE --every 10`). Two kinds of constants are fitted on other tables. The time that
+vLLM needs to send a single token (`engine.iteration.streamed_s`) is fitted on the rows of ML.ENERGY on
 H100. The copy rates of FlexGen and ZeRO-Inference are fitted on the rows of these engines on A6000.
 `python tests/serving_accuracy.py` writes this page.
 
 {tables}
-## What is known of the errors
+## Known properties of the errors
 
 ### How far the scores can be trusted
 
-- The following two scores are blind. The first score is for 37 points of Qwen3.5-397B-A17B, which we had
-  not seen before. The median error of TPOT was 19.6 %, the bias was -18.8 %, and all points were inside
-  the interval. The second score is for 28 points whose published launch command uses speculative
-  decoding. The median error was 12.3 %, and the bias was +10.1 %.
-- Before the first prediction of Nemotron Nano v2 (Mamba-2), we had not used any measurement of this kind
-  of model. In ML.ENERGY, the 31 rows on H100 had median errors of 11 % (time between tokens) and 7 %
-  (throughput). The 25 rows on B200 had median errors of 35 and 84 %.
+- Two scores are blind, because we had not seen these measurements before. For 37 points of
+  Qwen3.5-397B-A17B, the median error of TPOT was 19.6 %, the bias was -18.8 %, and all points were
+  inside their intervals. For 28 points whose published launch command uses speculative decoding, the
+  median error of TPOT was 12.3 %, and the bias was +10.1 %.
+- The first prediction of Nemotron Nano v2 (Mamba-2) was also blind: we had not used any measurement of
+  this kind of model. In ML.ENERGY, the median errors of the 31 rows on H100 were 11 % (time between
+  tokens) and 7 % (throughput). On B200, the median errors of 25 rows were 35 % (time between tokens)
+  and 84 % (throughput).
 - The score of image-chat, a task of ML.ENERGY, is blind: it belongs to the first prediction of requests
-  with images. We assumed one image of 1024 x 1024 pixels for each request. The 25 rows on H100 had median
-  errors of 5.2 % (time between tokens), 5.5 % (throughput) and 7.8 % (watts). The 21 rows on B200 had
-  errors of 56 %, 194 % and 106 %. With 16 sequences and more, these B200 devices draw only a third to a
-  half of their power limit, and the time between tokens of Qwen3-VL-8B rises from 5 to 32 ms. So the
-  device does not limit these runs. The probable cause is that the host prepares the images, which
-  flopcast does not predict.
-- The fitted ratios of kernel times apply only to weights of 8 and 4 bits. With such weights, benchmarks
-  quantise the inputs of each GEMM in a separate kernel, but engines fuse this kernel with other kernels.
-  The rows of ML.ENERGY, whose weights have 16 bits, showed this. If the ratios were applied to these
-  rows, their median errors were 22.2 % (time between tokens) and 29.3 % (throughput). Measurements of
-  single requests to vLLM confirm this. If the ratios were applied to Llama-3.1-8B in 16 bits, the error
-  was 6.7 % for the mean TPOT and 15.8 % for the mean TTFT.
+  with images. We assumed one image of 1024 x 1024 pixels for each request. The 25 rows on H100 had
+  median errors of 5.2 % (time between tokens), 5.5 % (throughput) and 7.8 % (watts). The 21 rows on
+  B200 had errors of 56 %, 194 % and 106 %. With 16 sequences and more, these B200 devices draw only a
+  third to a half of their power limit, and the time between tokens of Qwen3-VL-8B rises from 5 to 32
+  ms. Therefore, the device does not limit these runs. The probable limit is the preparation of the
+  images on the host, which flopcast does not predict.
+- Fitted ratios multiply the times of kernels with weights of 8 and 4 bits, because benchmarks quantise
+  the inputs of each GEMM in a separate kernel, but engines fuse this kernel with other kernels. The
+  ratios do not apply to weights of 16 bits. Two data sets confirm this. If we applied the ratios to the
+  rows of ML.ENERGY, whose weights have 16 bits, the median errors would be 22.2 % (time between tokens)
+  and 29.3 % (throughput). If we applied them to single requests to vLLM with Llama-3.1-8B in 16 bits,
+  the error would be 6.7 % for the mean TPOT and 15.8 % for the mean TTFT.
 - Servers of ML.ENERGY send each token separately. Servers of InferenceX send twenty tokens at once
   (`stream-interval` in the launch commands of vLLM). For each token that is sent separately, the host
-  needs 15 us per sequence. This time was fitted on H100. On every fifth row on B200, the median error of
-  the time between tokens is 14 % with this time, and 24 % without it.
-- The energy of kernels was fitted only on benchmarks of single kernels on H200 and B200. We used kernels
-  of at least 0.2 ms, whose power was measured for a second. Experts need 107 pJ for each byte, linear
-  layers need 71 pJ, and decode attention needs 50 pJ. We compared four ways to select these kernels on
-  every fifth row of ML.ENERGY, so the score of watts is a development score. Before this fit, flopcast
-  used the power of memory-bound kernels and large GEMMs in training, and the median error was 18.3 % for
-  watts and 29.7 % for joules per token.
+  needs 15 us per sequence. This time was fitted on H100. For every fifth row on B200, the median error
+  of the time between tokens is 14 % with this host time, and 24 % without it.
+- The energy of kernels was fitted only on benchmarks of single kernels on H200 and B200. We used
+  kernels of at least 0.2 ms, whose power was measured for a second. Experts need 107 pJ for each byte,
+  linear layers need 71 pJ, and decode attention needs 50 pJ. We tried four selections of kernels and
+  compared the resulting predictions with every fifth row of ML.ENERGY, so the score of watts is a
+  development score. Before this fit, flopcast used the power of memory-bound kernels and large GEMMs in
+  training, and the median error was 18.3 % for watts and 29.7 % for joules per token.
 - On B200, dense models in the data set gpqa draw less than half of the power that they draw in
   lm-arena-chat with the same batch, and take up to five times as long. The device therefore does not
   limit these runs.
-- We assume that the prompts of lm-arena-chat have 275 tokens on average. We chose this number because it
-  explains the difference between the mean and the median time of a token in six rows of Llama.
+- We assume that the prompts of lm-arena-chat have 275 tokens on average. We chose this number because
+  it explains the difference between the mean and the median time between tokens in six rows of Llama.
 - A prior states how strongly the fit pulls a constant towards 1. We chose the priors after we had seen
   the scores with models left out. Scores that depend on these priors are therefore development scores.
-- Two changes reduced the errors: flopcast now predicts launches and waits of prompts, and the priors are
-  wider. Before these changes, the median error of TTFT was 27.2 % (fitted), 30.6 % (models left out) and
-  30.2 % (devices left out). The median error of TPOT was 11.0 %, 13.0 % and 12.3 %.
-- Measurements of equal jobs differ, as the paragraphs below the first table show. The rows do not record
-  the release of the engine, the drafted tokens, or whether kernels were compiled before the measurement.
+- Two changes reduced the errors: flopcast now predicts the kernel launches of prefill passes and the
+  waiting of prompts, and the priors are wider. Before these changes, the median error of TTFT was 27.2
+  % (fitted), 30.6 % (models left out) and 30.2 % (devices left out). The median error of TPOT was 11.0
+  % (fitted), 13.0 % (models left out) and 12.3 % (devices left out).
+- Measurements of equal jobs differ, as the paragraphs below the first table show. Possible reasons are
+  the release of the engine, drafted tokens, and the compilation of kernels during the measurement. The
+  rows do not state these.
 - ML.ENERGY and MLPerf do not publish the lengths of prompts, so the predictions use assumed lengths.
 - In MLPerf's Server and Interactive scenarios, the request rate is fixed, so the measured throughput
   depends little on the engine. The Offline rows are a better test.
-- In MLPerf's Server scenario, submitters choose the highest rate that just meets the latency limits.
-  Latencies then depend on the distance to saturation: an error of 10 % in the saturation rate changes the
-  wait from a tenth of a second to minutes. In 22 of 70 rows, the offered rate exceeds the predicted
-  saturation rate. The median error of TPOT in these rows is 5 %, but the predicted TTFT is 58 times the
-  measured one. In the other 48 rows, the predicted TTFT is 63 % too short and the predicted TPOT is 56 %
-  too short.
+- In MLPerf's Server scenario, submitters choose the highest rate that meets the latency limits. At this
+  rate, the engine is almost saturated, and an error of 10 % in the saturation rate changes the
+  predicted waiting time from a tenth of a second to minutes. In 22 of 70 rows, the offered rate exceeds
+  the predicted saturation rate. For these rows, the median error of TPOT is 5 %, but the predicted TTFT
+  is 58 times the measured TTFT. For the other 48 rows, the predicted TTFT is 63 % too short, and the
+  predicted TPOT is 56 % too short.
 - Some labels of SGLang rows in APEX are known to be wrong (README of the data).
 
 ### Settings that the rows of aiconfigurator do not state
 
 The rows of aiconfigurator are results of InferenceX. We read missing settings from the published launch
-commands of InferenceX: the instances of a pool, the number of drafted tokens, how often a server checks
-for new requests, the tokens of a pass, and the format of the cache. We searched for these commands
-after we had seen the errors. Scores that depend on these settings are therefore development scores.
+commands of InferenceX: the number of instances of a pool, the number of drafted tokens, the interval at
+which a server accepts new requests, the largest number of tokens in a pass, and the format of the KV
+cache. We searched for these commands after we had seen the errors. Scores that depend on these settings
+are therefore development scores.
 
 - Some rows agree with two published launches, one with drafted tokens and one without. flopcast predicts
   these rows without drafted tokens. The predicted times are then up to twice the measured times. The fit
   does not use these rows.
-- In SGLang and TensorRT-LLM, passes that compute prompts run without CUDA graphs. A pass then takes at
-  least as long as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`). Rows of
-  Qwen3.5 that differ only in the lengths of outputs (1,024 or 8,192 tokens) show this: each pass with a
-  prompt of 1,000 tokens delays decoding by about 115 ms, and its kernels take 37 ms.
-- We tested five values of this launch time on every tenth point, and chose the best value. This time is
-  not fitted again when models or devices are left out, so scores that depend on it are development
+- In SGLang and TensorRT-LLM, prefill passes run without CUDA graphs. A pass then takes at least as long
+  as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`). Rows of Qwen3.5 that
+  differ only in the output length (1,024 or 8,192 tokens) confirm this: each pass with a prompt of
+  1,000 tokens delays decoding by about 115 ms, although its kernels take only 37 ms.
+- We tested five values of this launch time on every tenth point, and chose the best value. We did not
+  fit this time again with models or devices left out, so scores that depend on it are development
   scores.
-- For Llama-3.1-70B on TensorRT-LLM, with prompts and outputs of 1,024 tokens, the launch settings hold a
-  prompt back for up to 20 passes, so that more prompts share a pass (`batch_wait_timeout_iters`).
-- A decode instance of a pool runs at most as many sequences as its recipe states, and further requests
-  wait. In a row with 135 requests in flight and room for 120 sequences, requests wait 10.1 s for their
-  first token, as predicted.
-- If the engine quantises tokens before it sends them to experts, they are sent in 4 or 8 bits.
+- For Llama-3.1-70B on TensorRT-LLM, with prompts and outputs of 1,024 tokens, the launch settings delay
+  a prompt by up to 20 passes, so that more prompts share a pass (`batch_wait_timeout_iters`).
+- A decode instance of a pool runs at most the number of sequences that its recipe states, and all
+  further requests wait. In a row with 135 requests in flight and room for 120 sequences, the measured
+  TTFT is 10.1 s, as predicted.
+- If the engine quantises tokens before the all-to-all to experts, flopcast predicts an all-to-all in 4
+  or 8 bits.
 
 ### Known causes of large errors
 
-- Most of the error of TTFT comes from models with experts. We compared the measured TTFT of single
-  servers with the predicted time in the engine alone, without the constants `request_s` and
-  `request_tpot_ratio`. For Llama-3.1-70B on TensorRT-LLM, the measured TTFT is 0.92 to 0.97 of this time
-  (medians of 11 rows with short prompts and of 10 rows with long prompts). For models with experts, it is
-  1.5 times this time on TensorRT-LLM, 1.7 to 2.4 times on vLLM, and 1.7 to 2.1 times on SGLang. Constants
-  that are fitted to both kinds of models are therefore too large for dense models and too small for
-  models with experts.
+- Most of the error of TTFT comes from MoE models. We compared the measured TTFT of single servers with
+  the predicted time in the engine, without the constants `request_s` and `request_tpot_ratio`. For
+  Llama-3.1-70B on TensorRT-LLM, the measured TTFT is 0.92 to 0.97 of this time (medians of 11 rows with
+  short prompts and of 10 rows with long prompts). For MoE models, the measured TTFT is 1.5 times this
+  time on TensorRT-LLM, 1.7 to 2.4 times on vLLM, and 1.7 to 2.1 times on SGLang. Constants that are
+  fitted to both kinds of models are therefore too large for dense models and too small for MoE models.
 - The first requests of a measurement may wait until kernels are compiled. InferenceX has sent requests
-  before a measurement only since the end of January 2026 (its pull request 480). Among earlier rows, and
-  among rows of SGLang on B300, some rows have a mean TTFT of 7 to 9 s, while other rows of the same model
-  have a mean TTFT of half a second. On B300, TPOT is then twice as long as predicted, because decoding
-  sequences wait as well.
-- If a row of MLPerf names TensorRT as its software, it uses a compiled engine, whose kernels a C++
-  runtime launches. flopcast therefore predicts these rows without the time of launches from Python. With
+  before a measurement only since the end of January 2026 (its pull request 480). Among earlier rows,
+  and among rows of SGLang on B300, some rows have a mean TTFT of 7 to 9 s, while other rows of the same
+  model have a mean TTFT of half a second. In the rows on B300, TPOT is also twice as long as predicted,
+  because sequences in decode wait as well.
+- If a row of MLPerf names TensorRT as its software, the engine is compiled, and a C++ runtime launches
+  its kernels. flopcast therefore predicts these rows without the time of launches from Python. With
   this time, the median error of TPOT was 36.6 %.
-- For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4), no
-  kernel was measured with more than 127 tokens. With prompts of 8,192 tokens, the measured TTFT is 1.4 to
-  1.9 times the TTFT that follows from the extrapolated curve.
-- Rows of Llama-3.1-8B on H200 contradict themselves. With 64 requests in flight, prompts of 2,000 tokens
-  and outputs of 100 tokens, their TTFT and TPOT imply 118,000 prompt tokens per second on one device. At
-  this rate, the linear layers alone would need 95 % of the 8-bit peak rate. Therefore, fewer than 64
-  requests must have been in flight for a part of the time. The predicted times are up to 2.8 times the
-  measured times.
-- In some pools, requests wait longer than predicted. For example, three requests to three decode
-  instances with room for one sequence each wait 5 s, as if two requests shared an instance. It is not
-  published how requests were distributed.
-- On H100, the time between tokens in ML.ENERGY is 35 to 50 us per sequence longer than the kernel time,
-  for models whose published settings use top-p sampling. For gpt-oss, which has no such setting, there is
-  no difference up to 96 sequences. The predictions therefore sort the vocabulary for each sequence
-  (`engine.sampling=sorted`).
-- In ML.ENERGY, no model reaches more than about 12,000 tokens/s on H100, or more than 22,000 tokens/s on
-  B200, where servers have eight HTTP processes. flopcast does not predict these limits of servers and
-  clients. It also does not predict that repeated prompts are found in the prefix cache.
-- In ML.ENERGY, times on B200 are irregular. The 90th percentile of the times between tokens is 1.34 times
-  their median on B200, and 1.08 times on H100 (both numbers are medians over all rows of lm-arena-chat).
-  With Llama-3.1-8B, 128 sequences get fewer tokens per second than 64, and each of them waits three times
-  as long.
+- For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4),
+  no kernel was measured with more than 127 tokens. With prompts of 8,192 tokens, the measured TTFT is
+  1.4 to 1.9 times the TTFT that flopcast predicts by extrapolation.
+- Some rows of Llama-3.1-8B on H200 are not plausible. These rows state 64 requests in flight, prompts
+  of 2,000 tokens and outputs of 100 tokens. With the measured TTFT and TPOT, one device would process
+  118,000 prompt tokens per second. At this rate, the linear layers alone would need 95 % of the 8-bit
+  peak rate. Probably, fewer than 64 requests were in flight for some of the time. The predicted times
+  are up to 2.8 times the measured times.
+- In some pools, requests wait longer than predicted. For example, there are three requests and three
+  decode instances, each with room for one sequence. The measured wait is 5 s, as if two requests shared
+  an instance. The distribution of requests over instances is not published.
+- In ML.ENERGY on H100, some models have published settings with top-p sampling. For these models, the
+  time between tokens is 35 to 50 us per sequence longer than the kernel time. For gpt-oss, which has no
+  such setting, there is no difference up to 96 sequences. The predictions of models with top-p sampling
+  therefore include a sort of the vocabulary for each sequence (`engine.sampling=sorted`).
+- In ML.ENERGY, no model reaches more than about 12,000 tokens/s on H100, or more than 22,000 tokens/s
+  on B200, where servers have eight HTTP processes. flopcast does not predict these limits of servers
+  and clients. It also does not predict hits of repeated prompts in the prefix cache.
+- In ML.ENERGY, times on B200 are irregular. The 90th percentile of the times between tokens is 1.34
+  times their median on B200, and 1.08 times on H100 (both numbers are medians over all rows of
+  lm-arena-chat). With Llama-3.1-8B, the throughput with 128 sequences is lower than with 64 sequences,
+  and the time between tokens is three times as long.
 - Qwen3-235B in 8 bits on vLLM takes 1.5 to 2 times as long as its kernels alone, in ML.ENERGY and in
   aiconfigurator. The cause is not known.
 - The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions
-  assume it.
-- We also fitted the time of all kernels in passes that compute prompts as a multiple of their time in
-  benchmarks. The multiple is 0.94 to 1.04 for the three engines. If only the kernels of experts get a
-  multiple, it is 1.03 for TensorRT-LLM, 1.43 for vLLM and 1.58 for SGLang, and the error of TTFT with
-  models left out falls by about one percentage point. The multiples depend on the engine, so they are not
-  a property of the kernels. flopcast therefore does not use such a multiple.
+  assume that they did.
+- As a test, we fitted a factor for the times of all kernels in prefill passes. The factor is 0.94 to
+  1.04 for the three engines. A factor for only the kernels of experts is 1.03 for TensorRT-LLM, 1.43
+  for vLLM and 1.58 for SGLang, and lowers the error of TTFT with models left out by about one
+  percentage point. These factors depend on the engine, so they are not a property of the kernels.
+  flopcast therefore does not use such a factor.
 """
 
 
@@ -216,7 +220,7 @@ def table_of(path, lines):
                 of_device = [row for row in compared if row.run.groups["device"] == device]
                 others = [run for run in scores.left_out if run.groups["device"] == device]
                 rows.append(
-                    line_of(quantity, f"the rows on {device} of these", statistics(of_device), others)
+                    line_of(quantity, f"of these, the rows on {device}", statistics(of_device), others)
                 )
     rows += equal_jobs(everything) if path == POINTS else []
     return "\n".join(rows) + "\n"

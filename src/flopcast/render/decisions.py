@@ -23,34 +23,37 @@ HEADINGS = (
 )  # fmt: skip
 IN_ONE = [heading not in ("sweeps", "worst regret", "baseline worst regret") for heading in HEADINGS]
 LEGEND = {  # heading → what it holds
-    "sweep": "measured runs that differ only in what a table varies, such as the plan",
-    "rank correlation": "Spearman correlation of predicted and measured speeds, 1 if the order is right",
-    "regret": "how much longer the recommended plan took than the fastest plan of its sweep",
+    "sweep": "a set of measured runs that differ only in the fields that the caption of a table names",
+    "rank correlation": "Spearman's correlation of predicted and measured speeds; 1 if the predicted order"
+    " is right",
+    "regret": "the amount by which the measured time of the recommended plan exceeds that of the fastest"
+    " plan of the sweep",
     "baseline": "the same numbers if plans are ranked by FLOP and pipeline bubble (–: the baseline ranks"
     " all plans equally)",
-    "right order": "fraction of pairs of plans whose predicted order is the measured one; only pairs that"
-    f" differ by more than {TIED_RATIO - 1.0:.0%} count",
-    "ties found": f"of the pairs that differ by at most {TIED_RATIO - 1.0:.0%}, how many flopcast calls"
-    " tied",
-    "sure but wrong": "of the pairs for which flopcast excludes a tie, how many it puts in the wrong order",
+    "right order": "fraction of pairs of plans that flopcast predicts in the measured order, without pairs"
+    f" that differ by at most {TIED_RATIO - 1.0:.0%}",
+    "ties found": f"number of pairs that flopcast calls tied, of all pairs that differ by at most"
+    f" {TIED_RATIO - 1.0:.0%}",
+    "sure but wrong": "number of pairs in the wrong order, of all pairs that flopcast does not call tied",
     "ratio inside 90 %": "fraction of pairs whose measured ratio of times lies in the predicted 90 %"
     " interval",
 }
 FREE = {  # what a sweep varies → the caption of its table
-    "plan": "Sweeps that vary only the plan. Devices, batch and precision are equal.",
-    "batch": "Sweeps that vary the plan and the global batch. Plans are ranked by their time per token.",
-    "precision": "Sweeps that vary the plan and the precision.",
-    "devices": "Sweeps that vary plan, batch and number of devices. Plans are ranked by device-seconds per"
-    " token.",
+    "plan": "Sweeps that vary only the plan, with the same devices, batch and precision:",
+    "batch": "Sweeps that vary the plan and the global batch. Plans are ranked by time per token:",
+    "precision": "Sweeps that vary the plan and the precision:",
+    "devices": "Sweeps that vary the plan, the batch and the number of devices. Plans are ranked by"
+    " device-seconds per token:",
 }
 HEAD = """# Decisions
 
-Some sources trained one model with several plans. This page shows whether the plan that flopcast recommends
-was the fastest one. Each part of the page uses other constants: fitted on these runs too, fitted on the
-other sources, or none ([meaning](runs.md)). The suites `headlines` and `paper` are predicted without
+Some sources measured one model with several plans. This page compares the plan that flopcast recommends
+with the fastest measured plan. The sections of the page differ in the [constants](runs.md) of the
+predictions: constants that were fitted on all runs, constants that were fitted without the source of
+the predicted run, or no constants. The suites `headlines` and `paper` are predicted only without
 constants. The [journal](journal.md#decisions) explains wrong orders. `flopcast validate --runs TABLE
---suite headlines --suite paper --decisions --markdown` prints this page; without `--markdown`, the command
-prints plain text.
+--suite headlines --suite paper --decisions --markdown` prints this page; without `--markdown`, the
+command prints plain text.
 
 The columns of the tables are:"""
 
@@ -132,8 +135,8 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
         ]
         lines.append((f"{taken.name}, not {fastest.name}", cells))
     return PrintedTable(
-        caption="Recommended plans that are slower than the fastest plan by more than noise. The last but"
-        " one column shows which parts of the step differ most, as predicted:",
+        caption="Recommended plans that are slower than the fastest plan by more than measurement noise. A"
+        " column lists the components whose predicted times differ most between the two plans:",
         first="recommended",
         headings=("varied", "regret", "predicted difference", "components that differ most", "called tied"),
         lines=tuple(lines),

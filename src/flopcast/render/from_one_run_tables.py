@@ -12,21 +12,23 @@ from flopcast.render.tables import PrintedTable, as_markdown, as_text
 
 Calibrated = Mapping[str, Sequence[Guess]]
 
-HEAD = """# One run of a machine: how much it improves predictions of its other runs
+HEAD = """# Calibration with runs of a machine: how much it improves predictions of other runs
 
-This page shows how much a [calibration](../howto/calibrate.md) with runs of a machine improves the
-predictions of its other runs. A machine is a cluster with one version of a stack, in one source. The tables
-contain all machines with three runs or more. `flopcast validate --runs TABLE --from-one-run --markdown`
-prints this page; without `--markdown`, the command prints plain text.
+This page shows how much a [calibration](../howto/calibrate.md) with measured runs of a machine improves
+the predictions of other runs on this machine. A machine is a cluster with one version of a stack, in
+one source. The tables contain all machines with at least three runs. `flopcast validate --runs TABLE
+--from-one-run --markdown` prints this page; without `--markdown`, the command prints plain text.
 
-Before the calibration, predictions use constants that were fitted on the other sources ([left
-out](left-out.md)). Then we calibrate in two ways. *One run*: flopcast is calibrated with one run of the
-machine and predicts all its other runs; we repeat this for each run. *All other runs*: flopcast is
-calibrated with all runs of the machine except one, and predicts that one; we repeat this for each run, too.
+Before the calibration, predictions use constants that were fitted without the source of the run ([left
+out](left-out.md)). There are two kinds of calibrations. *One run*: flopcast is calibrated with a single
+run of the machine and then predicts all other runs of the machine. *All other runs*: flopcast is
+calibrated with all runs of the machine except one, and then predicts the remaining run. Both are
+repeated for each run of the machine.
 
-The first table contains all machines. It also separates the predicted runs by how much they differ from the
-calibration run. "Up to 10 % of factors differ" means that the two runs spend up to 10 % of the step on
-different factors, such as GEMMs, attention or the network.
+The first table contains all machines. It also groups the predicted runs by their difference from the
+calibration run. Each step time depends on factors such as the speed of GEMMs, of attention or of the
+network. "Up to 10 % of factors differ" means that up to 10 % of the step time depends on factors that
+do not affect the other run equally.
 
 The columns of the tables are:"""
 ALIKE = (("up to 10 %", 0.0, 0.1), ("10 to 30 %", 0.1, 0.3), ("more than 30 %", 0.3, float("inf")))

@@ -38,32 +38,35 @@ MEANING = {
 
 HEAD = """# Kernels: errors on measurements that the curves were not fitted to
 
-This page shows how well flopcast predicts the times of single kernels and collectives. A *class* is a kind
-of kernel, such as `gemm`. A *curve* gives the time of a class on one device for any size, and is fitted to
-benchmarks. Every error on this page is of rows that were left out of the fit of their curve. `flopcast
-calibrate score --markdown` prints the page from data/operators (A100, GH200), the tables of other projects
-(data/peers, 16 more devices) and tables of collectives.
+This page shows how well flopcast predicts the times of single kernels and collectives. A *class* is a
+kind of kernel, such as `gemm`. A *curve* predicts the time of a class on one device for any size. It is
+fitted to the rows of benchmark tables. To measure the errors on this page, we left rows out of the fit
+and then predicted these rows. `flopcast calibrate score --markdown` prints the page. It reads
+data/operators (A100, GH200), the tables of other projects (data/peers, 16 more devices) and tables of
+collectives.
 
-The first table shows five ways to leave out rows. Errors are |predicted / measured - 1|, averaged over the
-rows of a class, and then over the classes and devices of data/operators. *inside 90 %* is the fraction of
-measurements that lie in their 90 % interval. Intervals were estimated from other rows."""
+The first table compares five ways to leave out rows. Errors are |predicted / measured - 1|, averaged
+over the rows of a class, and then over the classes and devices of data/operators. *inside 90 %* is the
+fraction of the measurements that lie in their 90 % interval. The intervals were estimated without these
+rows."""
 BESIDE = """
-For comparison, we trained two other models on the same files: random forests that predict the time, as in
-arXiv:2509.22832, and boosted trees that predict log(time / bound), where the bound is the time at the peak
-rates of the device. Their training included some rows that flopcast excludes."""
+For comparison, we trained two other models on the same files. Random forests predict the time, as in
+arXiv:2509.22832. Boosted trees predict log(time / bound), where the bound is the time at the peak rates
+of the device. The training data of these models included some rows that flopcast excludes."""
 CLASSES = {
     "operators": """
 ## Classes of data/operators
 
-Each cell shows the mean error and, in brackets, the fraction of measurements inside the 90 % interval, if
-rows are left out as in the first table. *noise* is the deviation between rows of equal shape. No curve can
-have a smaller error.
+The columns are the ways to leave out rows of the first table. Each cell shows the mean error and, in
+brackets, the fraction of the measurements inside the 90 % interval. *noise* is the mean difference
+between rows of the same shape. No curve can have a smaller error.
 """,
     "peers": """
 ## Classes of data/peers
 
-Each cell shows the median error and, in brackets, the fraction of measurements inside the 90 % interval.
-The median is used because these tables also contain outliers and shapes that training never runs.
+Each cell shows the median error and, in brackets, the fraction of the measurements inside the 90 %
+interval. We use the median because these tables also contain outliers and shapes that never occur in
+training.
 """,
     "collectives": """
 ## Collectives
@@ -75,25 +78,27 @@ fraction of measurements inside the 90 % interval.
 SOURCES = """
 ## Comparison of sources
 
-For some devices, two sources measured equal or similar shapes. The table shows how much they differ.
-flopcast does not use a source whose median difference from the first source of the device is more than 5 %.
+For some devices, two sources measured equal or similar shapes. The table shows how much the
+measurements of the second source differ from those of the first. flopcast does not use a second source
+with a median difference of more than 5 %.
 
 | device | class | source | shapes | median difference |
 |---|---|---|--:|--:|"""
 SIGMAS = """
 ## Sigmas
 
-The *log-sigma* of a class is its uncertainty: the 90 % quantile of |log error|, divided by 1.645. flopcast
-computes it on random rows and on unseen sizes, and uses the larger value. If a curve is used outside its
-measurements, flopcast adds a log-sigma of the next table in quadrature. It is chosen so that 90 % of the
-errors of a group of classes lie inside the interval (`cost/kernels/classes.py`). `other_source` is the
-uncertainty of `in_training_derate` for stacks without a fitted value (catalog/stacks/megatron-core.yaml).
+The *log-sigma* of a class is its uncertainty: the 90 % quantile of |log error|, divided by 1.645.
+flopcast computes it on random rows and on unseen sizes, and uses the larger value. If a curve is used
+outside its measured range, flopcast adds a log-sigma of the next table in quadrature. We chose these
+log-sigmas so that 90 % of the errors of a group of classes lie inside the interval
+(`cost/kernels/classes.py`). `other_source` is the uncertainty of `in_training_derate` for stacks
+without a fitted value (catalog/stacks/megatron-core.yaml).
 """
 LEFT_OUT = """
 ## Rows left out
 
-flopcast fits no curve on the rows in this table. Defect numbers refer to the README of the data set
-(`shared/data/README.md`)."""
+flopcast fits no curve on the rows in this table. A number after "defect" is the number of the defect in
+the README of the data set (`shared/data/README.md`)."""
 
 
 def as_json(score: Score) -> dict[str, object]:

@@ -33,39 +33,41 @@ OF_FAMILY = (  # headings of each family
     "rows", "median", "mean", "p90", "bias", "inside 90 %", "half-width", "mean without repeats",
 )  # fmt: skip
 LEGEND = {  # heading → what it holds
-    "fully stated": "number of rows that state all values, so that flopcast assumes none",
+    "fully stated": "number of rows that state all settings, so that flopcast makes no assumptions",
     "median, mean, p90": "median, mean and 90th percentile of the absolute error of the step time; the"
     " error is the predicted time divided by the measured time, minus 1",
     "bias": "mean error; negative if the predicted times are too short on average",
     "inside 90 %": "fraction of the measurements that lie in their predicted 90 % interval",
     "half-width": "median half-width of these intervals",
     "mean without repeats": "mean error if repeated measurements of a configuration count once",
-    "noise of repeats, noise of releases": "mean error of a perfect prediction: how much repeated"
-    " measurements of a configuration differ with one release of the software, and with several",
-    "baseline": "mean error of a simple baseline: FLOP and pipeline bubble, divided by the mean efficiency"
-    " of the other rows with the same device, precision and model family",
+    "noise of repeats, noise of releases": "mean difference between repeated measurements of"
+    " one configuration, with the same release of the software and with different releases; a perfect"
+    " prediction would have this mean error",
+    "baseline": "mean error of a baseline that predicts the step time from FLOP, the pipeline bubble and"
+    " the mean efficiency of the other rows with the same device, precision and model family",
     "memory": "median error of the published memory peaks",
 }
 CAPTIONS = {  # kind of rows → by what its table divides them
     "device": "device",
     "generation": "generation of the devices",
-    "family": "family: dense models, and mixtures of experts (experts)",
+    "family": "family: dense models (dense), and mixture-of-experts models (experts)",
     "precision": "precision",
     "devices": "number of devices, rounded up to a power of two",
     "stack": "software and its version",
 }
 HEAD = """# Published runs
 
-This page compares the predicted step times of published training runs with the measured ones, by source,
-device, precision and software. If a row of a published table omits a value, flopcast uses the documented
-default of its software (`catalog/runs/stacks.yaml`). The [journal](journal.md) explains large errors.
-`flopcast validate --runs TABLE --markdown` prints this page; without `--markdown`, the command prints plain
-text. There are three kinds of predictions:
+This page compares the predicted and the measured step times of published training runs, by source,
+device, precision and software. If a row of a published table omits a setting, flopcast uses the
+documented default of the software (`catalog/runs/stacks.yaml`). The [journal](journal.md) explains
+large errors. `flopcast validate --runs TABLE --markdown` prints this page; without `--markdown`, the
+command prints plain text. There are three kinds of predictions:
 
-- *Fitted* predictions use the [constants](constants.md) of the catalogue.
-- *Left out* predictions use constants that were fitted on the other sources (`--leave-one-source-out`), on
-  the other device generations (`--leave-one-generation-out`) or on the other models
-  (`--leave-one-model-out`).
+- *Fitted* predictions use the [constants](constants.md) of the catalogue, which were fitted on all
+  runs.
+- *Left out* predictions use constants that were fitted without the source of the predicted run
+  (`--leave-one-source-out`), without its device generation (`--leave-one-generation-out`) or without
+  its model (`--leave-one-model-out`).
 - *Never fitted* predictions use no constants (`--no-constants`)."""
 
 
@@ -89,7 +91,8 @@ def tables(published: Published) -> Iterator[PrintedTable]:
         yield _not_fitting(published)
         yield PrintedTable(
             title="FLOP as printed",
-            caption="Some runs state both FLOP/s and tokens/s, which shows how their authors counted FLOP.",
+            caption="Some runs state both FLOP/s and tokens/s. Their ratio shows the formula by which the"
+            " authors counted FLOP.",
             first="formula",
             headings=("rows",),
             lines=tuple((name, [str(number)]) for name, number in formulas(published.rows).items()),
@@ -117,7 +120,7 @@ def _families(published: Published) -> PrintedTable:
     groups = [*by_source(published.rows).items(), ("all", published.rows)]
     lines = tuple((name, _family_cells(by_family(members))) for name, members in groups)
     headings = tuple(f"{family}: {of}" for family in FAMILIES for of in OF_FAMILY)
-    caption = "By source, separately for dense models and for mixtures of experts:"
+    caption = "By source, separately for dense models and for mixture-of-experts models (experts):"
     return PrintedTable(caption=caption, first="source", headings=headings, lines=lines)
 
 
@@ -148,8 +151,8 @@ def _worst(published: Published) -> PrintedTable:
     )
     headings = ("model", "measured", "predicted", "error", "likely cause", "plan")
     caption = (
-        "The likely cause is the factor of the prediction that could explain most of the error. Sigma is"
-        " the standard deviation of the prediction."
+        "The likely cause is the factor that could explain most of the error. A standard deviation is that"
+        " of the prediction."
     )
     return PrintedTable(title="Worst rows", caption=caption, first="run", headings=headings, lines=lines)
 

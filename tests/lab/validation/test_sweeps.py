@@ -241,7 +241,7 @@ def test_the_text_says_the_same_as_the_page():
         cell for table in decisions.tables("none", sweeps) for _, found in table.lines for cell in found
     ]
     assert all(cell in text for cell in cells)
-    assert "Sweeps that vary the plan and the precision." in text
+    assert "Sweeps that vary the plan and the precision:" in text
     assert "Sweeps that vary the plan and the global batch" not in text
 
 

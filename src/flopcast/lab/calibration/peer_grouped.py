@@ -39,7 +39,10 @@ POWER_LAWS = {"distribution=power_law_1.01": 1.01, "distribution=power_law_1.2":
 LARGEST_DRAW = 0.8  # of the tokens: where the power law is cut
 BALANCED = "distribution=balanced"
 LAYOUTS = {"forward": "fwd", "input_gradient": "bwd_grad_act", "weight_gradient": "bwd_grad_w"}
-FEW_ROWS = "a group has fewer than 32 rows"
+NO_FULLEST_RANK = (
+    "a power law distributes the tokens over ranks, and the table omits the rank with the most tokens"
+)
+FEW_ROWS = "an expert has fewer than 32 rows"
 
 
 def grouped(
@@ -134,9 +137,7 @@ PRECISIONS: dict[str, tuple[Mapping[str, str], str]] = {  # devices, and whose p
     "nvfp4": (BLACKWELL, "fp4"),
 }
 LAYER_FAULTS: dict[str, Mask] = {
-    "a power law spreads the tokens over ranks, and the table omits the fullest rank": lambda r: (
-        _is_law(r) & (r["moe_ep_size"] > 1)
-    ),
+    NO_FULLEST_RANK: lambda r: _is_law(r) & (r["moe_ep_size"] > 1),
     "these experts have no gate, and the table does not state which GEMMs ran": lambda r: (
         (r["hidden_size"] == UNGATED) | (r["inter_size"] == UNGATED)
     ),

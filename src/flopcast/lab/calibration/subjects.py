@@ -37,7 +37,9 @@ Fit = Callable[[Samples], Curve]
 GRADIENTS = "gemm.gradients"
 SIZES = ("hidden", "heads", "seq_len")  # the first that a file varies is left out for the unseen split
 IMPOSSIBLE = "the rate exceeds the peaks of the device, or the time is zero"
-TOO_SHORT = "the time is that of a launch by the host, or the rate exceeds the peak of the device"
+TOO_SHORT = (
+    "the launch on the host takes longer than the kernel, or the rate exceeds the peak rate of the device"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -269,7 +271,11 @@ def fabric_subjects(
         for rows in _rows_by_reason(
             subject.name,
             fabric,
-            {"the rate exceeds that of the link": sum(part.rejected for part in subject.parts)},
+            {
+                "the measured rate exceeds the rate of the link": sum(
+                    part.rejected for part in subject.parts
+                )
+            },
         )
     ]
     return subjects, rejected

@@ -36,16 +36,16 @@ class Diagnosis:
 
     def phrase(self) -> str:
         """Return the suspect in one line."""
-        alone = (
-            f"if this share of the step took {self.needed_ratio:.2f} times as long, the prediction would"
-            f" be right"
+        enough = (
+            f"The prediction would be right if this share of the step took {self.needed_ratio:.2f} times"
+            " as long."
             if self.needed_ratio is not None
-            else "this factor alone cannot explain the error"
+            else "This factor alone cannot explain the error."
         )
         return (
             f'the factor "{kind_of(self.factor).label}" ({self.factor}) affects {self.share:.0%} of the'
-            f" step, with an uncertainty of {self.log_sigma_factor:.0%}; {alone}."
-            f" The error is {self.surprise_ratio:+.1f} sigma; the largest component is"
+            f" step, and its uncertainty is {self.log_sigma_factor:.0%}. {enough}"
+            f" The error is {self.surprise_ratio:+.1f} standard deviations. The largest component is"
             f" {component_label(self.component)} ({self.component_share:.0%})"
         )
 

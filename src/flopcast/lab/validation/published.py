@@ -34,10 +34,10 @@ Constants = Literal["catalogue", "others", "generations", "models", "none"]
 WAYS: tuple[Constants, ...] = ("catalogue", "others", "none")  # in which decisions are judged
 JUDGED: Mapping[Constants, str] = {
     "catalogue": "Fitted: predictions use the constants of the catalogue, fitted on these runs too.",
-    "others": "Left out: the constants for each source were fitted on the runs of all other sources.",
-    "generations": "Left out: the constants for each device generation were fitted on the other"
-    " generations.",
-    "models": "Left out: the constants for each model were fitted on the runs of all other models.",
+    "others": "Left out: for each source, the constants were fitted on the runs of all other sources.",
+    "generations": "Left out: for each device generation, the constants were fitted on the runs of all"
+    " other generations.",
+    "models": "Left out: for each model, the constants were fitted on the runs of all other models.",
     "none": "Never fitted: predictions use measured kernels and data sheets, and no fitted constants.",
 }
 UNSEEN = "Fitted: predictions use the constants of the catalogue, which were fitted on other sources."
