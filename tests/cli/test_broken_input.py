@@ -179,7 +179,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "gpus of an unknown cluster": (("predict", *WHOLE, "--cluster", "x", "--gpus", "8"), "cluster"),
     "gpus of a described cluster": (
         ("predict", *WHOLE, "--gpus", "8", "cluster={name: mine}"),
-        "a --cluster of the catalogue",
+        "unless the cluster is from the catalogue",
     ),
     "a model like no other": (("predict", "lama-9-8b"), "no file and no model in the catalogue"),
     "a model of a change": (("predict", "job.yaml", "lama-9-8b"), "no such file or model"),

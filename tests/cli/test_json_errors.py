@@ -172,7 +172,7 @@ def test_an_error_after_the_answer_leaves_one_object(tmp_path, monkeypatch):
         (("predict", "--report"), "--report", "--report VALUE", "add a value after --report"),
         (("search", "--top", "0"), "--top", "a whole number of at least 1", "--top 1"),
         (("validate", "--suite", "papers"), "--suite", "paper, sc21", "--suite paper"),
-        (("predict", "--json=1"), "--json", "--json alone", "write --json"),
+        (("predict", "--json=1"), "--json", "--json without a value", "write --json"),
         (("predikt",), "predikt", "search", "flopcast predict"),
     ],
 )

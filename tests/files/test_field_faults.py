@@ -75,12 +75,12 @@ MEANS = 'is documented as "power over its maximum"'
         ),
         ("delay_s: 0 ms", "a quantity above 0 s", "smaller values are not possible"),
         ("draw_w: {full: 0 W}", "a quantity above 0 W", "smaller values are not possible"),
-        ("blades: many", "a whole number", "this field is a whole number"),
+        ("blades: many", "a whole number", "the value is not a whole number"),
         ("mode: 7", "'fast' or 'slow'", "no other value is supported"),
         (
             "{mode: slow, delay_s: 1 ms}",
             "a delay_s of 1 s or more, where the mode is slow",
-            "some fields of this entry contradict each other",
+            "these fields contradict each other",
         ),
     ],
 )

@@ -84,12 +84,12 @@ def test_layers_and_names_of_gpt_neox_that_do_nothing_are_told():
 
 
 REFUSED = {
-    "arctic": "mixtures of experts",
-    "jetmoe": "mixtures of experts",
+    "arctic": "mixture-of-experts layers",
+    "jetmoe": "mixture-of-experts layers",
     "deepseek_v32": "latent attention",
     "minicpm3": "latent attention",
-    "marian": "encoder-decoders",
-    "bert": "encoders",
+    "marian": "encoder-decoder models",
+    "bert": "this model is an encoder",
     "mamba": "state-space",
     "falcon_h1": "state-space",
 }
@@ -131,7 +131,7 @@ def test_every_refusal_of_a_model_names_the_command_that_traces_it():
 
     assert [name for name, told in fixes.items() if not any(TRACE in fix for fix in told)] == []
     for name in ("marian", "bert"):
-        assert fixes[name][0].startswith("choose a decoder")
+        assert fixes[name][0].startswith("choose another model")
 
 
 BROKEN = {  # changes of Llama-2 7B → field, what would pass, why
@@ -164,27 +164,32 @@ BROKEN = {  # changes of Llama-2 7B → field, what would pass, why
     "experts": (
         {"num_local_experts": 8},
         "num_local_experts",
-        "a config of a plain llama decoder",
+        "a config.json of a llama decoder without this setting",
         "experts",
     ),
-    "a latent": ({"kv_lora_rank": 512}, "kv_lora_rank", "a config of a plain llama decoder", "latent"),
+    "a latent": (
+        {"kv_lora_rank": 512},
+        "kv_lora_rank",
+        "a config.json of a llama decoder without this setting",
+        "latent",
+    ),
     "an encoder": (
         {"is_encoder_decoder": True},
         "is_encoder_decoder",
-        "a config of a plain llama decoder",
+        "a config.json of a llama decoder without this setting",
         "encoder",
     ),
     "half a decoder": (
         {"add_cross_attention": True},
         "add_cross_attention",
-        "a config of a plain llama decoder",
+        "a config.json of a llama decoder without this setting",
         "encoder",
     ),
     "no mask": (
         {"use_bidirectional_attention": True},
         "use_bidirectional_attention",
-        "a config of a plain llama decoder",
-        "next token",
+        "a config.json of a llama decoder without this setting",
+        "imports only decoders",
     ),
 }
 

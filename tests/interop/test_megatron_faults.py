@@ -221,7 +221,7 @@ def test_chunks_are_not_judged_by_a_number_that_is_itself_a_fault(broken):
 def test_a_word_that_is_read_nowhere_is_not_said_to_be_unknown_to_megatron():
     problem = only(script_of("--context-parallel-size 2 --cp-comm-type a2a+p2p"))
 
-    assert problem.because == "flopcast does not know any other value of this setting"
+    assert problem.because == "flopcast does not know this value of the setting"
 
 
 def test_training_in_32_bits_is_refused_by_name():
@@ -247,7 +247,7 @@ def test_a_refused_flag_whose_value_asks_for_nothing_is_no_fault(flags):
 def test_state_space_layers_are_refused_in_words():
     problem = only(script_of("--is-hybrid-model"))
 
-    assert problem.because == "flopcast does not support a hybrid with Mamba-2 in these settings yet"
+    assert problem.because == "flopcast does not support hybrid models with Mamba-2 in these settings yet"
 
 
 def test_ranks_that_do_not_form_whole_replicas_are_told():
@@ -313,7 +313,7 @@ def test_a_script_whose_flags_stand_in_another_file_is_told_which():
     [
         (script_of("--lr '1e-4"), LAST, "add the closing '"),
         ('ARGS="--num-layers 2\n' + script_of(), 1, 'add the closing "'),
-        (script_of() + "\x00\x01", LAST + 1, "binary file?"),
+        (script_of() + "\x00\x01", LAST + 1, "give a text file"),
         ("A=--swiglu\n" + "A=$A$A\n" * 40, 0, "set the variable once"),
     ],
 )

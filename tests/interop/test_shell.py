@@ -262,7 +262,7 @@ def test_what_is_never_closed_is_told_on_the_line_where_it_opens(text, line, ope
     problem = told(text)
 
     assert problem.where == f"run.sh:{line}"
-    assert opening in problem.allowed
+    assert str(problem.value).startswith(opening)
     assert problem.fix.startswith("add the closing")
 
 

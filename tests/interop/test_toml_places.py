@@ -121,7 +121,8 @@ def test_what_is_not_toml_is_told_with_its_line(text, line):
     problem = told(text)
 
     assert (problem.where, problem.field) == (f"train.toml:{line}", "text")
-    assert "at line" not in problem.value
+    assert "at line" not in problem.because
+    assert problem.message == "text is not well-formed"
 
 
 def test_bytes_that_are_no_text_are_refused():

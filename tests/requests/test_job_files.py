@@ -436,7 +436,7 @@ def test_a_length_given_by_both_names_is_told_once_where_the_second_stands():
     problems = told(job_text(batch="batch:\n  sequence_length: 2048\n  seq: 4096"))
 
     assert places(problems) == [("job.yaml:6", "batch.seq")]
-    assert problems[0].allowed == "either sequence_length or its short form, once"
+    assert problems[0].allowed == "either sequence_length or its short form, but not both"
 
 
 def test_a_nodes_device_may_be_a_base_with_changes():

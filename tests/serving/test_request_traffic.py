@@ -110,7 +110,7 @@ def test_all_errors_are_reported_together():
         ("rate=4/s prompt=3:0,4:0 output=1", "prompt_tokens", "one of them above 0"),
         ("rate=4/s prompt=3: output=1", "prompt_tokens", "no number"),
         ("rate=4/s prompt=nan:1 output=1", "prompt_tokens", "no number"),
-        ("rate=4/s rate=5/s prompt=1 output=1", "rate_per_s", "keep one rate"),
+        ("rate=4/s rate=5/s prompt=1 output=1", "rate_per_s", "remove all but one rate"),
         ("rate= prompt=1 output=1", "rate_per_s", "one rate=value"),
     ],
 )

@@ -186,7 +186,9 @@ def test_a_stage_that_would_hold_a_module_without_weights_alone_is_refused(stage
 
     told = faults(whole)
 
-    assert [problem.because for problem in told] == ["every stage needs at least one layer"] * empty
+    assert [problem.because for problem in told] == [
+        "every stage needs at least one layer with weights"
+    ] * empty
 
 
 def test_the_advised_pipeline_leaves_no_stage_empty():

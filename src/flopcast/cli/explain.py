@@ -84,6 +84,6 @@ def _swapped(what: str, second: str) -> Problem:
     """
     near = nearest(second, USUAL)
     number = second if re.search(r"[.\[]", second) else near[0] if near else "step"
-    allowed = "first the name of a number, then the job"
-    because = "this is a file" if exists(what) else "this is a model"
-    return Problem("WHAT", what, allowed, because, f"flopcast explain {number} {what}")
+    allowed = "flopcast explain WHAT JOB, where WHAT is what to explain, such as step, mlp or memory"
+    because = f"{what} is a {'file' if exists(what) else 'model'}, and the job comes after WHAT"
+    return Problem("WHAT", what, allowed, because, f"write flopcast explain {number} {what}")

@@ -139,8 +139,8 @@ def _wrong_use(error: click.BadOptionUsage) -> Problem:
     """Return the fault of an option without its value, or of a switch with one."""
     name = error.option_name
     if SWITCH.search(error.message):
-        because = f"{name} is a flag without a value"
-        return Problem(name, None, f"{name} alone", because, f"write {name}", fault="has a value")
+        because = f"{name} is a flag, and flags take no value"
+        return Problem(name, None, f"{name} without a value", because, f"write {name}", fault="has a value")
     because = f"there is no value after {name}"
     return Problem(name, None, f"{name} VALUE", because, f"add a value after {name}", fault="has no value")
 
@@ -167,9 +167,13 @@ def _unknown_command(word: str, context: click.Context, group: click.Group) -> P
     near = difflib.get_close_matches(word, known, n=1)
     is_file = "." in word or "/" in word
     command = near[0] if near else known[0]
-    fix = f"{where} {command}{f' {word}' if is_file else ''}" if near or is_file else "choose one of them"
+    fix = (
+        f"write {where} {command}{f' {word}' if is_file else ''}"
+        if near or is_file
+        else "choose one of these commands"
+    )
     because = (
-        f"{where} needs a command before the file" if is_file else f"these are the commands of {where}"
+        f"{where} needs a command before the file" if is_file else f"{where} has no command with this name"
     )
     return Problem(word, None, ", ".join(known), because, fix, fault="is not a command")
 
@@ -257,8 +261,8 @@ def _because(parameter: click.Parameter, value: str | None) -> str:
         try:
             number = float(value or "")
         except ValueError:
-            return f"the value must be a {'whole ' * isinstance(kind, click.types.IntParamType)}number"
+            return f"the value is not a {'whole ' * isinstance(kind, click.types.IntParamType)}number"
         low = getattr(kind, "min", None)
         refused = f"values below {low}" if low is not None and number < low else "other values"
         return f"{refused} are not possible"
-    return f"these are the values that {_name(parameter)} accepts"
+    return f"{_name(parameter)} does not accept this value"

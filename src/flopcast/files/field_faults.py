@@ -18,16 +18,17 @@ from flopcast.records import dataclass
 from flopcast.units import units_of
 
 KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and why
-    "model_": ("a name, or a mapping of its fields", "this field has several named values"),
-    "dict_": ("a mapping of names", "this field has several named values"),
-    "mapping_": ("a mapping of names", "this field has several named values"),
-    "int_parsing_size": ("a whole number of fewer digits", "this field is a whole number"),
-    "int_": ("a whole number", "this field is a whole number"),
-    "float_": ("a number", "this field is a number"),
-    "finite_": ("a finite number", "this field is a number"),
-    "bool_": ("true or false", "this field is either on or off"),
-    "string_type": ("a string", "this field is a text"),
-    "tuple_": ("a list", "this field can have several values"),
+    "model_": ("a name, or a mapping of its fields", "the value is neither a name nor a mapping"),
+    "dict_": ("a mapping from names to values", "the value is not a mapping"),
+    "mapping_": ("a mapping from names to values", "the value is not a mapping"),
+    "int_parsing_size": ("a whole number of fewer digits", "the number is too large"),
+    "int_": ("a whole number", "the value is not a whole number"),
+    "float_": ("a number", "the value is not a number"),
+    "finite_": ("a finite number", "the value is infinite or not a number"),
+    "bool_": ("true or false", "the field is either on or off"),
+    "string_type": ("a text", "the value is not a text"),
+    "tuple_": ("a list", "the value is not a list"),
+    "too_short": ("a list with at least one entry", "the list is empty"),
 }
 BOUNDS = {"greater_than": "smaller", "less_than": "larger"}  # pydantic's kind → values that are refused
 SIDES = ("ge", "gt", "le", "lt")  # of a range, as annotated_types and pydantic's errors call them
@@ -97,8 +98,8 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     message, _, fix = message.partition("; fix: ")
     allowed, _, because = message.partition("; because ")
     if isinstance(detail["input"], dict):
-        because = because or "some fields of this entry contradict each other"
-        fix = fix or f"change a field of {name}"
+        because = because or "these fields contradict each other"
+        fix = fix or f"change one of these fields of {name}"
     else:
         because = because or meaning or "no other value is supported"
         right = _choice(detail["input"], allowed, _usual(owner, field))

@@ -19,7 +19,9 @@ MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modul
 MAX_DEPTH = 40
 Path = tuple[str | int, ...]
 
-PLAIN = "only plain YAML and JSON data are read"
+PLAIN = "flopcast reads YAML and JSON without anchors, tags and further documents"
+LIMITED = "flopcast limits the size and the nesting of the files that it reads"
+FINITE = "flopcast needs finite numbers"
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[+-]?(0|[1-9][0-9_]*)")
 _FLOAT = re.compile(r"[+-]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][+-]?[0-9]+)?")
@@ -110,7 +112,7 @@ def read_yaml(raw: bytes, name: str) -> Document:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
-        because = getattr(error, "problem", None) or str(error).splitlines()[0]
+        because = f"the parser reports: {getattr(error, 'problem', None) or str(error).splitlines()[0]}"
         allowed, fault, where = "well-formed YAML or JSON", "is not well-formed", f"{name}:{line}"
         raise SpecError(
             [Problem("text", None, allowed, because, "correct the line", where, fault)]
@@ -135,18 +137,25 @@ def decoded(raw: bytes, name: str) -> str:
     """
     if len(raw) > MAX_BYTES:
         size, allowed = f"at least {len(raw)} bytes", f"at most {MAX_BYTES} bytes"
-        raise refuse(name, 1, "size", size, allowed, "give a smaller file")
+        raise refuse(name, 1, "size", size, allowed, "give a smaller file", LIMITED)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise refuse(
-            name, line, "encoding", raw[error.start : error.start + 8], "UTF-8 text", "save as UTF-8"
+            name,
+            line,
+            "encoding",
+            raw[error.start : error.start + 8],
+            "UTF-8 text",
+            "save the file as UTF-8",
+            "flopcast reads files in UTF-8 only",
         ) from None
     bad = re.search(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
-        raise refuse(name, line, "character", bad.group(), "printable text", "use a text file")
+        because = "the file contains a control character, so it is probably not a text file"
+        raise refuse(name, line, "character", bad.group(), "printable text", "use a text file", because)
     if text.lstrip()[:1] in ("{", "["):  # JSON writes characters beyond sixteen bits as two escapes
         text = _PAIR.sub(lambda pair: _joined(pair.group(1), pair.group(2)), text)
     return text
@@ -210,7 +219,13 @@ class _Builder:
         )
         if len(self._stack) >= MAX_DEPTH:
             raise refuse(
-                self.name, line, "depth", len(self._stack) + 1, f"at most {MAX_DEPTH} levels", "flatten it"
+                self.name,
+                line,
+                "depth",
+                len(self._stack) + 1,
+                f"at most {MAX_DEPTH} levels",
+                "remove some levels",
+                LIMITED,
             )
         self._place(container)
         self._stack.append((container, path))
@@ -219,12 +234,27 @@ class _Builder:
     def _key(self, event: yaml.NodeEvent, line: int) -> None:
         """Set a key; `1` and `"1"` are the same text, and a repeated key is refused."""
         if not isinstance(event, yaml.ScalarEvent):
-            raise refuse(self.name, line, "key", "a list or mapping", "a word", "use a plain key")
+            raise refuse(
+                self.name,
+                line,
+                "key",
+                "a list or mapping",
+                "a word",
+                "write a word before the colon",
+                "the keys of a job are names of fields",
+            )
         holder, path = self._stack[-1]
         if isinstance(holder, dict) and event.value in holder:
             first = self.lines.get((*path, event.value), line)
-            raise refuse(
-                self.name, line, event.value, "given twice", f"once (first on line {first})", "keep one"
+            because = f"line {first} already sets this key"
+            raise spec_error(
+                event.value,
+                "given twice",
+                "each key once",
+                because,
+                f"remove one of the two {event.value}",
+                where=f"{self.name}:{line}",
+                fault="is given twice",
             )
         self._keys[-1] = event.value
 
@@ -252,7 +282,9 @@ class _Builder:
         """Return the value of a plain scalar; anything quoted or in a block is text."""
         value = resolve(event.value) if event.implicit[0] else event.value
         if isinstance(value, float) and not math.isfinite(value):
-            raise refuse(self.name, line, "number", event.value, "a finite number", "write a number")
+            raise refuse(
+                self.name, line, "number", event.value, "a finite number", "write a finite number", FINITE
+            )
         return value
 
 

@@ -79,15 +79,25 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)
-        if name in words or (equals and not value):
+        if part == "plan" and _joins_settings(value):
+            allowed, because = "settings with spaces between them", "commas separate values of one setting"
+            fix = f'write "{word.replace(",", " ")}"'
+            problems.append(Problem("plan", word, allowed, because, fix, where=where))
+        elif name in words or (equals and not value):
             twice = name in words
-            fix = f"keep one {short}" if twice else f"write {short}=1"
-            wrong = f"{short} is stated twice" if twice else "no value follows the equals sign"
+            fix = f"remove all but one {short}" if twice else f"write {short}=1"
+            wrong = f"{short} is given twice" if twice else "no value follows the equals sign"
             problems.append(Problem(f"{part}.{name}", word, f"one {short}=value", wrong, fix, where=where))
         words[name] = resolve(value) if equals else True
     if problems:
         raise SpecError(problems)
     return words
+
+
+def _joins_settings(value: str) -> bool:
+    """Return whether a value of a plan goes on with a further setting: the "8,pp" of "tp=8,pp=2"."""
+    known = {*_long_names_of("plan"), *Plan.model_fields}
+    return not known.isdisjoint(re.findall(r",(\w+)=", value))
 
 
 def in_long_names(document: Document, part: str, data: object) -> tuple[Document, object]:
@@ -115,7 +125,10 @@ def in_long_names(document: Document, part: str, data: object) -> tuple[Document
     for key, value in data.items():
         name = names.get(str(key), str(key))
         if name in renamed:
-            allowed, because = f"either {name} or its short form, once", "both names set the same field"
+            allowed, because = (
+                f"either {name} or its short form, but not both",
+                "both names set the same field",
+            )
             problems.append(
                 Problem(
                     f"{part}.{key}",

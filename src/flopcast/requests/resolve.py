@@ -327,12 +327,13 @@ def _with_gpus(document: Document, gpus: object) -> Document:
     fix = "change --gpus or --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
         raise spec_error(
-            "--gpus", gpus, "a whole number above 0", "this option is a number of devices", fix
+            "--gpus", gpus, "a whole number above 0", "the option is the number of devices of the job", fix
         )
     cluster = stated_cluster(document)
     if "base" not in cluster:
-        because = "--gpus needs a cluster whose nodes are known"
-        raise spec_error("--gpus", gpus, "a --cluster of the catalogue", because, fix)
+        because = "flopcast computes the number of nodes from the nodes of a cluster of the catalogue"
+        allowed = "no value, unless the cluster is from the catalogue (flopcast catalog clusters)"
+        raise spec_error("--gpus", gpus, allowed, because, fix)
     name = str(cluster["base"]).partition(":")[0]
     if catalog.known("clusters", name) is None:
         return document  # reported with the other faults of the job

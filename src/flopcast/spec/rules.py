@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
             not c.structure.sequence_parallel
             or c.batch.sequence_length % (c.plans.tensor_parallel * c.plans.context_parallel) == 0
         ),
-        allowed="a tensor_parallel that divides sequence_length / context_parallel, or false",
+        allowed="false, unless tensor_parallel divides sequence_length / context_parallel",
         because="sequence parallelism gives every rank the same number of tokens",
         fix="set sequence_parallel to false",
     ),
@@ -111,8 +111,9 @@ RULES: tuple[Rule, ...] = (
             f"{first(c.plans.pipeline_parallel)} stages × {first(c.plans.virtual_stages)} virtual"
         ),
         allowed=lambda c: (
-            f"stages · virtual stages that divide {c.model.num_blocks} blocks: "
-            f"{listed(divisors(c.model.num_blocks))}; or stage_layers with the blocks of each chunk"
+            f"pipeline_parallel · virtual_stages = a divisor of the {c.model.num_blocks} blocks "
+            f"({listed(divisors(c.model.num_blocks))}), or a list of the blocks of each chunk in "
+            "stage_layers"
         ),
         because="this stack puts the same number of blocks into every chunk",
         fix=_unequal_stages,
@@ -120,7 +121,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.plans.pipeline_parallel > 1),
-        allowed="1 without pipeline stages",
+        allowed="1, because pipeline_parallel is 1",
         because="interleaving needs at least two pipeline stages",
         fix=_two_stages,
     ),
@@ -134,15 +135,17 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.transfers != "sequential"),
-        allowed="1 for a stack with sequential transfers between stages",
-        because="interleaved stages would deadlock with blocking transfers",
+        allowed="1, because transfers between stages block on this stack",
+        because="with blocking transfers, interleaved stages would wait for each other forever",
         fix="set virtual_stages to 1, or stack.pipeline.transfers to batched",
     ),
     Rule(
         field="plan.schedule",
         holds=_has_chunks_of_schedule,
         value=lambda c: c.structure.pipeline_schedule,
-        allowed=lambda _: f"{', '.join(_with_chunks())} with virtual_stages above 1, others with 1",
+        allowed=lambda _: (
+            f"{', '.join(_with_chunks())} if virtual_stages is above 1, and other schedules if it is 1"
+        ),
         because="only these schedules have several chunks on each stage",
         fix="set schedule to auto",
     ),
@@ -179,22 +182,24 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _devices(c) == c.cluster.num_devices,
         value=lambda c: f"{first(_devices(c))} devices",
         fault=lambda c: f"needs {first(_devices(c))} devices",
-        allowed=lambda c: f"dp · tp · pp · cp = {c.cluster.num_devices}, the devices of the cluster",
+        allowed=lambda c: (
+            f"dp · tp · pp · cp = {c.cluster.num_devices}, the number of devices of the cluster"
+        ),
         because="every device runs exactly one rank",
         fix=_fitting_devices,
     ),
     Rule(
         field="plan.partition_activations",
         holds=lambda c: not c.structure.partition_activations or c.structure.recompute == "full",
-        allowed="true with recompute: full, or false",
+        allowed="false, unless recompute is full",
         because="partition_activations divides the inputs that full recompute keeps",
         fix="set recompute to full",
     ),
     Rule(
         field="plan.partition_activations",
         holds=lambda c: not (c.structure.partition_activations and c.structure.sequence_parallel),
-        allowed="false with sequence_parallel",
-        because="sequence parallelism already divides these inputs",
+        allowed="false, because sequence_parallel is true",
+        because="sequence parallelism already divides the inputs that partition_activations would divide",
         fix="set partition_activations to false",
     ),
     Rule(

@@ -42,7 +42,9 @@ RULES: tuple[Rule, ...] = (
             ", ".join(_known(c))
             or "nothing, because the blocks have no common linear layer that supports adapters"
         ),
-        because="adapters of shared experts, latent attention and traced blocks are not supported yet",
+        because=(
+            "adapters in shared experts, in latent attention and in traced blocks are not supported yet"
+        ),
         fix=lambda c: f"remove {', '.join(_unknown(c))}",
     ),
     Rule(
@@ -57,7 +59,7 @@ RULES: tuple[Rule, ...] = (
         field="model.adapters.base_dtype",
         holds=lambda c: not (stores_fewer_bits(c) and c.model.has_experts),
         value=lambda c: c.model.adapters.base_dtype if c.model.adapters else "",
-        allowed="model, if blocks have experts",
+        allowed="model, because blocks have experts",
         because="experts that are stored in 4 bits are not supported yet",
         fix="set base_dtype to model (--lora instead of --qlora)",
     ),
@@ -65,8 +67,11 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=lambda c: not (c.model.adapters and c.structure.order_rule.splits_backward),
         value=lambda c: c.structure.pipeline_schedule,
-        allowed="with adapters, one of auto, 1f1b, eager_1f1b, interleaved_1f1b and gpipe",
-        because="zero-bubble schedules move weight gradients, and frozen weights have none",
+        allowed="auto, 1f1b, eager_1f1b, interleaved_1f1b or gpipe, because the model has adapters",
+        because=(
+            "zero-bubble schedules delay the computation of weight gradients, but frozen weights have no "
+            "gradients"
+        ),
         fix="set schedule to auto",
     ),
 )

@@ -93,8 +93,8 @@ RULES: tuple[Rule, ...] = (
         field="batch.documents",
         holds=lambda c: len(c.batch.documents) <= 1 or c.stack.fuses_attention,
         value=lambda c: f"{len(c.batch.documents)} documents",
-        allowed="at most one document, for a stack with materialised attention scores",
-        because="materialised attention also computes the scores between different documents",
+        allowed="at most one document, because the stack materialises the attention scores",
+        because="materialised attention also computes scores between tokens of different documents",
         fix="choose a stack with attention_kernel: flash",
     ),
     Rule(
@@ -128,7 +128,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: c.batch.shared_by,
         allowed=lambda c: (
-            f"1, or with context_parallel 1 a divisor of {first(c.plans.data_parallel)} ranks"
+            f"1; if context_parallel is 1, also a divisor of data_parallel = {first(c.plans.data_parallel)}"
         ),
         because="shared_by divides sequences over data-parallel ranks instead of context-parallel ranks",
         fix="set context_parallel to 1, and change shared_by to a divisor of data_parallel",
@@ -138,7 +138,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: len(c.batch.documents) <= 1 or not _windowed(c),
         value=lambda c: c.model.blocks[_windowed(c)[0]].mixer.kind,
         allowed="blocks without attention windows, because sequences are packed",
-        because="windows and traced blocks over several documents are not supported yet",
+        because="attention windows and traced blocks are not supported yet in packed sequences",
         fix="remove documents",
     ),
     Rule(
@@ -156,7 +156,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.batch.micro_batches and c.batch.ranks),
         value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
         allowed="none, because micro_batches is given",
-        because="micro_batches describes all ranks alike, and the field ranks describes each of them",
+        because="micro_batches describes all ranks together, but ranks describes each class of ranks",
         fix="remove one of the two",
     ),
     Rule(
@@ -166,8 +166,8 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"{_listed(c) if c.batch.ranks else _number(c.batch.lists[0])} micro-batches",
         allowed=lambda c: (
             (
-                f"{first(c.plans.global_batch / c.plans.micro_batch)} micro-batches on all ranks "
-                "together, which is global_batch / micro_batch"
+                f"a total of {first(c.plans.global_batch / c.plans.micro_batch)} micro-batches over all "
+                "ranks, which is global_batch / micro_batch"
             )
             if c.batch.ranks
             else (
@@ -202,8 +202,11 @@ RULES: tuple[Rule, ...] = (
         about_lists=True,
         holds=lambda c: (len(set(c.batch.rows)) <= 1) | ~_meets_early(c),
         value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
-        allowed=("equal micro-batches on all ranks, with zero 2 or 3, expert_parallel, zb_h2 or zb_v"),
+        allowed=(
+            "the same micro-batches on all ranks if the plan has ZeRO-2, ZeRO-3, expert parallelism or a "
+            "schedule like zb_h2 or zb_v"
+        ),
         because="different micro-batches on ranks that synchronise within a step are not supported yet",
-        fix="change ranks to micro_batches, the same for all",
+        fix="change ranks to one list micro_batches for all ranks",
     ),
 )

@@ -70,8 +70,8 @@ RULES: tuple[Rule, ...] = (
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (c.batch.sequence_length % parts(c) == 0),
         allowed=lambda c: (
-            f"a degree for which sequence_length = {c.batch.sequence_length} is a multiple of the number"
-            f" of slices of the sequence, here {first(parts(c))}"
+            f"a degree that cuts sequence_length = {c.batch.sequence_length} into equal slices; this plan "
+            f"has {first(parts(c))} slices"
         ),
         because=(
             "all ranks hold the same number of tokens; in zigzag order, each rank holds two slices of"
@@ -87,8 +87,8 @@ RULES: tuple[Rule, ...] = (
             | (_common_heads(c) % (c.plans.tensor_parallel * _sharers(c)) == 0)
         ),
         allowed=lambda c: (
-            "for context_exchange all_to_all, a degree for which context_parallel · tensor_parallel "
-            f"divides {_common_heads(c)} key/value heads"
+            "a degree for which context_parallel · tensor_parallel divides the "
+            f"{_common_heads(c)} key/value heads, because context_exchange is all_to_all"
         ),
         because="each rank computes whole query heads and whole key/value heads",
         fix=lambda c: f"set context_exchange to ring, or context_parallel to {_nearest_exchange(c)}",
@@ -98,8 +98,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             _alone(c) | (not exchanges(c, "all_gather")) | (c.structure.context_order == "zigzag")
         ),
-        allowed="zigzag with all_gather",
-        because="all_gather with a contiguous order of tokens is not supported yet",
+        allowed="zigzag, because context_exchange is all_gather",
+        because="context parallelism by all-gather with a contiguous order of tokens is not supported yet",
         fix="set context_order to zigzag, or context_exchange to ring",
     ),
     Rule(
@@ -107,35 +107,35 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             _alone(c) | (c.stack.fuses_attention or (c.stack.ring_scores and exchanges(c, "ring")))
         ),
-        allowed=lambda c: f"flash, for context_exchange {c.structure.context_exchange}",
+        allowed=lambda c: f"flash, because context_exchange is {c.structure.context_exchange}",
         because="materialised attention needs context_exchange ring and a stack with ring_scores",
         fix="set context_parallel to 1, or stack.attention_kernel to flash",
     ),
     Rule(
         field="plan.context_exchange",
         holds=lambda c: _alone(c) | (not exchanges(c, "ring")) | (not _windowed(c)),
-        allowed="all_gather or all_to_all, for a model with attention windows",
+        allowed="all_gather or all_to_all, because the model has attention windows",
         because="ring attention with windows is not supported yet",
         fix="set context_exchange to all_gather",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (not c.stack.pipeline.sends_mask),
-        allowed="1 for a stack that sends the attention mask between stages",
+        allowed="1, because the stack sends the attention mask between stages",
         because="context parallelism with a square attention mask is not supported yet",
         fix="set context_parallel to 1, or stack.pipeline.sends_mask to false",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (not _sloped(c)),
-        allowed="1 for a model with ALiBi",
+        allowed="1, because the model uses ALiBi",
         because="ALiBi with context parallelism is not supported yet",
         fix="set context_parallel to 1",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (not any(block.mixer.is_recurrent for block in c.model.blocks)),
-        allowed="1 for a model with linear attention",
+        allowed="1, because the model has linear attention",
         because="context parallelism of linear attention is not supported yet",
         fix="set context_parallel to 1",
     ),

@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             (c.plans.context_parallel == 1) | (not c.model.has_encoder or exchanges(c, "all_gather"))
         ),
-        allowed="all_gather, for a model with an encoder",
+        allowed="all_gather, because the model has an encoder",
         because="context parallelism of cross-attention is supported only with context_exchange all_gather",
         fix="set context_exchange to all_gather",
     ),
@@ -86,8 +86,8 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: first(c.plans.context_parallel),
         allowed=lambda c: (
-            f"a degree for which source_length = {c.batch.source_tokens} can be divided into"
-            f" {first(parts(c))} equal slices"
+            f"a degree that cuts source_length = {c.batch.source_tokens} into equal slices; this plan has "
+            f"{first(parts(c))} slices"
         ),
         because="all ranks also hold the same number of tokens of the encoder",
         fix="set context_parallel to 1",
@@ -98,7 +98,7 @@ RULES: tuple[Rule, ...] = (
             not (c.structure.sequence_parallel and c.model.has_encoder)
             or c.batch.source_tokens % c.plans.tensor_parallel == 0
         ),
-        allowed="a tensor_parallel that divides source_length, or false",
+        allowed="false, unless tensor_parallel divides source_length",
         because="sequence parallelism also gives every rank the same number of tokens of the encoder",
         fix="set sequence_parallel to false",
     ),

@@ -75,8 +75,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: (c.plans.expert_parallel == 1) | bool(_experts(c) or c.structure.tables),
-        allowed="1 for a dense model",
-        because="a dense model has no experts that could be distributed",
+        allowed="1, because the model is dense",
+        because="a dense model has no experts that could be distributed over ranks",
         fix="set expert_parallel to 1",
     ),
     Rule(
@@ -121,7 +121,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.sequence_parallel",
         holds=lambda c: not _experts(c) or c.structure.sequence_parallel or c.plans.tensor_parallel == 1,
-        allowed="true, for a model with experts and tensor_parallel above 1",
+        allowed="true, because the model has experts and tensor_parallel is above 1",
         because=(
             "without sequence parallelism, all tensor-parallel ranks route the same tokens, which is not "
             "supported yet"
@@ -139,7 +139,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_parallel",
         holds=_groups_fit,
         allowed=lambda c: f"a divisor or a multiple of expert_groups = {_groups(c)[0]}",
-        because="a rank holds experts of only one group, or several whole groups",
+        because="a rank stores either experts of a single group or several whole groups",
         fix=lambda c: f"set expert_parallel to {_common([_groups(c)[0], first(c.plans.expert_parallel)])}",
     ),
     Rule(
@@ -149,7 +149,7 @@ RULES: tuple[Rule, ...] = (
             | (c.plans.expert_parallel == 1)
             | (c.structure.recompute != "full")
         ),
-        allowed="none or unless_full_recompute with recompute: full",
+        allowed="none or unless_full_recompute, because recompute is full",
         because="under full recompute, all-to-alls cannot overlap with another micro-batch",
         fix="change stack.experts.exchange_overlap to unless_full_recompute, or recompute to none",
     ),

@@ -12,7 +12,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.precision",
         holds=lambda c: c.batch.forward_only or c.structure.precision != WIDE,
-        allowed="a format of 16 bits or less; fp32 only for a forward pass",
+        allowed="a format of 16 bits or less, because the job trains the model",
         because="training in fp32 is not supported yet",
         fix="set precision to bf16",
     ),

@@ -102,10 +102,10 @@ RULES: tuple[Rule, ...] = (
         holds=_divide_the_stage,
         value=_word,
         allowed=lambda c: (
-            "tensor-parallel degrees that divide each other and the "
-            f"{first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks of a stage, and with "
-            "which the ranks share the "
-            f"{first(c.plans.data_parallel) * first(c.plans.micro_batch)} sequences of a micro-batch evenly"
+            "tensor-parallel degrees that divide each other, divide the "
+            f"{first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks of a stage, and give "
+            "every data-parallel rank the same number of the "
+            f"{first(c.plans.data_parallel) * first(c.plans.micro_batch)} sequences of a micro-batch"
         ),
         because="the devices of a stage and the sequences of a micro-batch are the same for all blocks",
         fix="set layers to none",
@@ -114,7 +114,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.layers",
         holds=lambda c: not _named(c) or not any(_in_the_way(c)),
         value=_word,
-        allowed=lambda c: f"none with {', '.join(_in_the_way(c))}",
+        allowed=lambda c: f"none, because the plan has {', '.join(_in_the_way(c))}",
         because="different strategies of blocks are not supported yet together with these settings",
         fix="set layers to none",
     ),

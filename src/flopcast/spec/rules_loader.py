@@ -21,9 +21,9 @@ RULES: tuple[Rule, ...] = (
         field=lambda c: FIELDS[_missing(c)[0]],
         holds=lambda c: not _missing(c),
         value=lambda _: "missing",
-        fault=lambda _: "is missing, and a stage of the loader uses it",
-        allowed="a memory or storage with capacity_bytes and rates",
-        because="the time of the stage follows from these rates",
+        fault=lambda _: "is missing, but a stage of the data loader uses it",
+        allowed="a description of the memory or storage with capacity_bytes and bandwidths",
+        because="flopcast needs the bandwidths to predict the time of this stage of the loader",
         fix=lambda c: f"describe {FIELDS[_missing(c)[0]]}",
     ),
 )

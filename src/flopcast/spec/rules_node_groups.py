@@ -70,7 +70,7 @@ RULES: tuple[Rule, ...] = (
         field="cluster.groups",
         holds=lambda c: not _several(c) or not _fills(c) or whole_places(first_plan(c.plans), c.cluster),
         value=lambda c: f"{len(c.cluster.groups)} groups",
-        allowed="groups of nodes whose devices are a multiple of the ranks of a stage",
+        allowed="groups of nodes whose number of devices is a multiple of the number of ranks of a stage",
         because=(
             "if the ranks of a stage were on different kinds of nodes, they would wait for each other in "
             "every layer"
@@ -91,8 +91,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (_own_tiers(c) and (_measured(c) or _slow_links(c))),
         value=lambda c: ",".join(_slow_links(c)) or "measured links",
         allowed=(
-            "no slow and no measured links, because groups have their own tiers; slow devices and hosts "
-            "are allowed"
+            "slow devices and slow hosts, but no slow or measured links, because groups have their own "
+            "tiers"
         ),
         because="slow or measured links together with tiers of groups are not supported yet",
         fix="remove the slow or measured links, or tiers of the groups",
@@ -120,8 +120,8 @@ RULES: tuple[Rule, ...] = (
         about_steps=True,
         holds=lambda c: not _divided(c) or _replicas(c) is None or _stated(c) == _all(c),
         value=lambda c: f"{_stated(c)} micro-batches",
-        allowed=lambda c: f"micro_batches in every group, with a total of {_all(c)} over all replicas",
-        because="all replicas together run exactly the sequences of the global batch",
+        allowed=lambda c: f"values of micro_batches whose sum over all replicas is {_all(c)}",
+        because="all replicas together run all sequences of the global batch exactly once",
         fix=lambda c: f"change micro_batches until their sum over replicas is {_all(c)}",
     ),
     Rule(

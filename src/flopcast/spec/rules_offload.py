@@ -96,7 +96,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.offload",
         holds=lambda c: c.structure.zero == 3 or not _has(c, "parameters"),
         value=lambda c: offload_word(_placed(c)),
-        allowed="no offload of parameters unless zero is 3",
+        allowed="no offload of parameters, because zero is not 3",
         because="only parameters that are sharded by ZeRO-3 can be offloaded",
         fix="set zero to 3",
     ),
@@ -104,8 +104,8 @@ RULES: tuple[Rule, ...] = (
         field="plan.offload",
         holds=lambda c: _has(c, "optimizer") or not _has(c, "gradients"),
         value=lambda c: offload_word(_placed(c)),
-        allowed="no offload of gradients unless the optimizer is offloaded too",
-        because="the optimizer step reads the gradients where its states are",
+        allowed="no offload of gradients, because the optimizer is not offloaded",
+        because="the optimizer reads the gradients from the memory where its states are",
         fix=lambda c: _without(c, _only(c, "gradients")),
     ),
     Rule(
@@ -121,7 +121,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.structure.zero == 2 or not _overlaps_updates(c),
         value=lambda c: c.structure.zero,
         allowed="2, because the stack sets offload.overlaps_updates",
-        because="updates that overlap with passes of other ZeRO stages are not supported yet",
+        because="optimizer updates that overlap with passes are not supported yet for other ZeRO stages",
         fix="set zero to 2",
     ),
     Rule(
@@ -129,7 +129,9 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: first(c.plans.pipeline_parallel) == 1 or not _overlaps_updates(c),
         value=lambda c: first(c.plans.pipeline_parallel),
         allowed="1, because the stack sets offload.overlaps_updates",
-        because="updates that overlap with the passes of several stages are not supported yet",
+        because=(
+            "optimizer updates that overlap with passes are not supported yet with several pipeline stages"
+        ),
         fix="set pipeline_parallel to 1",
     ),
     Rule(
@@ -138,8 +140,8 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: offload_word(_placed(c)),
         allowed="a stride of 2 or more, and only for an optimizer that is offloaded to the host",
         because=(
-            "with a stride of k, every k-th subgroup of the optimizer is updated on the device, and the "
-            "others on the host"
+            "with a stride of k, the device updates every k-th subgroup of the optimizer, and the host "
+            "updates the others"
         ),
         fix=lambda c: f"set offload to {offload_word(_without_strides(c))}",
     ),
@@ -149,7 +151,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: offload_word(_placed(c)),
         allowed="no offload of activations, because the schedule is a zero-bubble schedule",
         because=(
-            "separate weight gradients would need the activations a second time, which is not supported yet"
+            "fetching offloaded activations twice, for separate weight gradients, is not supported yet"
         ),
         fix=lambda c: _without(c, _only(c, "activations")),
     ),

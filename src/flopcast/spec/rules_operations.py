@@ -38,8 +38,11 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _device_for_hire(c) in ("", c.cluster.node.device.name),
         value=_device_for_hire,
         allowed=lambda c: c.cluster.node.device.name,
-        because="the price is for a different device than that of the cluster",
-        fix="change cluster.price to one of that device (flopcast catalog prices), or state your own",
+        because="the price and the cluster name different devices",
+        fix=(
+            "change cluster.price to a price of this device (see flopcast catalog prices), or write your "
+            "own price"
+        ),
     ),
     Rule(
         field="site.power_limit_w",
@@ -59,14 +62,17 @@ RULES: tuple[Rule, ...] = (
         field="site.clock_hz",
         holds=lambda c: c.site.clock_hz is None or c.cluster.node.device.clock_hz is not None,
         allowed="none, because clock_hz of the device is not known",
-        because="the slowdown of kernels is computed from this clock and the highest clock of the device",
+        because=(
+            "flopcast computes the slowdown of kernels from the ratio of this clock to clock_hz of the "
+            "device"
+        ),
         fix="describe the device with its clock_hz, or remove site.clock_hz",
     ),
     Rule(
         field="site.clock_hz",
         holds=lambda c: _clock_hz(c) <= (c.cluster.node.device.clock_hz or _clock_hz(c)),
         allowed=lambda c: f"at most {(c.cluster.node.device.clock_hz or 0.0) / 1e6:.0f} MHz",
-        because="that is the highest clock of the device",
+        because="this is the highest clock of the device",
         fix=lambda c: f"set clock_hz to {(c.cluster.node.device.clock_hz or 0.0) / 1e6:.0f} MHz",
     ),
 )

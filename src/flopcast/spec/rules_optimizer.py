@@ -19,12 +19,10 @@ RULES: tuple[Rule, ...] = (
         field="plan.optimizer",
         holds=lambda c: not (OPTIMIZERS[c.structure.optimizer].factored and c.structure.zero >= 1),
         allowed=(
-            "one of adamw, adamw_8bit, adamw_fp8, adamw_4bit, muon, sgd and sgd_momentum, because states "
-            "are sharded"
+            "adamw, adamw_8bit, adamw_fp8, adamw_4bit, muon, sgd or sgd_momentum, because ZeRO shards the "
+            "states"
         ),
-        because=(
-            "shards are slices of flattened tensors, but Adafactor needs the rows and columns of matrices"
-        ),
+        because=("ZeRO shards flattened tensors, but Adafactor needs the rows and columns of matrices"),
         fix="set zero to 0, or optimizer to adamw",
     ),
     Rule(
@@ -40,7 +38,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _least(c)[0] >= 0,
         allowed=lambda c: f"at least {c.stack.optimizer.state_bytes - _least(c)[0]:g} bytes",
         because=(
-            "this field is always the size of AdamW's fp32 states; set smaller dtypes in the other fields "
+            "this field is the size of the states of AdamW in fp32; set smaller dtypes in the other fields "
             "of stack.optimizer"
         ),
         fix="set state_bytes to 12 B",
@@ -50,7 +48,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _least(c)[1] > 0,
         allowed=lambda c: f"more than {c.stack.optimizer.moved_bytes - _least(c)[1]:g} bytes",
         because=(
-            "this field is always the traffic of AdamW with fp32 states; set smaller dtypes in the other "
+            "this field is the memory traffic of AdamW with states in fp32; set smaller dtypes in the "
+            "other "
             "fields of stack.optimizer"
         ),
         fix="set moved_bytes to 30 B",

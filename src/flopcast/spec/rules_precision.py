@@ -141,10 +141,10 @@ RULES: tuple[Rule, ...] = (
             c.stack.narrow.wide_first_blocks + c.stack.narrow.wide_last_blocks <= c.model.num_blocks
         ),
         allowed=lambda c: (
-            f"at most {c.model.num_blocks}, the number of blocks of the model, in total with "
-            "wide_last_blocks"
+            f"wide_first_blocks + wide_last_blocks of at most {c.model.num_blocks}, the number of blocks "
+            "of the model"
         ),
-        because="a block cannot be one of both the first and the last blocks",
+        because="the first and the last blocks must not overlap",
         fix="set wide_first_blocks to 0, and stack.narrow.wide_last_blocks to 0",
     ),
 )

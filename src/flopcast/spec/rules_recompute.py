@@ -60,8 +60,10 @@ RULES: tuple[Rule, ...] = (
         field="plan.recompute_modules",
         holds=lambda c: not c.structure.recompute_modules or c.structure.recompute == "selective",
         value=lambda c: ", ".join(c.structure.recompute_modules),
-        allowed="none, unless recompute is selective",
-        because="full recompute applies to whole blocks, and recompute: none to nothing",
+        allowed="no modules, unless recompute is selective",
+        because=(
+            "only selective recompute applies to single modules; full recompute applies to whole blocks"
+        ),
         fix="set recompute to selective, or remove recompute_modules",
     ),
     Rule(
@@ -71,7 +73,7 @@ RULES: tuple[Rule, ...] = (
             or (c.structure.recompute_method, c.structure.recompute_layers) == ("uniform", 1)
         ),
         value=lambda c: f"{c.structure.recompute_method}:{c.structure.recompute_layers}",
-        allowed="uniform:1 (the default), unless recompute is full",
+        allowed="uniform:1 (the default), because recompute is not full",
         because="these fields select the blocks that full recompute applies to",
         fix="set recompute to full, or remove recompute_method and recompute_layers",
     ),
@@ -79,15 +81,15 @@ RULES: tuple[Rule, ...] = (
         field="plan.recompute_blocks",
         holds=lambda c: set(c.structure.recompute_blocks) <= set(range(len(c.model.blocks))),
         value=lambda c: ", ".join(map(str, c.structure.recompute_blocks)),
-        allowed=lambda c: f"0 to {len(c.model.blocks) - 1}",
-        because="each number is an index into the model's blocks",
+        allowed=lambda c: f"indices from 0 to {len(c.model.blocks) - 1}",
+        because="each number is an index into model.blocks",
         fix="remove recompute_blocks",
     ),
     Rule(
         field="plan.recompute_blocks",
         holds=lambda c: not c.structure.recompute_blocks or c.structure.recompute != "none",
         value=lambda c: ", ".join(map(str, c.structure.recompute_blocks)),
-        allowed="none, unless recompute is selective or full",
+        allowed="no blocks, because recompute is none",
         because="without recompute, there are no blocks to select",
         fix="set recompute to full, or remove recompute_blocks",
     ),

@@ -89,22 +89,22 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=lambda c: not _rule(c).blocks_because or c.stack.pipeline.transfers != "sequential",
         value=lambda c: str(c.structure.pipeline_schedule),
-        allowed="auto, 1f1b or gpipe, for a stack with sequential transfers between stages",
+        allowed="auto, 1f1b or gpipe, because transfers between stages block on this stack",
         because=lambda c: _rule(c).blocks_because,
         fix="set schedule to auto, or stack.pipeline.transfers to batched",
     ),
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: not _rule(c).chunks_because or c.plans.virtual_stages <= _rule(c).most_chunks,
-        allowed=lambda c: f"{_rule(c).most_chunks} under {c.structure.pipeline_schedule}",
+        allowed=lambda c: f"{_rule(c).most_chunks}, because schedule is {c.structure.pipeline_schedule}",
         because=lambda c: _rule(c).chunks_because,
         fix=lambda c: f"set virtual_stages to {_rule(c).most_chunks}",
     ),
     Rule(
         field="plan.pipeline_parallel",
         holds=lambda c: not _rule(c).mirrors_half or c.plans.pipeline_parallel % 2 == 0,
-        allowed=lambda c: f"an even number under {c.structure.pipeline_schedule}",
-        because="stage i and stage pp - 1 - i hold the same layers",
+        allowed=lambda c: f"an even number, because schedule is {c.structure.pipeline_schedule}",
+        because="DualPipe stores the same layers on the stages i and pp - 1 - i",
         fix="set schedule to auto",
     ),
     Rule(
@@ -112,8 +112,10 @@ RULES: tuple[Rule, ...] = (
         about_steps=True,
         holds=lambda c: c.plans.num_micro_batches >= _fewest(c),
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
-        allowed=lambda c: f"at least {first(_fewest(c))} under {c.structure.pipeline_schedule}",
-        because="this schedule pairs forward and backward passes, which needs this many micro-batches",
+        allowed=lambda c: (
+            f"at least {first(_fewest(c))}, because schedule is {c.structure.pipeline_schedule}"
+        ),
+        because="this schedule overlaps forward and backward passes of different micro-batches",
         fix=lambda c: f"set global_batch to {_fitting_batch(c)}, or schedule to auto",
     ),
     Rule(
@@ -121,8 +123,8 @@ RULES: tuple[Rule, ...] = (
         about_steps=True,
         holds=lambda c: not _rule(c).mirrors_half or c.plans.num_micro_batches % 2 == 0,
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
-        allowed=lambda c: f"an even number under {c.structure.pipeline_schedule}",
-        because="half of the micro-batches start at the first stage, and half at the last",
+        allowed=lambda c: f"an even number, because schedule is {c.structure.pipeline_schedule}",
+        because="half of the micro-batches start at the first stage, and the other half at the last",
         fix=lambda c: f"set global_batch to {_fitting_batch(c)}, or schedule to auto",
     ),
     Rule(
@@ -133,17 +135,17 @@ RULES: tuple[Rule, ...] = (
             "another schedule, such as dualpipe_v with half as many stages, because the job has slow "
             "parts, measured links or shard groups"
         ),
-        because="dualpipe is not supported yet with slow parts, measured links or shard groups",
+        because="DualPipe is not supported yet with slow parts, measured links or shard groups",
         fix="set schedule to auto",
     ),
     Rule(
         field="plan.schedule",
         holds=lambda c: ~_gathers_what_it_hands_on(c),
         value=lambda c: c.structure.pipeline_schedule,
-        allowed="another schedule, or sequence_parallel: true",
+        allowed="a schedule other than zb_v and dualpipe_v, unless sequence_parallel is true",
         because=(
-            "consecutive chunks on one stage, with activations that are scattered over tensor-parallel "
-            "ranks, are not supported yet"
+            "V-shaped schedules are not supported yet on a stack that scatters the activations between "
+            "stages over tensor-parallel ranks"
         ),
         fix="set sequence_parallel to true",
     ),

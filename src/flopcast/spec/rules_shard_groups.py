@@ -97,7 +97,7 @@ def _levels(case: Case) -> str:
         ", ".join(case.stack.sharding.levels)
         or "none, because this stack does not support separate shard groups; deepspeed-zero does"
     )
-    return f"words of stack.sharding.levels: {listed}"
+    return f"kinds of state and number formats that stack.sharding.levels lists: {listed}"
 
 
 RULES: tuple[Rule, ...] = (
@@ -105,11 +105,8 @@ RULES: tuple[Rule, ...] = (
         field="plan.shards",
         holds=lambda c: not _unsharded(c),
         value=_word,
-        allowed=lambda c: f"only kinds of state that zero: {c.structure.zero} shards",
-        because=(
-            "a shard group needs a state that zero shards: 1 optimizer states, 2 also gradients, 3 also "
-            "parameters"
-        ),
+        allowed=lambda c: f"only kinds of state that zero = {c.structure.zero} shards",
+        because=("zero = 1 shards optimizer states, zero = 2 also gradients, and zero = 3 also parameters"),
         fix=lambda c: f"{_without(c, lambda one: one in _unsharded(c))}, or zero to 3",
     ),
     Rule(
@@ -126,8 +123,8 @@ RULES: tuple[Rule, ...] = (
         value=_word,
         allowed=lambda c: (
             f"divisors of data_parallel = {first(c.plans.data_parallel)}: "
-            f"{listed(divisors(first(c.plans.data_parallel)))}; each of them must divide the number "
-            "of ranks of the optimizer's group"
+            f"{listed(divisors(first(c.plans.data_parallel)))}; every number must also divide the number "
+            "of ranks of the group of the optimizer states"
         ),
         because="the group of the optimizer states consists of whole groups of each other kind of state",
         fix=_divided,
@@ -136,8 +133,8 @@ RULES: tuple[Rule, ...] = (
         field="plan.shards",
         holds=_copy_is_smaller,
         value=_word,
-        allowed="a group of secondary with fewer ranks than the group of parameters",
-        because="a second copy of the weights helps only if it is gathered over fewer ranks",
+        allowed="fewer ranks for secondary than for parameters",
+        because="the secondary copy of the weights saves time only if it is gathered over fewer ranks",
         fix=lambda c: _without(c, lambda one: one.kind == "secondary"),
     ),
     Rule(

@@ -65,11 +65,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.data_shard",
         holds=lambda c: (c.plans.data_shard <= 1) | (_zero(c) >= 1),
-        allowed="0 or 1 with zero: 0",
-        because=(
-            "data_shard applies to what zero shards: 1 optimizer states, 2 also gradients, 3 also "
-            "parameters"
-        ),
+        allowed="0 or 1, because zero is 0",
+        because="data_shard divides states that ZeRO shards, and zero = 0 shards none",
         fix=lambda c: f"set zero to {max(c.stack.sharding.zero_stages)}, or data_shard to 0",
     ),
     Rule(

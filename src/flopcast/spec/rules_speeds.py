@@ -87,7 +87,7 @@ RULES: tuple[Rule, ...] = (
         field=lambda c: f"site.slow[{_outside(c)[0]}].index",
         holds=lambda c: not _outside(c),
         value=lambda c: c.site.slow[_outside(c)[0]].index,
-        allowed=lambda c: f"0 to {_most(c.site.slow[_outside(c)[0]], c.cluster) - 1}",
+        allowed=lambda c: f"an index from 0 to {_most(c.site.slow[_outside(c)[0]], c.cluster) - 1}",
         because="devices and hosts are numbered from 0",
         fix=lambda c: f"set site.slow[{_outside(c)[0]}].index to 0",
     ),
@@ -129,7 +129,7 @@ RULES: tuple[Rule, ...] = (
         field=lambda c: f"cluster.tiers[{_too_fast(c)[0]}].links",
         holds=lambda c: not _too_fast(c),
         value=lambda c: f"{_fastest(c, _too_fast(c)[0]):.2f} times the bandwidth of the hardware",
-        allowed="at most bytes_per_s of the tier times links.devices",
+        allowed="bandwidths of at most bytes_per_s of the tier times links.devices",
         because="a measured bandwidth cannot exceed that of the hardware",
         fix=lambda c: (
             "change links.devices to the number of devices whose network cards were used, links.unit, or"

@@ -38,15 +38,18 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="stack.attention_generation",
         holds=lambda c: c.stack.fuses_attention or c.stack.attention_generation == "newest",
-        allowed="newest with attention_kernel: materialised",
-        because="attention_generation selects a version of the fused attention kernel",
+        allowed="newest, because attention_kernel is materialised",
+        because=(
+            "attention_generation selects a version of the fused attention kernel, which this stack does "
+            "not use"
+        ),
         fix="remove attention_generation, or set stack.attention_kernel to flash",
     ),
     Rule(
         field="stack.gradients.returns",
         holds=lambda c: c.stack.gradients.returns == "gathers" or not c.stack.gradients.overlap_gather,
-        allowed="gathers with overlap_gather",
-        because="only all-gathers of parameters can overlap with the next forward pass, broadcasts cannot",
+        allowed="gathers, because overlap_gather is true",
+        because="all-gathers of parameters can overlap with the next forward pass, but broadcasts cannot",
         fix="change stack.gradients.returns to gathers, or overlap_gather to false",
     ),
     Rule(
@@ -56,8 +59,10 @@ RULES: tuple[Rule, ...] = (
             | (c.stack.tensor_overlap == "none")
             | c.structure.sequence_parallel
         ),
-        allowed="none without sequence_parallel",
-        because="only the all-gathers and reduce-scatters of sequence parallelism can overlap with GEMMs",
+        allowed="none, because sequence_parallel is false",
+        because=(
+            "tensor_overlap overlaps GEMMs with the all-gathers and reduce-scatters of sequence parallelism"
+        ),
         fix="set sequence_parallel to true, or stack.tensor_overlap to none",
     ),
 )

@@ -9,7 +9,7 @@ import numpy as np
 from flopcast.layers.traced import Traced
 from flopcast.spec.checks import Case, Rule, first
 
-RANKS = "the expert-parallel ranks share the tables, and every rank has samples of its own"
+RANKS = "the embedding tables are sharded over the expert-parallel ranks, which are the data-parallel ranks"
 
 
 def has_tables(case: Case) -> bool:
@@ -22,7 +22,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tables",
         holds=lambda c: not c.structure.tables or has_tables(c),
-        allowed="none, for a model that is not an exported graph with embedding tables",
+        allowed="none, because the model is not an exported graph with embedding tables",
         because="the model has no tables that could be sharded",
         fix="remove tables",
     ),
@@ -34,7 +34,7 @@ RULES: tuple[Rule, ...] = (
             else c.plans.expert_parallel == c.plans.data_parallel
         ),
         value=lambda c: first(c.plans.expert_parallel),
-        allowed=lambda c: f"the data-parallel degree, {first(c.plans.data_parallel)}",
+        allowed=lambda c: f"{first(c.plans.data_parallel)}, the value of data_parallel",
         because=RANKS,
         fix=lambda c: f"set expert_parallel to {first(c.plans.data_parallel)}",
     ),
@@ -42,8 +42,8 @@ RULES: tuple[Rule, ...] = (
         field="plan.zero",
         holds=lambda c: not c.structure.tables or c.structure.zero < 3,
         value=lambda c: c.structure.zero,
-        allowed="0, 1 or 2 with sharded tables",
-        because="ZeRO-3 would shard and gather the tables a second time; this is not supported yet",
+        allowed="0, 1 or 2, because tables are sharded",
+        because="ZeRO-3 together with sharded embedding tables is not supported yet",
         fix="set zero to 0",
     ),
 )

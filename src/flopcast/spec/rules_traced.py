@@ -75,28 +75,30 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.sequence_parallel",
         holds=lambda c: not _traced(c) or not c.structure.sequence_parallel or c.plans.tensor_parallel == 1,
-        allowed="false, for a traced model",
+        allowed="false, because the model is traced",
         because="a trace does not record which kernels process each token separately",
         fix="set sequence_parallel to false",
     ),
     Rule(
         field="plan.context_parallel",
         holds=lambda c: not _traced(c) or c.plans.context_parallel == 1,
-        allowed="1 for a traced model",
+        allowed="1, because the model is traced",
         because="a trace does not record which axis of a tensor is the sequence",
         fix="set context_parallel to 1, and use pipeline stages, ZeRO or recompute to save memory",
     ),
     Rule(
         field="batch.sequence_length",
         holds=lambda c: c.model.vocabulary > 0 or c.batch.sequence_length == 1,
-        allowed="1, for an exported graph",
-        because="the batch of an exported graph consists of samples, whose size is fixed in the file",
+        allowed="1, because the model is an exported graph",
+        because=(
+            "the batch of an exported graph consists of samples, and the file fixes the size of a sample"
+        ),
         fix="change sequence_length to 1",
     ),
     Rule(
         field="model.mtp",
         holds=lambda c: not _traced(c) or c.model.mtp == 0,
-        allowed="0 for a traced model",
+        allowed="0, because the model is traced",
         because="a trace contains no multi-token prediction modules",
         fix="change mtp to 0",
     ),

@@ -116,10 +116,10 @@ RULES: tuple[Rule, ...] = (
         holds=_every_stage_filled,
         value=lambda c: first(c.plans.pipeline_parallel),
         allowed=lambda c: (
-            f"at most {sum(_layers(c))}, so that each stage has at least one layer with weights;"
-            f" of the smaller numbers, {_most_filled(c)} fills every stage"
+            f"a number of stages to which this stack's division gives at least one layer each: "
+            f"{_most_filled(c)}, for example"
         ),
-        because="every stage needs at least one layer",
+        because="every stage needs at least one layer with weights",
         fix=lambda c: f"set pipeline_parallel to {_most_filled(c)}",
     ),
     Rule(
@@ -127,8 +127,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.model.mtp == 0 or c.stack.pipeline.partition == "even",
         value=lambda c: c.model.mtp,
         allowed="0 on this stack",
-        because="MTP modules are on the last stage, and only stacks that divide the blocks evenly over the"
-        " stages place them",
+        because="multi-token prediction needs a stack that divides the blocks evenly over the stages",
         fix="change mtp to 0, or choose another stack, such as megatron-core",
     ),
     Rule(
@@ -136,7 +135,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda case: not _unknown(case),
         value=_unknown,
         allowed=lambda _: ", ".join(REWRITES),
-        because="flopcast has only these rewrites",
+        because="each name must be a rewrite that flopcast knows",
         fix=lambda case: f"remove {_unknown(case)}",
     ),
 )

@@ -84,7 +84,7 @@ def _adapter(reader: ConfigReader) -> None:
     if kind == "qlora" and not four and reader.has("load_in_4bit"):
         reader.fault(
             "load_in_4bit",
-            "true with adapter: qlora",
+            "true, because adapter is qlora",
             "QLoRA stores the frozen weights in 4 bits",
             "write true",
         )
@@ -112,7 +112,7 @@ def _recompute(reader: ConfigReader) -> None:
     if "disk" in (mode, moved):
         reader.refuse(
             OFFLOADING if moved == "disk" else key,
-            "offload of activation checkpoints to a disk",
+            "offload of activation checkpoints to drives",
             "write true",
         )
     if mode or reader.flag(inner):

@@ -114,7 +114,7 @@ def _transfers(reader: ConfigReader) -> str:
     if reader.degree("virtual_stages") == 1:
         if reader.flag(key):
             because = "Megatron-Core overlaps only the transfers of interleaved stages"
-            reader.fault(key, "false if each stage has one chunk", because, f"write {key}: false")
+            reader.fault(key, "false, because each stage has one chunk", because, f"write {key}: false")
         return ""
     return "" if reader.flag(key, True) else "batched"
 

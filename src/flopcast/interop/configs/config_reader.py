@@ -137,7 +137,7 @@ class ConfigReader:
             return default
         number = _whole(value)
         if number is None or not least <= number <= MOST:
-            because = "this is a whole number" if number is None else "other values are not possible"
+            because = "the value is not a whole number" if number is None else "the value is out of range"
             self.fault(key, f"a whole number, {least} or more", because, f"write {max(least, default)}")
             return default
         return number
@@ -156,7 +156,9 @@ class ConfigReader:
         if value is None:
             return default_fraction
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            self.fault(key, "a number from 0 to 1", "this is a probability or a fraction", "write 0.1")
+            self.fault(
+                key, "a number from 0 to 1", "the setting is a probability or a fraction", "write 0.1"
+            )
             return default_fraction
         return float(value)
 
@@ -167,7 +169,7 @@ class ConfigReader:
             return default
         if str(value).lower() in ("true", "false"):
             return str(value).lower() == "true"
-        self.fault(key, "true or false", "this is either on or off", f"write {str(default).lower()}")
+        self.fault(key, "true or false", "the setting is either on or off", f"write {str(default).lower()}")
         return default
 
     def choice(self, key: str, values: Mapping[str, str], default: str, auto: str | None = None) -> str:
@@ -178,7 +180,7 @@ class ConfigReader:
         text = str(value).lower()
         if text not in values:
             fix = choice_fix(text, values, default)
-            self.fault(key, ", ".join(filter(None, values)), "flopcast supports no other value", fix)
+            self.fault(key, ", ".join(filter(None, values)), "flopcast does not support this value", fix)
             return default
         return values[text]
 
@@ -187,7 +189,7 @@ class ConfigReader:
         value = self.raw(key)
         if value is None or isinstance(value, str):
             return value or ""
-        self.fault(key, "a string", "this setting is a name", "write a name")
+        self.fault(key, "a string", "the setting is a name", "write a name")
         return ""
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -221,7 +223,7 @@ class ConfigReader:
         """Report a key that requests an unsupported feature."""
         fix = fix or WAY_OUT.format(key)
         because = f"flopcast does not support {what} yet"
-        self.fault(key, "a file without this key, or a value that flopcast supports", because, fix)
+        self.fault(key, "a file without this key, or with a value that flopcast supports", because, fix)
 
     def assume(self, text: str, key: str = "") -> None:
         """Report an assumption of the prediction, with the line of the key that it concerns."""

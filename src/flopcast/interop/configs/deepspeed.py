@@ -132,7 +132,7 @@ def read_sharding(reader: ConfigReader, precision: str, sequence: int = 1) -> in
     section, key = "zero_optimization", STAGE
     stage = reader.count(key, 0, least=0)
     if stage > 3:
-        reader.fault(key, "0, 1, 2, 3", "these are the stages of ZeRO", "write 3")
+        reader.fault(key, "0, 1, 2, 3", "ZeRO has only these stages", "write 3")
         stage = 3
     reader.put(("plan", "zero"), put_stage(reader, stage, precision, key), key)
     group = reader.count(f"{section}.mics_shard_size", -1, least=-1)

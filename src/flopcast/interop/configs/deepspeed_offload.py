@@ -64,8 +64,8 @@ def _tier(reader: ConfigReader, part: str, stage: int) -> str:
     least = 3 if part == PARAMETERS or tier == "nvme" else 1
     if tier and stage < least and not reader.faulty(STAGE):
         allowed = "3" if least == 3 else "1, 2 or 3"
-        because = "DeepSpeed does not support this offload in other ZeRO stages"
-        allowed = f"no value, unless {STAGE} is {allowed}"
+        because = "DeepSpeed supports this offload only if ZeRO shards the states"
+        allowed = f"no value, because {STAGE} is not {allowed}"
         reader.fault(key, allowed, because, f"write {STAGE} {least}, or remove it")
     return tier
 

@@ -138,8 +138,9 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
     if fit is None:
         first, *others = documents
         names = ", ".join(document.name for document in others)
-        allowed = f"one file, or several of {' or '.join(several)}"
-        because, fix = "only these formats consist of several files", "give one file, or KEY=VALUE"
+        allowed = f"one file; several files only in the formats {' and '.join(several)}"
+        because = "in all other formats, one file describes the whole job"
+        fix = f"remove {names}, or write changes of the job as KEY=VALUE"
         raise spec_error("further files", names, allowed, because, fix, where=first.name)
     merged = KINDS[fit].merged
     return (merged(documents) if merged else documents[0]), fit
@@ -174,12 +175,12 @@ def known_kind(kind: str | None, document: Document) -> str:
 
     allowed = ", ".join(["megatron", *KINDS, *DESCRIPTIONS])
     because = (
-        "flopcast does not support other formats"
+        "flopcast has no format with this name"
         if name
         else "the keys of this file do not match any format that flopcast supports"
     )
     where = "argument --kind" if name else document.where(())
-    near = difflib.get_close_matches(str(name), [*KINDS, *DESCRIPTIONS], n=1)
+    near = difflib.get_close_matches(str(name), [*KINDS, *DESCRIPTIONS], n=1, cutoff=0.7)
     fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {_most_signs(document)}"
     fault = "" if name else "is not recognised"
     raise spec_error("format", name, allowed, because, fix, where=where, fault=fault)
@@ -194,7 +195,7 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
         The file is not a mapping, or every fault of its keys, each with its line.
     """
     if not isinstance(document.data, dict) or not document.data:
-        because = f"flopcast recognises the file as {KINDS[kind].description}"
+        because = f"the format of the file is {KINDS[kind].description}, but the file has no keys"
         raise SpecError([_fault(document, "document", document.data, "keys with values", because)])
     return KINDS[kind].read(document, options)
 

@@ -67,7 +67,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     stage = deepspeed.read_sharding(reader, precision)
     if stage > 1 and stages > 1:
         because = "with pipeline stages, DeepSpeed can shard only optimizer states"
-        reader.fault(STAGE, "0 or 1 with pipeline stages", because, "write 1")
+        reader.fault(STAGE, "0 or 1, because the model has pipeline stages", because, "write 1")
     reader.put(("plan", "precision"), precision, "precision", "fp16.enabled", "bf16.enabled")
     _recompute(reader, tensor)
     _optimizer(reader)

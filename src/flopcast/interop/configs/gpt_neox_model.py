@@ -108,7 +108,7 @@ def _vocabulary(reader: ConfigReader) -> None:
 def _norms(reader: ConfigReader) -> None:
     """Put the kind of norms, their biases, and the order of attention and MLP into the model."""
     if reader.text("norm") == "scalenorm":
-        reader.refuse("norm", "a norm with a single scale", "write layernorm or rmsnorm")
+        reader.refuse("norm", "scalenorm, a norm with a single scale", "write layernorm or rmsnorm")
     else:
         norm = reader.choice("norm", NORMS, "layernorm")
         reader.put((*BLOCK, "norm"), norm, "norm")

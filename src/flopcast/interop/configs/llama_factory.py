@@ -70,7 +70,7 @@ def _stage(reader: ConfigReader) -> str:
     """Return the stage: all but reinforcement learning; a file that predicts trains nothing."""
     stage = "sft"
     if reader.raw("stage") == "ppo":
-        reader.refuse("stage", "reinforcement learning from this file", "write stage: sft")
+        reader.refuse("stage", "reinforcement learning in LLaMA-Factory", "write stage: sft")
     else:
         stage = reader.choice("stage", STAGES, "sft")
     trains = reader.flag("do_train", default=not reader.flag("do_predict"))
@@ -117,7 +117,7 @@ def _vision(reader: ConfigReader) -> None:
     tower = reader.flag("freeze_vision_tower", True)
     projector = reader.flag("freeze_multi_modal_projector", True)
     if reader.flag("freeze_language_model"):
-        reader.refuse("freeze_language_model", "training that freezes the language model", "write false")
+        reader.refuse("freeze_language_model", "training with a frozen language model", "write false")
     most = reader.count("image_max_pixels", 768 * 768)
     least = reader.count("image_min_pixels", 32 * 32)
     entry = catalog.known("models", str(reader.part("model").get("base", "")))
@@ -147,7 +147,7 @@ def _method(reader: ConfigReader) -> None:
     if bits and bits != 4:
         reader.refuse("quantization_bit", f"frozen weights in {bits} bits", "write 4")
     if bits and reader.raw("quantization_method") not in (None, "bnb", "bitsandbytes"):
-        reader.refuse("quantization_method", "quantised weights in another format than nf4", "write bnb")
+        reader.refuse("quantization_method", "quantised weights in formats other than nf4", "write bnb")
     if kind == "full":
         if bits:
             because = "4-bit weights are frozen, so a run without an adapter would train nothing"

@@ -160,7 +160,7 @@ def _stack(reader: ConfigReader, replicas: int, precision: str, kind: str) -> di
         reader.put(("plan", "recompute"), "full", "fsdp_config.activation_checkpointing")
     reduced = reader.choice(MIXED, REDUCTIONS, "fp32")
     if reduced == "refused":
-        reader.refuse(MIXED, "parameters that are gathered in fp32", "write PURE or DEFAULT")
+        reader.refuse(MIXED, "all-gathers of parameters in fp32", "write PURE or DEFAULT")
     narrow = "fp16" if scales_loss(precision) else "bf16"
     wide = reduced == "fp32" or not reader.below("fsdp_config")
     changes["gradients"] = {"dtype": "fp32" if wide else narrow}
@@ -194,7 +194,8 @@ def _groups(reader: ConfigReader, replicas: int, strategy: str) -> None:
     if sets * group != replicas:
         because = "every data-parallel rank belongs to exactly one shard group"
         allowed = (
-            f"sizes for which number of shard groups × ranks of a group = {replicas} data-parallel ranks"
+            f"sizes for which (number of shard groups) × (ranks of a group) is {replicas}, the number of "
+            "data-parallel ranks"
         )
         reader.fault(SHARD if reader.has(SHARD) else REPLICATE, allowed, because, "write -1")
     elif sets > 1:

@@ -187,7 +187,9 @@ def _batch(reader: ConfigReader, ranks: int) -> None:
 
 def _modes(reader: ConfigReader) -> None:
     if reader.raw("remat_policy") in UNREAD_POLICIES:
-        reader.refuse("remat_policy", "offload of only some tensors of a layer", "write minimal_offloaded")
+        reader.refuse(
+            "remat_policy", "offload of only some activations of a layer", "write minimal_offloaded"
+        )
     known = {name: name for name in (*POLICIES, *UNREAD_POLICIES)}
     policy = reader.choice("remat_policy", known, "full")
     mode, modules = POLICIES.get(policy, ("full", ()))
@@ -269,11 +271,15 @@ def _model(reader: ConfigReader) -> None:
         _override(reader)
         return
     if reader.count("num_experts", 1) > 1:
-        reader.refuse("num_experts", "an MoE model without a name", "write model_name, or --model")
+        reader.refuse(
+            "num_experts", "a mixture-of-experts model without model_name", "write model_name, or --model"
+        )
     scale = reader.count("global_parameter_scale", 1)
     if scale > 1:
         reader.refuse(
-            "global_parameter_scale", "a global scale factor of all sizes", "write the sizes themselves"
+            "global_parameter_scale",
+            "one scale factor for all sizes of a model (global_parameter_scale)",
+            "write the sizes themselves",
         )
     heads, head = reader.count("base_num_query_heads", 16), reader.count("head_dim", 128)
     hidden = reader.count("base_emb_dim", 2048)
@@ -284,7 +290,7 @@ def _model(reader: ConfigReader) -> None:
         reader.fault(
             "mlp_activations",
             "[silu, linear], [gelu, linear], [gelu] or [relu]",
-            "flopcast does not support other values yet",
+            "flopcast does not support this value yet",
             "choose one",
         )
     block = ("model", "blocks", 0)

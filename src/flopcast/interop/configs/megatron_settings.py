@@ -96,7 +96,7 @@ class TranslatedFlags:
         if not reader.flag(on):
             return
         if reader.flag(f"{on}_weights"):
-            reader.refuse(f"{on}_weights", "offload of weights, layer by layer", "write false")
+            reader.refuse(f"{on}_weights", "offload of weights one layer at a time", "write false")
         if not reader.flag(f"{on}_activations", True):
             return
         self.add(SWITCH, on)

@@ -116,7 +116,7 @@ def _model(reader: ConfigReader) -> None:
     family = next((name for flag, name in FAMILIES.items() if config.get(flag)), None)
     if family is None or config.get("moe_config"):
         experts = bool(config.get("moe_config"))
-        what = "an MoE model of nanotron" if experts else "a model of another family"
+        what = "mixture-of-experts models in nanotron" if experts else "other model families of nanotron"
         reader.refuse(f"{key}.moe_config" if experts else key, what, "use a Llama or Qwen2 config")
         return
     known = {name: value for name, value in config.items() if name not in OWN}

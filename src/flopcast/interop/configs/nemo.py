@@ -249,7 +249,9 @@ def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
     formats = [name for name in ("e4m3", "hybrid") if reader.flag(f"model.fp8_{name}")]
     if not formats:
         because = "fp8 training needs a number format"
-        reader.fault("model.fp8", "true with fp8_hybrid or fp8_e4m3", because, "add fp8_hybrid: true")
+        reader.fault(
+            "model.fp8", "false, unless fp8_hybrid or fp8_e4m3 is true", because, "add fp8_hybrid: true"
+        )
         return
     flags.add("--fp8-format", "model.fp8", formats[0])
     flags.add("--fp8-recipe", "model.fp8", "delayed")

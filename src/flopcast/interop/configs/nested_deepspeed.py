@@ -162,7 +162,9 @@ def _inline(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object
         inner.put(("plan", "optimizer"), kind, "optimizer.type")
     for key in (deepspeed.TENSOR, deepspeed.SEQUENCE):
         if inner.count(key, 1, least=0) > 1:
-            inner.refuse(key, "parallelism that the trainer does not support", f"remove {key}")
+            inner.refuse(
+                key, "this kind of parallelism for trainers based on transformers", f"remove {key}"
+            )
     for path, value in _leaves(inner.data):
         reader.put(path, value)
     reader.lines |= inner.lines
@@ -186,7 +188,12 @@ def _agree(inner: ConfigReader, batch: TrainerBatch, precision: str) -> None:
     for key, value in stated.items():
         if inner.raw(key) not in (None, AUTO, value):
             text = str(value).lower()
-            inner.fault(key, f'"auto", or {text}', "the file of the trainer also states it", 'write "auto"')
+            inner.fault(
+                key,
+                f'"auto", or {text}',
+                "the file of the Trainer states a different value",
+                'write "auto"',
+            )
 
 
 def _leaves(data: dict[str, object]) -> list[tuple[tuple[str, str], object]]:

@@ -11,7 +11,8 @@ import re
 import tomllib
 from datetime import date, time
 
-from flopcast.files.yaml_text import MAX_DEPTH, Document, Path, decoded, refuse
+from flopcast.errors import spec_error
+from flopcast.files.yaml_text import FINITE, LIMITED, MAX_DEPTH, Document, Path, decoded, refuse
 
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _DOTTED = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
@@ -52,9 +53,10 @@ def read_toml(raw: bytes, name: str) -> Document:
     except tomllib.TOMLDecodeError as error:
         place = _PLACE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1
-        fault = _PLACE.sub("", str(error)).strip()
-        because = "the rest of the file cannot be read"
-        raise refuse(name, line, "text", fault, "well-formed TOML", "correct the line", because) from None
+        because, fault = f"the parser reports: {_PLACE.sub('', str(error)).strip()}", "is not well-formed"
+        raise spec_error(
+            "text", None, "well-formed TOML", because, "correct the line", f"{name}:{line}", fault
+        ) from None
     document = Document(name, None, lines)
     return Document(name, _plain(data, (), document), lines)
 
@@ -126,7 +128,8 @@ class _Places:
         return len(self._text), line
 
     def _too_deep(self, line: int, depth: int) -> Exception:
-        return refuse(self._name, line, "depth", depth, f"at most {MAX_DEPTH} levels", "flatten it")
+        allowed = f"at most {MAX_DEPTH} levels"
+        return refuse(self._name, line, "depth", depth, allowed, "remove some levels", LIMITED)
 
 
 def _parts(dotted: str) -> Path:
@@ -142,5 +145,7 @@ def _plain(value: object, path: Path, document: Document) -> object:
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
         line = int(document.where(path).rpartition(":")[2])
-        raise refuse(document.name, line, "number", str(value), "a finite number", "write a number")
+        raise refuse(
+            document.name, line, "number", str(value), "a finite number", "write a finite number", FINITE
+        )
     return value

@@ -204,7 +204,7 @@ def _recompute(reader: ConfigReader) -> None:
         reader.fault(
             option_key,
             '"op", or a number n for every n-th layer',
-            "flopcast does not know any other value of this setting",
+            "flopcast does not know this value of the setting",
             'write "op"',
         )
         return

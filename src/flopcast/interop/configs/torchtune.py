@@ -137,7 +137,8 @@ def _degrees(reader: ConfigReader) -> int:
     if sets * group != replicas:
         because = "every data-parallel rank belongs to exactly one shard group"
         allowed = (
-            f"sizes for which number of shard groups × ranks of a group = {replicas} data-parallel ranks"
+            f"sizes for which (number of shard groups) × (ranks of a group) is {replicas}, the number of "
+            "data-parallel ranks"
         )
         reader.fault(
             REPLICATE if sets > 1 else SHARD, allowed, because, "write data_parallel_shard_dim: -1"

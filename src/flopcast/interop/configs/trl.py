@@ -163,9 +163,12 @@ def merged(documents: Sequence[Document]) -> Document:
     trainers = [one for one in documents if one not in others]
     if len(trainers) != 1 or len(others) > 1 + any(_has(one, "zero_optimization") for one in others):
         names = ", ".join(one.name for one in documents)
-        allowed = "the Trainer's file, and one of accelerate or one of DeepSpeed"
-        because = "each of the two files contains some of the settings"
-        raise spec_error("files", names, allowed, because, "give one of each")
+        allowed = "one file of the Trainer, and at most one file of accelerate and one of DeepSpeed"
+        because = (
+            "the settings of a job are in a file of the Trainer, and optionally in a file of accelerate "
+            "or DeepSpeed"
+        )
+        raise spec_error("files", names, allowed, because, "give at most one file of each program")
     whole = trainers[0]
     for other in others:
         whole = (

@@ -14,7 +14,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.records import dataclass
 
 FEWEST_SIGNS = 2
-BY_HAND = "describe the job: --model NAME --stack STACK --plan 'dp=8 mbs=1 gbs=64', or in YAML"
+BY_HAND = "describe the job with --model NAME --stack STACK --plan 'dp=8 mbs=1 gbs=64', or in a YAML file"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +23,7 @@ class UnsupportedProgram:
 
     signs: str
     commands: Sequence[str] = ()
-    because: str = "flopcast does not support this format"
+    because: str = "flopcast has no importer for this program"
     way: str = BY_HAND
 
 
@@ -65,8 +65,8 @@ def refusal(document: Document, program: str) -> Problem:
         where=document.where(()),
         field="format",
         value=program,
-        fault=f"is a file of {program}, which flopcast does not read",
-        allowed="a format of `flopcast import`, or a job of flopcast",
+        fault=f"is that of {program}, which flopcast cannot read",
+        allowed="a format that `flopcast import --help` lists, or a job file of flopcast",
         because=UNREAD[program].because,
         fix=UNREAD[program].way,
     )

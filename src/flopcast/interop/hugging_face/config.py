@@ -37,6 +37,7 @@ from flopcast.interop.hugging_face.unsupported import ELSEWHERE, LEFT_OUT, MAPPI
 from flopcast.interop.hugging_face.values import FACTS, Reader, flattened
 from flopcast.interop.hugging_face.vision import tower_of_config
 from flopcast.interop.hugging_face.windows import runs
+from flopcast.records import replace
 from flopcast.spec.divisors import nearest_divisor
 from flopcast.spec.model import Model
 
@@ -162,7 +163,8 @@ def _family(reader: Reader) -> str:
     suggestion = f"did you mean {near[0]}? Otherwise " if near and name not in ELSEWHERE else ""
     fix = suggestion + by_tracing(reader.document, name)
     allowed = ", ".join(sorted(FAMILIES))
-    raise SpecError([_fault(reader.document, path, key, value, allowed, because, fix)])
+    problem = _fault(reader.document, path, key, value, allowed, because, fix)
+    raise SpecError([problem if value else replace(problem, fault="is missing")])
 
 
 def _architecture(reader: Reader, family: Family) -> DecoderFacts:

@@ -39,7 +39,7 @@ def refuse_other_heads(document: Document, data: dict[str, object]) -> None:
     if NOT_CAUSAL in name:
         because = BOTH_DIRECTIONS
     elif head and not head[1].startswith(CAUSAL):
-        because = f"the model has no language-model head: {head[1]} computes no logits over the vocabulary"
+        because = f"this class has a head for {head[1]}, but flopcast predicts a language-model head"
     elif data.get("is_causal") is False:
         key, allowed, because, fix = "is_causal", "true", BOTH_DIRECTIONS, "remove is_causal"
     if because:
@@ -64,7 +64,7 @@ def by_tracing(document: Document, name: str = "") -> str:
     """
     command = f"`flopcast import hf-model {document.name} --trace -o model.yaml`"
     if name in NO_DECODER:
-        return f"choose a decoder: those that are not listed can be traced with {command}"
+        return f"choose another model; {command} also imports decoders of families that are not listed"
     return f"trace its code with {command} (needs torch and transformers), then use --model model.yaml"
 
 
@@ -99,14 +99,14 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
     kinds = reader.raw("layer_types")
     built = {*FULL, *LOCAL} | ({"linear_attention"} if "linear" in FAMILIES[name].facts else set())
     if isinstance(kinds, list) and not {str(kind) for kind in kinds} <= built:
-        refused.append(("layer_types", "flopcast supports only layers of full or windowed attention"))
+        refused.append(("layer_types", "flopcast supports only full and windowed attention in this family"))
     if refused:
         raise SpecError(
             Problem(
                 where=reader.document.where(reader.values[key][0]),
                 field=key,
                 value=reader.raw(key),
-                allowed=f"a config of a plain {name} decoder",
+                allowed=f"a config.json of a {name} decoder without this setting",
                 because=because,
                 fix=by_tracing(reader.document),
             )

@@ -135,7 +135,7 @@ class Arguments:
                 flag,
                 self.text(flag),
                 allowed,
-                "this setting is a probability or a fraction",
+                "the setting is a probability or a fraction",
                 f"write {flag} 0.1",
             )
             return default_fraction
@@ -157,7 +157,7 @@ class Arguments:
                 flag,
                 self.text(flag),
                 ", ".join(values),
-                "flopcast does not know any other value of this setting",
+                "flopcast does not know this value of the setting",
                 fix,
             )
             return default
@@ -225,7 +225,7 @@ class Arguments:
         `--num-experts 1` is a dense model, `--mtp-num-layers 1` is not one without further layers.
         """
         none = ("0", "0.0") if flag in ONLY_ZERO_MEANS_NONE else MEANS_NONE
-        replaced = "replaced by" in REFUSED[flag]
+        replaced = "replaced this flag by" in REFUSED[flag]
         if self.text(flag) in none and self.words(flag) and not replaced:
             return
         because = f"flopcast does not support {REFUSED[flag]} yet"
@@ -235,7 +235,7 @@ class Arguments:
         self.fault(
             flag,
             self.text(flag) or True,
-            "a script without this flag, or a value that flopcast supports",
+            "a script without this flag, or with a value that flopcast supports",
             because,
             fix,
         )

@@ -61,7 +61,10 @@ def _divide(builder: JobBuilder, depth: int, below: int) -> None:
             f"the {depth} layers of the encoder are divided over this number of stages, and the {below}"
             f" layers of the decoder over the other stages"
         )
-        allowed = f"a number from 1 to {stages - 1} with which both divide evenly"
+        allowed = (
+            f"a number from 1 to {stages - 1} that divides the layers of the encoder and of the decoder "
+            "evenly"
+        )
         args.fault(SPLIT, before, allowed, because, f"correct {SPLIT}, or remove it for an even division")
         return
     held = [depth // before] * before + [below // (stages - before)] * (stages - before)

@@ -58,8 +58,8 @@ def expert_numbers(args: Arguments, layers: int) -> list[int]:
         listed *= sparse
     if len(listed) != sparse or not sparse:
         allowed = (
-            f"one number, or {sparse} numbers, one for each MoE layer (every {interval}-th of {layers}"
-            f" layers)"
+            f"one number, or {sparse} numbers, one for each MoE layer (one in {interval} of the {layers} "
+            "layers)"
         )
         because = "in DeepSpeed-MoE, each layer can have its own number of experts"
         text = " ".join(word.text for word in args.words(NUMBER))
@@ -88,8 +88,10 @@ def noop_layers(args: Arguments, layers: int) -> tuple[int, ...]:
     """Return the numbers, from 0, of layers that do nothing."""
     numbers = tuple(dict.fromkeys(_numbers(args, NOOP, least=0))) if args.has(NOOP) else ()
     if any(number >= layers for number in numbers) or len(numbers) >= layers:
-        allowed = f"numbers of layers from 0 to {layers - 1}, not all of them"
-        args.fault(NOOP, args.text(NOOP), allowed, "this setting lists no-op layers", f"remove {NOOP}")
+        allowed = f"indices of layers from 0 to {layers - 1}, but not of all layers"
+        args.fault(
+            NOOP, args.text(NOOP), allowed, "the setting lists the layers that do nothing", f"remove {NOOP}"
+        )
         return ()
     return numbers
 

@@ -154,7 +154,7 @@ def _layout(builder: JobBuilder, stages: int) -> None:
         because = "in a layout, each letter is a layer, and each bar is the end of a chunk"
         args.fault(LAYOUT, text, allowed, because, f"remove {LAYOUT}")
     elif len(held) % stages:
-        because = f"{PIPELINE} {stages} stages have the same number of chunks each"
+        because = f"all {stages} stages ({PIPELINE}) have the same number of chunks"
         args.fault(
             LAYOUT,
             f"{len(held)} chunks",

@@ -215,7 +215,7 @@ def job_of_settings(document: Document, kind: str, model: str | None = None) -> 
         The file is not a mapping, or every fault of its settings.
     """
     if not isinstance(document.data, dict) or not document.data:
-        because = f"flopcast recognises the file as {KINDS[kind].description}"
+        because = f"the format of the file is {KINDS[kind].description}, but the file has no keys"
         fix = "give the file of the engine"
         raise spec_error("document", document.data, "keys with values", because, fix, document.where(()))
     keys = keys_of_engine(kind)
@@ -276,10 +276,15 @@ def _together(instances: Sequence[Instance], name: str) -> list[Problem]:
     roles = {each.role for each in instances}
     if not problems and len(roles) != (2 if roles & {"prefill", "decode"} else 1):
         where = f"{name}:{first.line}"
-        because = "separate instances compute prompts and generate tokens, so both kinds are needed"
-        allowed = "commands of prefill and of decode instances, and no others"
+        because = (
+            "in disaggregated serving, prefill instances compute prompts, and decode instances generate "
+            "tokens"
+        )
+        allowed = "commands of prefill instances and of decode instances"
         fix = "give the commands of both kinds in one script"
-        problems.append(Problem("command", "", allowed, because, fix, where=where, fault="stands alone"))
+        problems.append(
+            Problem("command", "", allowed, because, fix, where=where, fault="has no counterpart")
+        )
     return problems
 
 

@@ -246,7 +246,7 @@ class LaunchReader(ConfigReader):
     def contradiction(self, key: str, other: str, because: str, value: int | None = None) -> None:
         """Report a setting that contradicts another one; without a `value` that fits, remove the other."""
         fix = f"remove {self.shown(other)}" if value is None else f"write {value}"
-        self.fault(key, f"one that fits {self.shown(other)}", because, fix)
+        self.fault(key, f"a value that is compatible with {self.shown(other)}", because, fix)
 
     def remove(self, key: str, allowed: str, because: str) -> None:
         """Report a setting that must not be given."""

@@ -28,7 +28,7 @@ def read_parameters(path: Path) -> dict[str, Shape]:
     except (OSError, ValueError, RecursionError) as error:
         raise _wrong(path, getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
     if not isinstance(found, dict):
-        raise _wrong(path, f"the file contains {type(found).__name__}, not a mapping")
+        raise _wrong(path, "the file does not contain a mapping from names to shapes")
     found.pop("__metadata__", None)
     shapes = {
         str(name): each.get("shape") if isinstance(each, dict) else each for name, each in found.items()
@@ -38,7 +38,11 @@ def read_parameters(path: Path) -> dict[str, Shape]:
     result: dict[str, Shape] = {}
     for name, shape in shapes.items():
         if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):
-            raise _wrong(path, f"the shape of {name[:60]} is {str(shape)[:60]}")
+            raise _wrong(
+                path,
+                f'the shape of "{name[:60]}" is {str(shape)[:60]}, but a shape is a list of whole '
+                "numbers above 0",
+            )
         result[name] = tuple(shape)
     return result
 

@@ -319,6 +319,5 @@ class _Lexer:
         line = self._line(max(at, 0))
         closing = {"(": ")", "{": "}"}.get(opening, opening)
         excerpt = self._text[max(at, 0) :].partition("\n")[0][:40]
-        return fault(
-            self._name, line, "text", excerpt, f"{opening} … {closing}", f"add the closing {closing}"
-        )
+        allowed, fix = f"a text that ends with {closing}", f"add the closing {closing}"
+        return fault(self._name, line, "text", excerpt, allowed, fix)

@@ -40,12 +40,12 @@ def check_text(text: str, name: str) -> None:
     bad = _CONTROL.search(text)
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
-        raise fault(name, line, "character", bad.group(), "a shell script, which is text", "binary file?")
+        raise fault(name, line, "character", bad.group(), "printable text", "give a text file")
 
 
 def fault(name: str, line: int, field: str, value: object, allowed: str, fix: str = "") -> SpecError:
     """Return an error in the text of a script, after which the rest is not read."""
-    because = "a launch script is read as the shell would read it"
+    because = "flopcast reads launch scripts as a shell does, up to a limited size"
     return spec_error(
         field, value, allowed, because, fix or "give a smaller script", where=f"{name}:{line}"
     )
