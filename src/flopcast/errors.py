@@ -6,9 +6,12 @@ FlopcastError            catch this to catch them all
 └── InternalError        a broken invariant of ours: the bug is in flopcast
 """
 
+import re
 from collections.abc import Iterable
 
 from flopcast.records import dataclass
+
+NUMBER = re.compile(r"(?:^|; )\(\d\) ")  # before each condition of an error that joins several
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +39,30 @@ class Problem:
     @property
     def message(self) -> str:
         """Return the error in one line: "plan.tensor_parallel = 6 is not allowed"."""
-        return f"{self.field} {self.fault or f'= {_shown(self.value)} is not allowed'}"
+        return f"{self.field} {self.fault or f'= {shown(self.value)} is not allowed'}"
+
+    @property
+    def conditions(self) -> tuple[tuple[str, str], ...]:
+        """Return what is allowed with its reason, once for each condition if several are numbered.
+
+        >>> Problem("plan.tp", 3, "(1) a divisor of 8; (2) an even number", "(1) x; (2) y", "").conditions
+        (('a divisor of 8', 'x'), ('an even number', 'y'))
+        """
+        allowed, because = (NUMBER.split(text)[1:] for text in (self.allowed, self.because))
+        if not allowed or len(allowed) != len(because):
+            return ((self.allowed, self.because),)
+        return tuple(zip(allowed, because, strict=True))
 
     def __str__(self) -> str:
-        """Return four short lines; the first names place, field and value."""
+        """Return short lines; the first names place, field and value, and the last is the fix."""
         place = f"{self.where}: " if self.where else ""
-        return (
-            f"{place}{self.message}\n"
-            f"  allowed: {self.allowed}\n  because: {self.because}\n  fix:     {self.fix}"
+        reasons = "".join(
+            f"\n  allowed: {allowed}\n  because: {because}" for allowed, because in self.conditions
         )
+        return f"{place}{self.message}{reasons}\n  fix:     {self.fix}"
 
 
-def _shown(value: object, limit: int = 80) -> str:
+def shown(value: object, limit: int = 80) -> str:
     """Return the value as Python writes it; a long one without its middle: paths end in a file's name."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"

@@ -181,7 +181,10 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
         ("predict", *WHOLE, "--gpus", "8", "cluster={name: mine}"),
         "unless the cluster is from the catalogue",
     ),
-    "a model like no other": (("predict", "lama-9-8b"), "no file and no model in the catalogue"),
+    "a model like no other": (
+        ("predict", "lama-9-8b"),
+        "no file with this name, and no model in the catalogue",
+    ),
     "a model of a change": (("predict", "job.yaml", "lama-9-8b"), "no such file or model"),
     "two models": (("predict", "llama-3-8b", "--model", "gpt2"), "leave out llama-3-8b or gpt2"),
     "a model where a number is named": (("explain", "gpt2", "mlp"), "flopcast explain mlp gpt2"),

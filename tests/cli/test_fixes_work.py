@@ -57,7 +57,7 @@ def edited(words, place, fix):
     if removed := re.match(r"remove (\S+)", fix):
         return [re.sub(rf" ?\b{removed[1]}(=\S+)?$", "", word) for word in words if word != removed[1]]
     if meant := re.match(r"did you mean ([^ ?]+)", fix):
-        wrong = re.search(r"= '(.*)'", place)[1]
+        wrong = re.search(r"'(.*)'", place)[1]
         return [meant[1] if word == wrong else word for word in words]
     assert fix.startswith("flopcast "), fix
     return shlex.split(fix)[1:]

@@ -161,7 +161,7 @@ WRONG = {  # words of a plan, and what the answer must name
     "dp_shard=4": ("plan.data_shard", "set zero to"),
     "stage_layers=4,4": ("plan.stage_layers", "1 numbers"),
     "stage_layers=7": ("plan.stage_layers", "set stage_layers to 8"),
-    "ep=2": ("plan.expert_parallel", "1 for a dense model"),
+    "ep=2": ("plan.expert_parallel", "1, because the model is dense"),
     "schedule=dualpipe": ("plan.pipeline_parallel", "an even number"),
     "context_exchange=zigzag": ("context_exchange", "'ring', 'all_gather' or 'all_to_all'"),
 }

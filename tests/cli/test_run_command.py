@@ -75,7 +75,7 @@ def test_a_price_of_the_catalogue_is_taken_by_its_name(job):
         ("2 EUR/h", "1.5 USD/h"),
         ("2", "1.5 USD/h"),
         ("aws-p55", "did you mean aws-p5"),
-        ("aws-p5", "a different device than that of the cluster"),
+        ("aws-p5", "the price and the cluster name different devices"),
     ],
 )
 def test_a_price_that_is_none_is_told_with_the_option(job, price, told):

@@ -33,7 +33,10 @@ def test_the_name_that_is_meant_comes_first(kind, written, meant):
 @all_cases("written", ["", "-", "/", "zzzzzzzz", "nothing", "claude"])
 def test_where_nothing_is_near_nothing_is_suggested(written):
     assert nearest(written, names("models")) == []
-    assert unknown_name("models", written).fix == "see: flopcast catalog models"
+    assert (
+        unknown_name("models", written).fix
+        == "choose one of these names (flopcast catalog models lists all)"
+    )
 
 
 def test_of_two_names_equally_alike_the_one_that_begins_so_is_nearer():

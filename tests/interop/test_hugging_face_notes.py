@@ -106,7 +106,11 @@ def test_an_architecture_that_is_not_built_is_refused_with_its_reason(name):
 
 @pytest.mark.parametrize(
     ("name", "fix"),
-    [("lama", "did you mean llama?"), ("qwen4", "did you mean qwen"), ("zzzzzz", "trace its code")],
+    [
+        ("lama", "did you mean llama?"),
+        ("qwen4", "did you mean qwen"),
+        ("zzzzzz", "trace the code of the model"),
+    ],
 )
 def test_an_unknown_family_is_refused_with_the_nearest(name, fix):
     (problem,) = faults({"model_type": name})
@@ -164,31 +168,16 @@ BROKEN = {  # changes of Llama-2 7B → field, what would pass, why
     "experts": (
         {"num_local_experts": 8},
         "num_local_experts",
-        "a config.json of a llama decoder without this setting",
+        "a llama decoder without this setting",
         "experts",
     ),
-    "a latent": (
-        {"kv_lora_rank": 512},
-        "kv_lora_rank",
-        "a config.json of a llama decoder without this setting",
-        "latent",
-    ),
-    "an encoder": (
-        {"is_encoder_decoder": True},
-        "is_encoder_decoder",
-        "a config.json of a llama decoder without this setting",
-        "encoder",
-    ),
-    "half a decoder": (
-        {"add_cross_attention": True},
-        "add_cross_attention",
-        "a config.json of a llama decoder without this setting",
-        "encoder",
-    ),
+    "a latent": ({"kv_lora_rank": 512}, "kv_lora_rank", "a llama decoder without this setting", "latent"),
+    "an encoder": ({"is_encoder_decoder": True}, "is_encoder_decoder", "false", "encoder"),
+    "half a decoder": ({"add_cross_attention": True}, "add_cross_attention", "false", "encoder"),
     "no mask": (
         {"use_bidirectional_attention": True},
         "use_bidirectional_attention",
-        "a config.json of a llama decoder without this setting",
+        "false",
         "imports only decoders",
     ),
 }
@@ -213,7 +202,7 @@ SPECIAL = {  # keys of one family whose other values are another architecture
     "normed heads": ("phi-2", {"qk_layernorm": True}, "qk_layernorm", "not supported"),
     "per-head": ("command-r-v01", {"use_qk_norm": True}, "use_qk_norm", "not supported"),
     "gated": ("starcoder2-7b", {"mlp_type": "gated"}, "mlp_type", "not supported"),
-    "turned": ("gpt-j-6b", {"rotary_dim": 512}, "rotary_dim", "rotary elements of one head"),
+    "turned": ("gpt-j-6b", {"rotary_dim": 512}, "rotary_dim", "rotary_dim elements of each head"),
 }
 
 

@@ -121,12 +121,13 @@ def test_a_name_that_no_entry_has_is_told_with_those_that_there_are(kind):
 def test_a_device_in_the_place_of_a_cluster_is_answered_with_the_clusters_that_have_it(written, clusters):
     problem = catalog.unknown_name("clusters", written)
 
-    named = [(name, catalog.cluster(name).node.device.name) for name in clusters]
-    assert problem.fix == f"did you mean {' or '.join(f'{name} ({device})' for name, device in named)}?"
+    named = [f"{name} ({catalog.cluster(name).node.device.name})" for name in clusters]
+    first = f"{', '.join(named[:-1])} or " if len(named) > 1 else ""
+    assert problem.fix == f"did you mean {first}{named[-1]}?"
 
 
 def test_of_many_clusters_with_a_device_the_error_names_five():
-    named = catalog.unknown_name("clusters", "h100").fix.split(" or ")
+    named = catalog.unknown_name("clusters", "h100").fix.replace(" or ", ", ").split(", ")
 
     assert len(named) == 5
     assert all("(h100-" in one for one in named)

@@ -99,7 +99,7 @@ def test_a_word_that_is_neither_file_nor_model_is_one_fault_with_the_nearest_nam
 
     (problem,) = caught.value.problems
     assert problem.value == word
-    assert problem.because == "there is no file and no model in the catalogue with this name"
+    assert problem.because == "there is no file with this name, and no model in the catalogue"
     assert problem.fix.startswith(near)
 
 

@@ -168,7 +168,7 @@ def _unknown_command(word: str, context: click.Context, group: click.Group) -> P
     is_file = "." in word or "/" in word
     command = near[0] if near else known[0]
     fix = (
-        f"write {where} {command}{f' {word}' if is_file else ''}"
+        f"{where} {command}{f' {word}' if is_file else ''}"
         if near or is_file
         else "choose one of these commands"
     )

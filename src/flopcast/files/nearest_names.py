@@ -3,7 +3,7 @@
 Answers: which known names come nearest to what was written?
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 LEAST_RATIO = 0.55  # of letters in common, below which a name is no suggestion
 
@@ -91,6 +91,16 @@ def _squeezed(name: str) -> str:
 def _in_common(name: str, other: str) -> int:
     """Return how many first letters two names share."""
     return next((i for i, (one, two) in enumerate(zip(name, other, strict=False)) if one != two), len(name))
+
+
+def listed_choices(names: Sequence[str]) -> str:
+    """Return names as alternatives.
+
+    >>> listed_choices(["dp"]), listed_choices(["dp", "tp", "pp"])
+    ('dp', 'dp, tp or pp')
+    """
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def choice_fix(text: str, values: Mapping[str, str], default: str, option: str = "") -> str:

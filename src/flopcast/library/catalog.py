@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, TypeVar
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.nearest_names import has_words, nearest, words_of
+from flopcast.files.nearest_names import has_words, listed_choices, nearest, words_of
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library.edits import merged
@@ -147,7 +147,8 @@ def _document(kind: str, own_name: str) -> Document:
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
     """Return the fault of naming an entry that does not exist.
 
-    What is allowed is cut after some 24 names. A device is answered with the clusters that have it.
+    `field` and `where` say who named it; what is allowed is cut after some 24 names, the nearest first. A
+    device in the place of a cluster is answered with clusters that have it.
     """
     all_names, name_known = names(kind), name
     with_device = _clusters_with(name) if kind == "clusters" else {}
@@ -157,18 +158,29 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     others = (other for other in all_names[:24] if other not in near)
     shown = all_names if len(all_names) <= 24 else (*near, *others)
     more = f", … ({len(all_names)} in all)" if len(all_names) > 24 else ""
-    other = " For another, give the path of its Hugging Face config.json" if kind == "models" else ""
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
-    fix = f"see: flopcast catalog {kind}" if kind in KINDS else "choose one of them"
-    fix = 'write "2.10 USD/h", or see: flopcast catalog prices' if kind == "prices" else fix
+    fix = (
+        f"choose one of these names (flopcast catalog {kind} lists all)"
+        if kind in KINDS
+        else "choose one of them"
+    )
+    fix = (
+        'write "2.10 USD/h", or choose one of these names (flopcast catalog prices lists all)'
+        if kind == "prices"
+        else fix
+    )
     meant = [f"{one} ({with_device[one]})" if one in with_device else one for one in near]
+    if near:
+        fix = f"did you mean {listed_choices(meant)}?"
+        if kind == "models" and not set(re.findall(r"\d+", name)) <= set(re.findall(r"\d+", near[0])):
+            fix += " Otherwise give the config.json of your model"  # gpt5 is no misspelling of gpt2
     return Problem(
         where=where,
         field=field or kind.removesuffix("s"),
         value=name,
         allowed=", ".join(shown) + more,
         because=f"the catalogue has no such {kind.removesuffix('s')}{no_file}",
-        fix=f"did you mean {' or '.join(meant)}?{other}" if near else fix,
+        fix=fix,
     )
 
 

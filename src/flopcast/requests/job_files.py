@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, shown, spec_error
 from flopcast.files.inputs import opened
 from flopcast.files.validate import build, path_of
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
@@ -66,7 +66,8 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes
     except OSError as error:
         because = getattr(error, "strerror", None) or str(error)
         allowed = "a file that exists and may be read"
-        raise spec_error("file", str(path), allowed, because, "check the path", where) from None
+        fault = f"{shown(str(path))} cannot be read"
+        raise spec_error("file", str(path), allowed, because, "check the path", where, fault) from None
 
 
 def job_of(document: Document, read: ReadFile = read_file) -> Job:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, shown
 from flopcast.files.inputs import PIPED, exists, is_missing
-from flopcast.files.nearest_names import nearest
+from flopcast.files.nearest_names import listed_choices, nearest
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
@@ -102,14 +102,16 @@ def with_named_model(request: JobRequest) -> JobRequest:
 
 def _unknown(word: str) -> Problem:
     """Return the fault of a word that is neither a file nor a model, with the nearest names of either."""
-    because = "there is no file and no model in the catalogue with this name"
+    because = "there is no file with this name, and no model in the catalogue"
+    fault = f"{shown(word)} was not found"
     if is_path(word):
         near = nearest(Path(word).name, _files_beside(word), most=NEAR)
-        fix = f"did you mean {' or '.join(near)}?" if near else "check the path"
+        fix = f"did you mean {listed_choices(near)}?" if near else "check the path"
         allowed = "a file that exists, or a model (flopcast catalog models)"
-        return Problem("job", word, allowed, because, fix)
+        return Problem("job", word, allowed, because, fix, fault=fault)
     problem = catalog.unknown_name("models", word)
-    return Problem("job", word, f"a file that exists, or a model: {problem.allowed}", because, problem.fix)
+    allowed = f"a file that exists, or a model: {problem.allowed}"
+    return Problem("job", word, allowed, because, problem.fix, fault=fault)
 
 
 def _files_beside(word: str) -> list[str]:

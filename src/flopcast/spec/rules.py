@@ -173,7 +173,9 @@ RULES: tuple[Rule, ...] = (
             | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
         ),
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
-        allowed=lambda c: f"a multiple of pipeline_parallel = {first(c.plans.pipeline_parallel)}",
+        allowed=lambda c: (
+            f"micro-batches in a multiple of pipeline_parallel = {first(c.plans.pipeline_parallel)}"
+        ),
         because="interleaved stages process micro-batches in groups of pipeline_parallel",
         fix=lambda c: f"set global_batch to {_whole_groups(c)}, or virtual_stages to 1",
     ),

@@ -19,7 +19,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.recompute",
         holds=lambda c: not c.batch.forward_only or c.structure.recompute == "none",
-        allowed="none, because the job is only a forward pass",
+        allowed="the value none, because the job is only a forward pass",
         because="without a backward pass, nothing is recomputed",
         fix="set recompute to none",
     ),
@@ -35,7 +35,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.offload",
         holds=lambda c: not (c.batch.forward_only and c.structure.offload),
         value=lambda c: offload_word(c.structure.offload),
-        allowed="none, because the job is only a forward pass",
+        allowed="the value none, because the job is only a forward pass",
         because="offloading is not supported yet for jobs that are only a forward pass",
         fix="remove offload from the plan",
     ),

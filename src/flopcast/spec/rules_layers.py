@@ -114,7 +114,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.layers",
         holds=lambda c: not _named(c) or not any(_in_the_way(c)),
         value=_word,
-        allowed=lambda c: f"none, because the plan has {', '.join(_in_the_way(c))}",
+        allowed=lambda c: f"the value none, because the plan has {', '.join(_in_the_way(c))}",
         because="different strategies of blocks are not supported yet together with these settings",
         fix="set layers to none",
     ),

@@ -135,7 +135,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.offload",
         holds=lambda c: not (_several(c) and c.structure.offload),
         value=lambda c: len(c.structure.offload),
-        allowed="none, because the groups of nodes differ",
+        allowed="the value none, because the groups of nodes differ",
         because="offloading is not supported yet on groups of different nodes",
         fix="set offload to none",
     ),

@@ -47,7 +47,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="site.power_limit_w",
         holds=lambda c: c.site.power_limit_w is None or _board_w(c) > 0,
-        allowed="none, because board_power_w of the device is not known",
+        allowed="no value, because board_power_w of the device is not known",
         because="the effect of a power limit depends on the board power",
         fix="describe the device with its board_power_w, or remove power_limit_w",
     ),
@@ -61,7 +61,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="site.clock_hz",
         holds=lambda c: c.site.clock_hz is None or c.cluster.node.device.clock_hz is not None,
-        allowed="none, because clock_hz of the device is not known",
+        allowed="no value, because clock_hz of the device is not known",
         because=(
             "flopcast computes the slowdown of kernels from the ratio of this clock to clock_hz of the "
             "device"

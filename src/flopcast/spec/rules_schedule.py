@@ -113,7 +113,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: c.plans.num_micro_batches >= _fewest(c),
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
         allowed=lambda c: (
-            f"at least {first(_fewest(c))}, because schedule is {c.structure.pipeline_schedule}"
+            f"at least {first(_fewest(c))} micro-batches, because schedule is "
+            f"{c.structure.pipeline_schedule}"
         ),
         because="this schedule overlaps forward and backward passes of different micro-batches",
         fix=lambda c: f"set global_batch to {_fitting_batch(c)}, or schedule to auto",
@@ -123,7 +124,9 @@ RULES: tuple[Rule, ...] = (
         about_steps=True,
         holds=lambda c: not _rule(c).mirrors_half or c.plans.num_micro_batches % 2 == 0,
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
-        allowed=lambda c: f"an even number, because schedule is {c.structure.pipeline_schedule}",
+        allowed=lambda c: (
+            f"an even number of micro-batches, because schedule is {c.structure.pipeline_schedule}"
+        ),
         because="half of the micro-batches start at the first stage, and the other half at the last",
         fix=lambda c: f"set global_batch to {_fitting_batch(c)}, or schedule to auto",
     ),

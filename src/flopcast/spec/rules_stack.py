@@ -59,7 +59,7 @@ RULES: tuple[Rule, ...] = (
             | (c.stack.tensor_overlap == "none")
             | c.structure.sequence_parallel
         ),
-        allowed="none, because sequence_parallel is false",
+        allowed="the value none, because sequence_parallel is false",
         because=(
             "tensor_overlap overlaps GEMMs with the all-gathers and reduce-scatters of sequence parallelism"
         ),

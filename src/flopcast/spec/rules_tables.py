@@ -22,7 +22,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tables",
         holds=lambda c: not c.structure.tables or has_tables(c),
-        allowed="none, because the model is not an exported graph with embedding tables",
+        allowed="the value none, because the model is not an exported graph with embedding tables",
         because="the model has no tables that could be sharded",
         fix="remove tables",
     ),

@@ -76,7 +76,9 @@ def _problem(problem: Problem) -> str:
     """Return one problem as HTML: the error, the allowed values, the reason, and the edit that fixes it."""
     in_file = ":" in problem.where  # a file has fields, and no labels
     words = str if in_file else in_labels
-    pairs = (("allowed", problem.allowed), ("because", problem.because), ("fix", problem.fix))
+    pairs = [("fix", problem.fix)]
+    for allowed, because in reversed(problem.conditions):
+        pairs[:0] = [("allowed", allowed), ("because", because)]
     rows = "".join(f"<div><dt>{name}</dt><dd>{escape(words(text))}</dd></div>" for name, text in pairs)
     own, where = _form_field(problem.field), _form_field(problem.where.removeprefix("--"))
     key, label = own or where, words(problem.field)

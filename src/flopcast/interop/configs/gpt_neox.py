@@ -161,7 +161,10 @@ def _precision(reader: ConfigReader) -> str:
     if len(wanted) > 1:
         key = "precision" if named else "fp16.enabled"
         reader.fault(
-            key, "one of fp16 and bf16", "all weights must have the same data type", "keep one of them"
+            key,
+            "one of fp16 and bf16",
+            f"the file states {' and '.join(sorted(wanted))}, but all weights have the same data type",
+            "remove all but one of these settings",
         )
         return "bf16"
     precision = next(iter(wanted), "")

@@ -65,7 +65,10 @@ def by_tracing(document: Document, name: str = "") -> str:
     command = f"`flopcast import hf-model {document.name} --trace -o model.yaml`"
     if name in NO_DECODER:
         return f"choose another model; {command} also imports decoders of families that are not listed"
-    return f"trace its code with {command} (needs torch and transformers), then use --model model.yaml"
+    return (
+        f"trace the code of the model with {command} (needs torch and transformers), then use --model "
+        "model.yaml"
+    )
 
 
 def _class(data: dict[str, object]) -> str:
@@ -106,7 +109,7 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
                 where=reader.document.where(reader.values[key][0]),
                 field=key,
                 value=reader.raw(key),
-                allowed=f"a config.json of a {name} decoder without this setting",
+                allowed="false" if reader.raw(key) is True else f"a {name} decoder without this setting",
                 because=because,
                 fix=by_tracing(reader.document),
             )

@@ -42,9 +42,9 @@ def rotary_dim(read: Reader) -> float:
     if turned > head:
         read.fault(
             "rotary_dim",
-            f"at most {head}",
-            "this is the number of rotary elements of one head",
-            "lower rotary_dim",
+            f"at most {head}, the number of elements of a head",
+            "rotary position embeddings apply to rotary_dim elements of each head",
+            f"set rotary_dim to {head}",
         )
     return min(1.0, turned / head)
 

@@ -21,10 +21,11 @@ LEFT_OUT = {  # a share above 0 → what is counted in spite of it
 ELSEWHERE: dict[str, str] = {  # family → why it is refused
     name: because for because, names in _TABLE["families"].items() for name in names.split()
 }
-NO_DECODER = tuple(name for name, because in ELSEWHERE.items() if because.startswith("encoder"))
+NO_DECODER = tuple(name for name, because in ELSEWHERE.items() if "encoder" in because)
 OTHERWISE = {  # a key that is true → why a dense decoder has it false
     "is_encoder_decoder": ELSEWHERE["marian"],
-    "add_cross_attention": "cross-attention is not supported yet: it reads the output of an encoder",
+    "add_cross_attention": "cross-attention to the output of an encoder is not supported yet in this "
+    "family",
     "use_bidirectional_attention": ELSEWHERE["bert"],
 }
 MAPPINGS = frozenset(_TABLE["mappings"].split())  # of SILENT, may hold a mapping

@@ -63,7 +63,7 @@ def expert_numbers(args: Arguments, layers: int) -> list[int]:
         )
         because = "in DeepSpeed-MoE, each layer can have its own number of experts"
         text = " ".join(word.text for word in args.words(NUMBER))
-        args.fault(NUMBER, text, allowed, because, f"write {INTERVAL} 1, or fewer numbers")
+        args.fault(NUMBER, text, allowed, because, f"write one number, or {sparse} numbers")
         return [1] * layers
     return [1 if layer % interval else listed[layer // interval - 1] for layer in range(1, layers + 1)]
 
