@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, TypeVar
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.nearest_names import has_words, listed_choices, nearest, words_of
+from flopcast.files.nearest_names import did_you_mean, has_words, nearest, words_of
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library.edits import merged
@@ -159,28 +159,17 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     shown = all_names if len(all_names) <= 24 else (*near, *others)
     more = f", … ({len(all_names)} in all)" if len(all_names) > 24 else ""
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
-    fix = (
-        f"choose one of these names (flopcast catalog {kind} lists all)"
-        if kind in KINDS
-        else "choose one of them"
-    )
-    fix = (
-        'write "2.10 USD/h", or choose one of these names (flopcast catalog prices lists all)'
-        if kind == "prices"
-        else fix
-    )
+    price = 'write "2.10 USD/h", or ' * (kind == "prices")
+    listing = f" (flopcast catalog {kind} lists all)" * (kind in KINDS)
+    fix = f"{price}choose one of these names{listing}"
     meant = [f"{one} ({with_device[one]})" if one in with_device else one for one in near]
-    if near:
-        fix = f"did you mean {listed_choices(meant)}?"
-        if kind == "models" and not set(re.findall(r"\d+", name)) <= set(re.findall(r"\d+", near[0])):
-            fix += " Otherwise give the config.json of your model"  # gpt5 is no misspelling of gpt2
     return Problem(
         where=where,
         field=field or kind.removesuffix("s"),
         value=name,
         allowed=", ".join(shown) + more,
         because=f"the catalogue has no such {kind.removesuffix('s')}{no_file}",
-        fix=fix,
+        fix=did_you_mean(name, meant, "give the config.json of your model" * (kind == "models")) or fix,
     )
 
 

@@ -326,9 +326,8 @@ def _with_gpus(document: Document, gpus: object) -> Document:
         return document
     fix = "change --gpus or --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
-        raise spec_error(
-            "--gpus", gpus, "a whole number above 0", "the option is the number of devices of the job", fix
-        )
+        because = "the option is the number of devices"
+        raise spec_error("--gpus", gpus, "a whole number above 0", because, fix)
     cluster = stated_cluster(document)
     if "base" not in cluster:
         because = "flopcast computes the number of nodes from the nodes of a cluster of the catalogue"

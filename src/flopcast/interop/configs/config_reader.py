@@ -156,9 +156,7 @@ class ConfigReader:
         if value is None:
             return default_fraction
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            self.fault(
-                key, "a number from 0 to 1", "the setting is a probability or a fraction", "write 0.1"
-            )
+            self.fault(key, "a number from 0 to 1", "the setting is a fraction", "write 0.1")
             return default_fraction
         return float(value)
 

@@ -276,10 +276,7 @@ def _together(instances: Sequence[Instance], name: str) -> list[Problem]:
     roles = {each.role for each in instances}
     if not problems and len(roles) != (2 if roles & {"prefill", "decode"} else 1):
         where = f"{name}:{first.line}"
-        because = (
-            "in disaggregated serving, prefill instances compute prompts, and decode instances generate "
-            "tokens"
-        )
+        because = "prefill instances compute prompts, and decode instances generate tokens"
         allowed = "commands of prefill instances and of decode instances"
         fix = "give the commands of both kinds in one script"
         problems.append(
