@@ -429,7 +429,7 @@ def test_the_fix_for_a_job_unlike_any_other_is_no_command_that_would_be_refused(
     with pytest.raises(SpecError) as error:
         load_catalog_job("0000")
 
-    assert error.value.problems[0].fix == "choose one of them"
+    assert error.value.problems[0].fix == "choose one of these names"
 
 
 def test_a_length_given_by_both_names_is_told_once_where_the_second_stands():

@@ -3,7 +3,6 @@
 Answers: which known names come nearest to what was written?
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 LEAST_RATIO = 0.55  # of letters in common, below which a name is no suggestion
@@ -94,20 +93,14 @@ def _in_common(name: str, other: str) -> int:
     return next((i for i, (one, two) in enumerate(zip(name, other, strict=False)) if one != two), len(name))
 
 
-def did_you_mean(written: str, names: Sequence[str], otherwise: str = "") -> str:
-    """Return the nearest names as a fix; "" without names.
+def alternatives(names: Sequence[str]) -> str:
+    """Return names as alternatives.
 
-    `otherwise` is added if the first name has another number, which is no misspelling.
-
-    >>> did_you_mean("dpp", ["dp"]), did_you_mean("gpt5", ["gpt2", "gpt3-13b"], "write your own")
-    ('did you mean dp?', 'did you mean gpt2 or gpt3-13b? Otherwise write your own')
+    >>> alternatives(["dp"]), alternatives(["dp", "tp", "pp"])
+    ('dp', 'dp, tp or pp')
     """
-    if not names:
-        return ""
     *others, last = names
-    fix = f"did you mean {', '.join(others)}{' or ' * bool(others)}{last}?"
-    own, near = (set(re.findall(r"\d+", name)) for name in (written, names[0]))
-    return fix if own <= near or not otherwise else f"{fix} Otherwise {otherwise}"
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def choice_fix(text: str, values: Mapping[str, str], default: str, option: str = "") -> str:

@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, TypeVar
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.nearest_names import did_you_mean, has_words, nearest, words_of
+from flopcast.files.nearest_names import alternatives, has_words, nearest, words_of
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library.edits import merged
@@ -147,8 +147,7 @@ def _document(kind: str, own_name: str) -> Document:
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
     """Return the fault of naming an entry that does not exist.
 
-    `field` and `where` say who named it; what is allowed is cut after some 24 names, the nearest first. A
-    device in the place of a cluster is answered with clusters that have it.
+    What is allowed is cut after some 24 names. A device is answered with the clusters that have it.
     """
     all_names, name_known = names(kind), name
     with_device = _clusters_with(name) if kind == "clusters" else {}
@@ -158,6 +157,7 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     others = (other for other in all_names[:24] if other not in near)
     shown = all_names if len(all_names) <= 24 else (*near, *others)
     more = f", … ({len(all_names)} in all)" if len(all_names) > 24 else ""
+    other = " For another, give the path of its Hugging Face config.json" if kind == "models" else ""
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
     price = 'write "2.10 USD/h", or ' * (kind == "prices")
     listing = f" (flopcast catalog {kind} lists all)" * (kind in KINDS)
@@ -169,7 +169,7 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
         value=name,
         allowed=", ".join(shown) + more,
         because=f"the catalogue has no such {kind.removesuffix('s')}{no_file}",
-        fix=did_you_mean(name, meant, "give the config.json of your model" * (kind == "models")) or fix,
+        fix=f"did you mean {alternatives(meant)}?{other}" if near else fix,
     )
 
 

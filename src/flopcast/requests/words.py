@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, shown
 from flopcast.files.inputs import PIPED, exists, is_missing
-from flopcast.files.nearest_names import did_you_mean, nearest
+from flopcast.files.nearest_names import alternatives, nearest
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
@@ -106,7 +106,7 @@ def _unknown(word: str) -> Problem:
     fault = f"{shown(word)} was not found"
     if is_path(word):
         near = nearest(Path(word).name, _files_beside(word), most=NEAR)
-        fix = did_you_mean(word, near) or "check the path"
+        fix = f"did you mean {alternatives(near)}?" if near else "check the path"
         allowed = "a file that exists, or a model (flopcast catalog models)"
         return Problem("job", word, allowed, because, fix, fault=fault)
     problem = catalog.unknown_name("models", word)
