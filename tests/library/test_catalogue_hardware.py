@@ -75,6 +75,7 @@ CLOCKS = {  # dense FLOP of a clock and multiprocessor: fp16 matrix, fp32 vector
     # NVIDIA A100 white paper, tables 3 and 4
     "a100-sxm4-40gb": (2048, 128, 1410, 1410, 108),
     "a100-sxm4-80gb": (2048, 128, 1410, 1410, 108),
+    "a800-sxm-80gb": (2048, 128, 1410, 1410, 108),
     "a100-pcie-40gb": (2048, 128, 1410, 1410, 108),
     "a100-pcie-80gb": (2048, 128, 1410, 1410, 108),
     # NVIDIA H100 white paper, tables 2 and 3: matrices run at a lower boost clock than vectors
@@ -138,6 +139,7 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
     "a100-sxm4-40gb": (5120, 2.430),
     "a100-pcie-40gb": (5120, 2.430),
     "a100-sxm4-80gb": (5120, 3.186),
+    "a800-sxm-80gb": (5120, 3.186),
     "a100-pcie-80gb": (5120, 3.024),
     "h100-sxm5-80gb": (5120, 5.234),
     "h100-sxm5-96gb": (6144, 3.186),  # the memory of H100 PCIe, in six stacks
@@ -180,6 +182,7 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
 
 ARRAYS = {  # systolic arrays, their rows and columns, their clock in GHz
     "tpu-v5e-16gb": (4, 128, 1.5),  # jax-ml.github.io/scaling-book/tpus
+    "tpu-v4-32gb": (2 * 4, 128, 1.05),
     "tpu-v5p-95gb": (2 * 4, 128, 1.75),
     "gaudi3-128gb": (8, 256, 1.75),  # Intel at Hot Chips 2024
     "trainium2-core-24gb": (2, 128, 2.4),  # AWS Neuron, architecture guides for NKI
@@ -286,7 +289,7 @@ def test_engines_of_gaudi_3_are_as_fast_in_bf16_as_in_8_bits_and_a_quarter_as_fa
     assert peaks["bf16"] == peaks["fp8"] == pytest.approx(4 * peaks["fp16"], rel=0.001)
 
 
-@all_cases("name", ["gcp-v5e", "gcp-v5p", "gcp-v6e"])
+@all_cases("name", ["gcp-v4", "gcp-v5e", "gcp-v5p", "gcp-v6e"])
 def test_a_tpu_multiplies_no_fp16(name):
     with pytest.raises(SpecError) as told:
         predict(small_job(name, "fp16"), load_book(catalog.cluster(name)))
@@ -321,6 +324,7 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
     "gh200-96gb": (18, 25),
     "gh200-144gb": (18, 25),
     "h20-96gb": (18, 25),
+    "a800-sxm-80gb": (8, 25),  # cut to 400 GB/s both directions
     "h800-sxm-80gb": (8, 25),  # cut to 400 GB/s both directions, arXiv:2505.09343
     "b200-sxm-180gb": (18, 50),  # NVLink 5
     "b200-simumax-180gb": (18, 50),
@@ -345,6 +349,7 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
     "rtx-pro-6000-96gb": (16, 4),
     "tpu-v5e-16gb": (4, 50),  # links of a 2D torus
     "tpu-v6e-32gb": (4, 100),
+    "tpu-v4-32gb": (6, 50),
     "tpu-v5p-95gb": (6, 100),  # links of a 3D torus
     "trainium2-core-24gb": (1, 160),  # a quarter of a chip's NeuronLink-v3 (1.28 TB/s both directions)
     "trainium1-core-16gb": (2, 48),  # half of a chip's four NeuronLink-v2 (384 GB/s both directions)
@@ -407,7 +412,9 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     "gaudi3-8": (24, 200),
     "aws-trn2": (16, 200),
     "gcp-v5e": (2, 100),
+    "gcp-v4": (1, 200),
     "gcp-v5p": (1, 200),
+    "hgx-a800": (4, 200),
     "gcp-v6e": (4, 200),
     "vista": (1, 400),
     "polaris": (2, 200),
@@ -459,7 +466,8 @@ def test_a_cluster_holds_as_many_devices_as_are_told_of_it(name, devices):
 def test_only_racks_of_grace_blackwell_and_pods_of_tpus_join_more_devices_than_a_node_has(name):
     cluster = catalog.cluster(name)
 
-    wide = {"gb200-nvl72": 72, "gb300-nvl72": 72, "gcp-v5e": 256, "gcp-v5p": 8960, "gcp-v6e": 256}
+    wide = {"gb200-nvl72": 72, "gb300-nvl72": 72, "gcp-v5e": 256, "gcp-v6e": 256}
+    wide |= {"gcp-v4": 4096, "gcp-v5p": 8960}
 
     assert cluster.scale_up_devices == wide.get(name, cluster.node.devices)
 

@@ -98,6 +98,7 @@ HOST_LINKS = {  # lanes of PCIe, GB/s of each in one direction; links of other k
     **dict.fromkeys(("v100-pcie-16gb", "v100-sxm2-16gb", "v100-sxm2-32gb", "t4-16gb"), (16, 1)),
     **dict.fromkeys(("rtx-2080-ti-11gb", "p100-pcie-16gb"), (16, 1)),
     **dict.fromkeys(("a100-sxm4-40gb", "a100-sxm4-80gb", "a100-pcie-40gb", "a100-pcie-80gb"), (16, 2)),
+    "a800-sxm-80gb": (16, 2),
     **dict.fromkeys(("a10-24gb", "a10g-24gb", "a40-48gb", "l4-24gb", "l40-48gb", "l40s-48gb"), (16, 2)),
     **dict.fromkeys(("rtx-3090-24gb", "rtx-4080-16gb", "rtx-4090-24gb", "rtx-a6000-48gb"), (16, 2)),
     "gaudi2-96gb": (16, 2),
