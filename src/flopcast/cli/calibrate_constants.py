@@ -172,10 +172,11 @@ def as_markdown(fitted: "Fitted") -> str:
 
 PAGE = """# Constants fitted on whole runs
 
-Benchmarks measure kernels and collectives, but the values of a few factors are visible only in whole
-training runs. flopcast fits these factors on published runs. A *constant* is the fitted value of a factor.
-Predictions multiply times by it, unless you use `--no-constants`. `flopcast calibrate constants --markdown`
-prints this page.
+Benchmarks measure single kernels and collectives. A few factors, such as the slowdown of kernels in
+training, can be measured only in whole training runs. flopcast fits these factors on published runs. A
+*constant* is the fitted value of a factor. Predictions multiply the times of kernels or collectives by
+the constants, unless you use `--no-constants`. `flopcast calibrate constants --markdown` prints this
+page.
 
 Each constant is in one of four files in `src/flopcast/catalog/constants`:
 
@@ -190,11 +191,12 @@ The factors have these meanings. *Sigma* is a standard deviation of the logarith
 
 {meanings}
 
-The table lists all constants. Its columns are:
+The table lists all constants. The columns are:
 
-- *ratio*: the value of the constant, for most factors a measured time divided by a predicted time;
-- *sigma*: the uncertainty after the fit; *sigma before*: the uncertainty before it;
-- *runs*: the number of runs in which the factor scales at least 2 % of the step;
+- *ratio*: the value of the constant. For most factors, it is a measured time divided by a predicted
+  time;
+- *sigma*: the uncertainty after the fit; *sigma before*: the uncertainty before the fit;
+- *runs*: the number of runs in which the factor multiplies at least 2 % of the step;
 - *sources*: the sources of these runs. *(only source)* means that the constant was fitted on a single
   source.
 
@@ -202,20 +204,21 @@ The table lists all constants. Its columns are:
 |---|---|---|---|---|---|
 {rows}
 
-A constant is less certain for a job that differs from the runs that it was fitted to. flopcast then adds
-the `carried[...]` of the difference to its sigma (`cost/constant_transfer.py`): `carried[precision]`, for
-example, if the job uses another precision than those runs (16, 8 or 4 bits).
-`lab/calibration/variance_components.py` estimates these four sigmas from the differences between the
-constants in the table.
+A constant is less certain for a job that differs from the runs on which the constant was fitted.
+flopcast then adds a constant `carried[...]` to the sigma (`cost/constant_transfer.py`). For example, it
+adds `carried[precision]` if the precision of the job (16, 8 or 4 bits) differs from that of the runs.
+`lab/calibration/variance_components.py` estimates the four constants `carried[...]` from the
+differences between the other constants in the table.
 
 ## Other numbers of the catalogue that were fitted to runs
 
-The catalogue contains a few more numbers that were fitted to whole runs. The table lists all of them.
-Before a validation predicts one of the runs, it fits the number again without this run.
+The catalogue contains a few more numbers that were fitted to whole runs. The table lists all these
+numbers. `flopcast validate` does not use a number to predict a run on which it was fitted. It first
+fits the number again without this run.
 
-One number of a reader of measured runs was chosen by hand: prompts of `lm-arena-chat` have 275 tokens
-(`lab/serving_runs/mlenergy.py`). It was chosen after errors of these rows were seen, so their predictions
-are development scores.
+One number was chosen by hand: flopcast assumes that prompts of `lm-arena-chat` have 275 tokens
+(`lab/serving_runs/mlenergy.py`). We chose this number after we had seen the errors of these rows, so
+the scores of these rows are development scores.
 
 | file in the catalogue | field | fitted on | how it was fitted |
 |---|---|---|---|

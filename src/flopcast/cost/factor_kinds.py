@@ -126,7 +126,7 @@ KINDS: Mapping[str, FactorKind] = {
     "jitter": FactorKind(label="variation from step to step", is_lever=False),
     "between_plans": FactorKind(
         label="unexplained differences between plans",
-        meaning="sigma of the ratio of two plans' step times on one machine, apart from all other factors",
+        meaning="sigma of the errors in the ratio of two plans' step times that no other factor explains",
     ),
     "carried": FactorKind(
         label="constants that were fitted on another kind of job",
@@ -135,8 +135,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "unexplained": FactorKind(
         label="unexplained differences between runs",
-        meaning="sigma of the step time, apart from all other factors; it widens intervals and does not"
-        " change the step time",
+        meaning="sigma of the errors in the step time that no other factor explains; it widens intervals"
+        " and does not change the predicted step time",
         is_lever=False,
     ),
     "host_link": FactorKind(
