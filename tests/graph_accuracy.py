@@ -96,8 +96,8 @@ tokens (`hop_s`). Without these times, the predicted times of images are 51 % be
   kernel. We chose this time after we had seen the measurements. Without it, the median errors of the
   two tables with families left out would be 17 % and 18 %. The score with the device left out does not
   use this time.
-- xDiT's attention is FlashAttention-2, which uses the instructions of Ampere. Measured B200 are
-  therefore only 1.2 to 1.4 times as fast as H100.
+- xDiT's attention is FlashAttention-2, which uses the instructions of Ampere. In the measurements, B200
+  is therefore only 1.2 to 1.4 times as fast as H100.
 - Some operators of diffusion transformers run in fp32 (rotary embeddings, norms, SANA's linear
   attention). flopcast predicts each of these operators in fp32.
 - NeuSight's graphs of BERT contain logits only in training. The number of nodes shows this: 82 in

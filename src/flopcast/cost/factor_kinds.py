@@ -182,8 +182,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "checkpoint_handover": FactorKind(
         label="time until ranks have handed over what a checkpoint saves",
-        meaning="time until every rank has listed its tensors and pickled the rest of its state, and the"
-        " ranks have met, divided by 20 ms. It was chosen by hand from four logged waits",
+        meaning="time until every rank has listed its tensors and pickled the rest of its state, and all"
+        " ranks have synchronised, divided by 20 ms. It was chosen by hand from four logged waits",
         rests_on="prior: some thousand objects in Python and a barrier",
     ),
     "checkpoint_interference": FactorKind(
@@ -195,7 +195,7 @@ KINDS: Mapping[str, FactorKind] = {
     "handoff_tensors": FactorKind(
         label="time of software for each tensor of a handoff",
         meaning="time that software takes to write, read and place a tensor of a handoff over files,"
-        " divided by 0.4 ms. Both numbers were chosen after the ratios that MinT published were seen, so"
+        " divided by 0.4 ms. We chose both numbers after we had seen the ratios that MinT published, so"
         " predictions of these ratios are development scores",
         rests_on="prior: four steps of 0.1 ms",
     ),

@@ -26,9 +26,9 @@ calibrated with all runs of the machine except one, and then predicts the remain
 repeated for each run of the machine.
 
 The first table contains all machines. It also groups the predicted runs by their difference from the
-calibration run. Each step time depends on factors such as the speed of GEMMs, of attention or of the
-network. "Up to 10 % of factors differ" means that up to 10 % of the step time depends on factors that
-do not affect the other run equally.
+calibration run. Each factor, such as the speed of GEMMs or of the network, affects a share of the step
+time. "Up to 10 % of factors differ" means that the shares of the two runs differ by up to 10 % of the
+step time.
 
 The columns of the tables are:"""
 ALIKE = (("up to 10 %", 0.0, 0.1), ("10 to 30 %", 0.1, 0.3), ("more than 30 %", 0.3, float("inf")))

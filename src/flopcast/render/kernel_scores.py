@@ -30,8 +30,8 @@ OTHERS = {  # mean absolute percentage errors by split
 }
 MEANING = {
     RANDOM: "a random fifth of the rows",
-    UNSEEN: "all models of one width, predicted from the other widths; repeated for several widths",
-    EXTRAPOLATION: "the 30 % of rows with the most work, predicted from the others",
+    UNSEEN: "all models of one width, predicted by a curve for the other widths (mean over several widths)",
+    EXTRAPOLATION: "the 30 % of rows with the most work, predicted by a curve for the other rows",
     OTHER_SOURCE: "measurements of a second source on the same device, predicted by the curve of the first",
     OTHER_DEVICE: "all rows of a device, predicted by the curve of another device",
 }
