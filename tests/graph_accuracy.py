@@ -88,9 +88,9 @@ REMARKS = """\
 - In 16 bits, convolutions in NCHW layout transpose their images before and after the convolution kernel.
 - PyTorch before 2.0 runs attention as two GEMMs and a softmax.
 - For diffusion transformers, we chose two times after we had seen the measurements: 40 us of host time
-  for each
-described kernel (`host_s`), and 0.1 ms for each step of a ring and each all-to-all between heads and
-tokens (`hop_s`). Without these times, the predicted times of images are 51 % below the measured times.
+  for each kernel that flopcast describes (`host_s`), and 0.1 ms for each step of a ring and for each
+  all-to-all between heads and tokens (`hop_s`). Without these times, the predicted times of images are
+  51 % too short.
 - On a CPU, each kernel takes a constant time of 30 us in addition to its work (`call_s`), because
   PyTorch calls each kernel of a compiled graph from Python, and all cores synchronise at the end of a
   kernel. We chose this time after we had seen the measurements. Without it, the median errors of the
