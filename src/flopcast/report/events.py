@@ -197,11 +197,13 @@ def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Fl
     """
     timeline = report.timeline
     curve = report.memory.curve(stage, timeline.rank_class)
-    mine = np.flatnonzero(timeline.stage == stage)
+    starts_s, ends_s = (
+        moments.reshape(len(timeline.update_s), -1)[stage] for moments in (timeline.start_s, timeline.end_s)
+    )
     starts, forward = np.arange(len(curve.task)) % 2 == 0, curve.kind == FORWARD
     shown = ~starts | (curve.kind == BACKWARD)
-    at = mine[curve.task[shown]]
-    moments = np.where((starts | forward)[shown], timeline.start_s[at], timeline.end_s[at])  # they rise
+    at = curve.task[shown]
+    moments = np.where((starts | forward)[shown], starts_s[at], ends_s[at])  # they rise
     updates = curve.update_bytes > curve.standing_bytes
     begin_s, reduce_s = timeline.reduce_start_s[stage], timeline.reduce_s[stage]
     before_s = [0.0, timeline.update_s[stage]] if updates else [0.0]

@@ -19,6 +19,7 @@ from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, bar, seconds, share, table
 from flopcast.render.page.time_breakdown import one_step
 from flopcast.report.report import BUBBLE, JITTER, Report
+from flopcast.spec.cluster import Device
 from flopcast.timeline.uncertainty import Sensitivity, saved_share
 from flopcast.units import Number, show_seconds
 
@@ -44,20 +45,22 @@ def by_limit(report: Report) -> Mapping[str, float]:
     A kernel is limited by the matrix engine if its FLOP at the peak rate take longer than its bytes at the
     memory bandwidth, and else by memory. Messages count as far as no compute hides them.
     """
-    seconds_by_limit = dict.fromkeys(LIMITS, 0.0)
+    seconds_by_limit, device = dict.fromkeys(LIMITS, 0.0), report.job.cluster.node.device
     for each in report.timeline.bottleneck_attribution:
-        seconds_by_limit[_limit(report, each.item)] += each.path_s
+        seconds_by_limit[_limit(each.item, device)] += each.path_s
     seconds_by_limit[LIMITS[4]] += report.breakdown.get(BUBBLE, 0.0)
     seconds_by_limit[LIMITS[5]] += report.breakdown.get(JITTER, 0.0)
     return seconds_by_limit
 
 
-def _limit(report: Report, item: Item | None) -> str:
+@lru_cache(maxsize=2048)  # jobs that differ in a field have most of their items in common
+def _limit(item: Item | None, device: Device) -> str:
+    """Return what limits an item, one of LIMITS."""
     if item is not None and isinstance(item.work, AbstractMessage):
         return LIMITS[2]
     if item is None or not isinstance(item.work, AbstractOperator):
         return HOST
-    need, device = item.work.work(), report.job.cluster.node.device
+    need = item.work.work()
     compute_s = (need.flop / device.peak(need.unit)).max()
     return LIMITS[0] if compute_s > (need.moved_bytes / device.memory_bytes_per_s).max() else LIMITS[1]
 

@@ -72,9 +72,11 @@ def stacked(across: Integers, heights: Sequence[np.ndarray], base: Number, hues:
     for hue, height in zip(hues, heights, strict=True):
         level = level + height
         tops = (base - level).round(1)
-        kept = np.flatnonzero(np.concatenate([[True], np.diff(tops) != 0]))
-        ends = [*across[kept[1:]].tolist(), TIME_UNITS]
-        corners = "".join(f"V{top:g}H{end}" for top, end in zip(tops[kept].tolist(), ends, strict=True))
+        later = 1 + np.flatnonzero(tops[1:] != tops[:-1])
+        numbers = np.empty(2 * len(later) + 2)
+        numbers[0], numbers[2::2] = tops[0], tops[later]
+        numbers[-1], numbers[1:-1:2] = TIME_UNITS, across[later]
+        corners = "V%gH%d" * (len(later) + 1) % tuple(numbers.tolist())
         drawn.append(f'<path class="hue-{hue}" d="M{across[0]},{base}{corners}V{base}z"/>')
     return "".join(reversed(drawn))
 
