@@ -165,8 +165,9 @@ def content(value: object) -> Hashable:
     kind = type(value)
     if kind in PLAIN:
         return value
-    if isinstance(value, np.ndarray):
-        return value.dtype.char, value.shape, value.tobytes()
+    if kind is np.ndarray:
+        array = cast("np.ndarray", value)
+        return array.dtype.char, array.shape, array.tobytes()
     if isinstance(value, tuple):
         return tuple([content(part) for part in value])
     parts = _parts_of(cast("Hashable", kind))

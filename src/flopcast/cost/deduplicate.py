@@ -12,11 +12,13 @@ each plan without further code.
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from flopcast.cost.placement import Group, group_on
+from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import HostWork, Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
@@ -27,6 +29,10 @@ from flopcast.spec.rows import EqualRows, of_equal_split, of_rows
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+_DEGREES = attrgetter(
+    "data_parallel", "context_parallel", "tensor_parallel", "pipeline_parallel", "data_shard",
+    "virtual_stages", "expert_parallel", "expert_tensor_parallel", "shared_by",
+)  # fmt: skip
 Work = AbstractOperator | AbstractMessage | HostWork | TierCopy | HostUpdate
 
 
@@ -44,7 +50,9 @@ class PricedOnce:
     groups: dict[tuple[str, bool], Group]
 
 
-def priced_once(items: Sequence[Item], plans: Plans, cluster: Cluster) -> PricedOnce:
+def priced_once(
+    items: Sequence[Item], plans: Plans, cluster: Cluster, kept: KeptResults = NOTHING_KEPT
+) -> PricedOnce:
     """Return the items with only those rows that have to be priced.
 
     Parameters
@@ -54,6 +62,8 @@ def priced_once(items: Sequence[Item], plans: Plans, cluster: Cluster) -> Priced
     plans : Plans
     cluster : Cluster
         Decides which links join the ranks of a message.
+    kept : KeptResults
+        Groups of ranks of earlier plans.
 
     Returns
     -------
@@ -63,8 +73,10 @@ def priced_once(items: Sequence[Item], plans: Plans, cluster: Cluster) -> Priced
     """
     rows = of_equal_split(plans)
     groups: dict[tuple[str, bool], Group] = {}
+    few_kept = kept.of_few(plans.size)
+    ranks = _ranks_of(plans, cluster) if few_kept else None
     for axis in {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}:
-        group = group_on(cluster, axis, plans)
+        group = few_kept.of(("group", axis, ranks), lambda on=axis: group_on(cluster, on, plans))
         groups[axis, False] = group
         parts = (group.inside, group.nodes, group.depth)
         if all(rows.holds(part) for part in parts):
@@ -78,6 +90,14 @@ def priced_once(items: Sequence[Item], plans: Plans, cluster: Cluster) -> Priced
         _of(item, rows, arrays) if narrow else item for item, narrow in zip(items, narrowed, strict=True)
     )
     return PricedOnce(found, narrowed, rows, groups)
+
+
+def _ranks_of(plans: Plans, cluster: Cluster) -> Hashable:
+    """Return all that the groups of ranks of plans depend on, as a key."""
+    structure = plans.structure
+    named = structure.rank_order, structure.zero, structure.shards, structure.pipeline_schedule
+    joined = tuple([tier.devices for tier in cluster.tiers[: cluster.inner_tiers]])
+    return content(_DEGREES(plans)), named, cluster.scale_up_devices, joined
 
 
 def _is_alike(

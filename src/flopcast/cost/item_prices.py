@@ -77,10 +77,13 @@ class ItemPrice:
 
     def one_s(self, row: int) -> float:
         """Return the seconds of one execution in a plan; items of layers do not depend on the stage."""
-        return float(self.alone_s[min(row, len(self.alone_s) - 1), 0])
+        seconds = self.alone_s
+        return float(seconds.item() if seconds.size == 1 else seconds[min(row, len(seconds) - 1), 0])
 
     def moved(self, row: int, stage_class: int = 0) -> float:
         """Return `moves` in one plan, on one stage class."""
+        if self.moves.size == 1:
+            return float(self.moves.item())
         rows, classes = self.moves.shape
         return float(self.moves[min(row, rows - 1), min(stage_class, classes - 1)])
 
@@ -151,4 +154,6 @@ class Priced:
     def seconds(self, item: Item, plan: int = 0, stage_class: int = 0) -> float:
         """Return the seconds of all executions of an item, alone, in one plan on one stage class."""
         each = self.of(item).alone_s * item.count
+        if each.size == 1:
+            return float(each.item())
         return float(each[min(plan, each.shape[0] - 1), min(stage_class, each.shape[1] - 1)])

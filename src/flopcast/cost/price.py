@@ -93,7 +93,7 @@ def price(
     items = programs.items()
     singles = single_groups(items, kept)
     wanted = to_price(items, singles)
-    once = priced_once(wanted, programs.plans, cluster)
+    once = priced_once(wanted, programs.plans, cluster, kept)
     price_all(once, state)
     for item, priced, narrow in zip(wanted, once.items, once.narrowed, strict=True):
         if narrow:

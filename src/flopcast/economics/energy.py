@@ -10,6 +10,7 @@ communication draws no additional power, because the board is at its limit or ne
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import lru_cache
 
 from flopcast.cost.factors import Factor
 from flopcast.cost.item_prices import Priced
@@ -30,6 +31,7 @@ CORE_BOUND = {kind.power_class for kind in KINDS if kind.is_core_bound}  # draw 
 SUSTAINED = {kind.power_class for kind in KINDS if kind.is_product}
 
 
+@lru_cache(maxsize=4096)  # a report asks several times for each item, and jobs share most items
 def power_class(item: Item | None) -> str:
     """Return the kind of work of an item, a name in spec.operations.POWER_CLASSES.
 
@@ -104,7 +106,9 @@ def device_energy(
     }
     waited = amount_of(wait_w * timeline.step_time_s, sensitivities(timeline, priced, {}))
     joules = total([*parts, Amount(0.0, of_work), Amount(0.0, waited.slopes)])
+    longer = Amount(1.0)
     for name, factor in whole.items():
-        joules = joules * Amount(factor.ratio).hanging_on(name, factor.log_sigma_factor)
+        longer = longer * Amount(factor.ratio).hanging_on(name, factor.log_sigma_factor)
+    joules = joules * longer
     busy = {name: seconds / timeline.step_time_s for name, seconds in busy_s.items()}
     return joules, dict(sorted(busy.items(), key=lambda pair: (-pair[1], pair[0])))

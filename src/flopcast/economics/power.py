@@ -128,8 +128,12 @@ def _peak_w(timeline: Timeline, priced: Priced, device: Device, site: Site) -> f
     part, steady = timeline, timeline.steady
     if steady is not None and steady.repeated_s >= WINDOW_S:  # it has every window of the whole step
         part = Timeline(play=lambda: steady.longer)
+    shape = len(part.update_s), -1
+    tasks = (each.reshape(shape) for each in (part.kind, part.start_s, part.end_s))
+    extra_w = kinds_w - wait_w
     return max(
-        _stage_peak_w(part, part.stage == stage, kinds_w, wait_w) for stage in range(len(part.update_s))
+        _stage_peak_w(extra_w[kind], begin_s, end_s, wait_w, part.step_time_s)
+        for kind, begin_s, end_s in zip(*tasks, strict=True)
     )
 
 
@@ -161,16 +165,21 @@ def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Sit
     return np.array(watts)
 
 
-def _stage_peak_w(timeline: Timeline, here: np.ndarray, kinds_w: Floats, wait_w: float) -> float:
-    """Return the most watts of one stage, whose tasks draw their mean power."""
-    begin, end = timeline.start_s[here], timeline.end_s[here]
-    moments = np.concatenate([begin, end, [0.0, timeline.step_time_s]])
-    slopes = np.concatenate([kinds_w[timeline.kind[here]] - wait_w, wait_w - kinds_w[timeline.kind[here]]])
-    order = np.argsort(moments[:-2], kind="stable")
-    times = np.concatenate([[0.0], moments[:-2][order], [timeline.step_time_s]])
-    drawn = wait_w + np.concatenate([[0.0], np.cumsum(slopes[order])])
-    joules = np.concatenate([[0.0], np.cumsum(drawn * np.diff(times))])
-    window_s = min(WINDOW_S, timeline.step_time_s)
-    starts = np.clip(np.concatenate([times, times - window_s]), 0.0, timeline.step_time_s - window_s)
+def _stage_peak_w(extra_w: Floats, begin_s: Floats, end_s: Floats, wait_w: float, step_s: float) -> float:
+    """Return the most watts of one stage, whose tasks draw their mean power one after the other.
+
+    Parameters
+    ----------
+    extra_w : array of shape (tasks,)
+        The watts of each task above those of waiting.
+    """
+    times = np.empty(2 * len(begin_s) + 2)
+    times[0], times[1:-1:2], times[2:-1:2], times[-1] = 0.0, begin_s, end_s, step_s
+    drawn = np.full(len(times) - 1, wait_w)
+    drawn[1::2] += extra_w
+    joules = np.zeros(len(times))
+    np.cumsum(drawn * np.diff(times), out=joules[1:])
+    window_s = min(WINDOW_S, step_s)
+    starts = np.clip(np.concatenate([times, times - window_s]), 0.0, step_s - window_s)
     inside = np.interp(starts + window_s, times, joules) - np.interp(starts, times, joules)
     return float(inside.max() / window_s)

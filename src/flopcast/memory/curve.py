@@ -58,7 +58,7 @@ class MemoryCurve:
     @property
     def level_bytes(self) -> Floats:
         """Return the allocated bytes at every moment."""
-        total_bytes: Floats = np.sum(list(self.by_category.values()), axis=0)
+        total_bytes: Floats = np.add.reduce([*self.by_category.values()])
         return total_bytes
 
 
@@ -220,4 +220,7 @@ def peak_of(curve: MemoryCurve) -> StagePeak:
 
 def _first_plan(sizes: dict[str, Floats], shape: tuple[int, ...]) -> dict[str, Floats]:
     """Return the sizes of the first plan: (stage classes,), or (stage classes, columns) of chunks."""
-    return {name: np.broadcast_to(size, shape)[0] for name, size in sizes.items()}
+    return {
+        name: size[0] if size.shape == shape else np.broadcast_to(size, shape)[0]
+        for name, size in sizes.items()
+    }

@@ -129,7 +129,7 @@ def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
     """
     memory = peak_memory(programs)
     worst, capacity_bytes = _fullest(programs, memory, cluster)
-    shape = memory.allocated_bytes.shape
+    of_fullest = {name: _first_plan(size, worst) for name, size in memory.by_category.items()}
     seen = seen_bytes(memory, cluster)
     return MemoryReport(
         allocated_bytes=float(memory.allocated_bytes[0, worst]),
@@ -140,16 +140,17 @@ def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
         low_bytes=_of_fullest(memory.low_bytes, worst, cluster),
         expected_bytes=_of_fullest(memory.needed_bytes, worst, cluster),
         high_bytes=_of_fullest(memory.high_bytes, worst, cluster),
-        by_category={
-            name: float(np.broadcast_to(size, shape)[0, worst])
-            for name, size in memory.by_category.items()
-            if np.broadcast_to(size, shape)[0, worst] > 0
-        },
+        by_category={name: size_bytes for name, size_bytes in of_fullest.items() if size_bytes > 0},
         programs=programs,
         peaks=memory,
         seen_bytes=seen,
         tiers=tuple(tier_memories(programs, cluster)),
     )
+
+
+def _first_plan(sizes_bytes: Floats, at: int) -> float:
+    """Return the size of the first plan on one stage class; a single column is the same for all classes."""
+    return float(sizes_bytes[0, at if sizes_bytes.shape[1] > 1 else 0])
 
 
 def _fullest(programs: Programs, memory: PeakMemory, cluster: Cluster) -> tuple[int, float]:

@@ -48,7 +48,7 @@ def without_copies_in(
 def added_copies(run: StepSimulation, number: int, tasks: Integers) -> list[TimeAttribution]:
     """Return the copies on the critical paths of tasks of one pass; they sum to the time that they add."""
     whole = run.passes[number]
-    if not any(_is_copy(item) for item in whole.columns):
+    if not _has_copies(whole.columns):
         return []
     found = [
         share for share in executed(run, whole, whole.counts, tasks) if share.item and _is_copy(share.item)
@@ -59,6 +59,12 @@ def added_copies(run: StepSimulation, number: int, tasks: Integers) -> list[Time
     longer = whole.duration_s - simulated_without_copies(run.priced, number).duration_s
     added_s = float(run.of_task.values(longer, tasks).sum())
     return [share.times(added_s / total_s) for share in found]
+
+
+@lru_cache(maxsize=64)
+def _has_copies(items: tuple[Item, ...]) -> bool:
+    """Return whether any of the items of a pass copies between memories."""
+    return any(map(_is_copy, items))
 
 
 def _is_copy(item: Item) -> bool:
