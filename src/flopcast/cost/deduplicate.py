@@ -11,7 +11,7 @@ each plan without further code.
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
@@ -76,7 +76,7 @@ def priced_once(
     few_kept = kept.of_few(plans.size)
     ranks = _ranks_of(plans, cluster) if few_kept else None
     for axis in {item.work.axis for item in items if isinstance(item.work, AbstractMessage)}:
-        group = few_kept.of(("group", axis, ranks), lambda on=axis: group_on(cluster, on, plans))
+        group = few_kept.of(("group", axis, ranks), partial(group_on, cluster, axis, plans))
         groups[axis, False] = group
         parts = (group.inside, group.nodes, group.depth)
         if all(rows.holds(part) for part in parts):
