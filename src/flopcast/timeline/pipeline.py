@@ -265,16 +265,16 @@ def play(
 
 
 def _one_by_one(
-    g: Graph, duration: Floats, lag: Floats, earliest: Floats, free_s: Floats
+    g: Graph, duration_s: Floats, lag_s: Floats, earliest_s: Floats, free_s: Floats
 ) -> tuple[Floats, Floats]:
     """Return start and end of every node, if each waits for one other: faster for few nodes a round."""
     start, first = free_s.tolist(), len(free_s)
     end = list(start)
-    waits = (*g.waits[first:].T.tolist(), lag[first:, 1].tolist())
-    for before, other, lag_s, lasts_s, not_before_s in zip(
-        *waits, duration[first:].tolist(), earliest[first:].tolist(), strict=True
+    waits = (*g.waits[first:].T.tolist(), lag_s[first:, 1].tolist())
+    for before, other, hop_s, lasts_s, not_before_s in zip(
+        *waits, duration_s[first:].tolist(), earliest_s[first:].tolist(), strict=True
     ):
-        free_from_s, arrived_s = end[before], end[other] + lag_s
+        free_from_s, arrived_s = end[before], end[other] + hop_s
         begin_s = arrived_s if arrived_s > free_from_s else free_from_s  # max() takes twice as long
         end_s = begin_s + lasts_s
         start.append(begin_s)
@@ -283,26 +283,26 @@ def _one_by_one(
 
 
 def _round_by_round(
-    g: Graph, duration: Floats, lag: Floats, earliest: Floats, free_s: Floats
+    g: Graph, duration_s: Floats, lag_s: Floats, earliest_s: Floats, free_s: Floats
 ) -> tuple[Floats, Floats]:
     """Return start and end of every node; those of a round are computed together."""
-    end = np.zeros(len(duration))
+    end = np.zeros(len(duration_s))
     end[: len(free_s)] = free_s
     start, before = end.copy(), g.waits[:, 0]
-    holds = bool((earliest > -np.inf).any())
+    holds = bool((earliest_s > -np.inf).any())
     bounds = g.rounds.tolist()
     for low, middle, high in zip(bounds[:-1:2], bounds[1::2], bounds[2::2], strict=True):
         started, ended = start[low:middle], end[low:middle]
-        np.maximum.reduce(end.take(g.waits[low:middle]) + lag[low:middle], axis=1, out=started)
-        np.add(started, duration[low:middle], out=ended)
+        np.maximum.reduce(end.take(g.waits[low:middle]) + lag_s[low:middle], axis=1, out=started)
+        np.add(started, duration_s[low:middle], out=ended)
         if holds:
-            np.maximum(ended, earliest[low:middle], out=ended)
+            np.maximum(ended, earliest_s[low:middle], out=ended)
         if middle < high:
             started = end.take(before[middle:high])
             start[middle:high] = started
-            ended = np.add(started, duration[middle:high], out=end[middle:high])
+            ended = np.add(started, duration_s[middle:high], out=end[middle:high])
             if holds:
-                np.maximum(ended, earliest[middle:high], out=ended)
+                np.maximum(ended, earliest_s[middle:high], out=ended)
     return start, end
 
 
