@@ -49,6 +49,10 @@ PLANS = {
     "nemo/llama2_70b.yaml": "dp=2 tp=4 pp=4 vpp=20 mbs=1 gbs=128 sp zero=1 recompute=full:block:1"
     " precision=fp8",
     "nemo/nemotron_8b.yaml": "dp=4 tp=2 cp=2 mbs=2 gbs=64 sp zero=1 recompute=full",
+    "verl/gemma_hosted.yaml": "dp=8 mbs=2 gbs=128 zero=3 recompute=full offload=optimizer:host,parameters:host",
+    "verl/llama_lora_ulysses.yaml": "dp=4 cp=2 mbs=4 gbs=64 zero=3 context_exchange=all_to_all",
+    "verl/mistral_peft.yaml": "dp=8 mbs=3 gbs=96 zero=3 recompute=full",
+    "verl/qwen_full.yaml": "dp=16 mbs=2 gbs=128 zero=3 recompute=full",
     "torchtitan/llama2_7b_ddp.toml": "tp=8 mbs=1 gbs=1 sp recompute=full:every:2",
     "torchtitan/llama3_405b_2024.toml": "dp=16 tp=8 mbs=2 gbs=32 sp zero=3 recompute=full"
     " precision=fp8_current",
@@ -85,6 +89,7 @@ PLANS = {
     "llama-factory/qwen25_vl_full.yaml": "dp=8 mbs=1 gbs=16 zero=3 recompute=full",
 }
 OWN = {
+    "verl/qwen_full.yaml": {"cluster": "dgx-h100:2"},
     "torchtune/llama2_13b_hsdp.yaml": {"cluster": "dgx-h100:2"},
     "llm-foundry/llama2_13b_hybrid.yaml": {"cluster": "dgx-h100:2"},
     "gpt-neox/gpt_13b.yml": {"cluster": "dgx-h100:2"},
@@ -147,6 +152,10 @@ REFUSED = {
         (3, "do_train"),
         (5, "finetuning_type"),
         (6, "freeze_trainable_layers"),
+    ],
+    "verl/dynamic_engine.yaml": [
+        (4, "data.use_dynamic_bsz"),
+        (10, "model.strategy"),
     ],
     "torchtitan/deepseek_dualpipe.toml": [(19, "fault_tolerance.enable")],
 }

@@ -41,9 +41,9 @@ precision: amp_bf16
 fsdp: {wrapping_strategy: by_block_and_size, precision: mixed}
 """,
     "veRL": """
-data: {train_batch_size: 256, micro_batch_size_per_gpu: 4, train_files: train.parquet, max_length: 1024}
-model: {partial_pretrain: Qwen/Qwen2.5-7B, lora_rank: 0, enable_gradient_checkpointing: true}
-optim: {lr: 1.0e-5}
+data: {train_batch_size: 256, train_files: train.parquet, max_prompt_length: 512}
+actor_rollout_ref: {model: {path: Qwen/Qwen2.5-7B}, rollout: {name: vllm, n: 8}}
+algorithm: {adv_estimator: grpo}
 trainer: {total_epochs: 4, n_gpus_per_node: 8, nnodes: 1, default_local_dir: out}
 """,
     "ms-swift": """

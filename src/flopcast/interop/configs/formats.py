@@ -25,6 +25,7 @@ from flopcast.interop.configs import (
     torchtitan,
     torchtune,
     trl,
+    verl,
 )
 from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.keys import Keys, flattened, keys_of
@@ -69,6 +70,7 @@ KINDS: Mapping[str, ConfigFormat] = {
     "llm-foundry": ConfigFormat(**_TABLE["llm-foundry"], read=llm_foundry.read),
     "trl": ConfigFormat(**_TABLE["trl"], read=trl.read, merged=trl.merged),
     "nanotron": ConfigFormat(**_TABLE["nanotron"], read=nanotron.read),
+    "verl": ConfigFormat(**_TABLE["verl"], read=verl.read),
     "maxtext": ConfigFormat(**_TABLE["maxtext"], read=maxtext.read),
     "megatron-bridge": ConfigFormat(**_TABLE["megatron-bridge"], read=megatron_bridge.read),
     "nemo": ConfigFormat(**_TABLE["nemo"], read=nemo.read),
