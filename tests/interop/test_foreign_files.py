@@ -49,7 +49,18 @@ PLANS = {
     "nemo/llama2_70b.yaml": "dp=2 tp=4 pp=4 vpp=20 mbs=1 gbs=128 sp zero=1 recompute=full:block:1"
     " precision=fp8",
     "nemo/nemotron_8b.yaml": "dp=4 tp=2 cp=2 mbs=2 gbs=64 sp zero=1 recompute=full",
-    "verl/gemma_hosted.yaml": "dp=8 mbs=2 gbs=128 zero=3 recompute=full offload=optimizer:host,parameters:host",
+    "ms-swift/dpo.sh": "dp=8 mbs=2 gbs=128 zero=3 recompute=full offload=optimizer:host,parameters:host",
+    "ms-swift/full_zero3.yaml": "dp=8 mbs=2 gbs=16 zero=3 recompute=full",
+    "ms-swift/lora_zero2.sh": "dp=8 mbs=2 gbs=64 zero=2 recompute=full",
+    "ms-swift/qlora.yaml": "dp=8 mbs=4 gbs=64",
+    "ms-swift/ulysses.sh": "dp=4 cp=4 mbs=1 gbs=8 zero=3 recompute=full context_exchange=all_to_all",
+    "openrlhf/dpo_here.sh": "dp=8 mbs=2 gbs=256 zero=3 recompute=full offload=optimizer:host",
+    "openrlhf/rm_lora.sh": "dp=8 mbs=8 gbs=128 zero=2",
+    "openrlhf/sft_llama3.sh": "dp=8 mbs=2 gbs=256 zero=2 recompute=full",
+    "openrlhf/sft_ring.sh": "dp=4 cp=4 mbs=1 gbs=32 zero=3 recompute=full",
+    "openrlhf/sft_sections.sh": "dp=8 mbs=2 gbs=64 zero=3 recompute=full offload=optimizer:host",
+    "verl/gemma_hosted.yaml": "dp=8 mbs=2 gbs=128 zero=3 recompute=full"
+    " offload=optimizer:host,parameters:host",
     "verl/llama_lora_ulysses.yaml": "dp=4 cp=2 mbs=4 gbs=64 zero=3 context_exchange=all_to_all",
     "verl/mistral_peft.yaml": "dp=8 mbs=3 gbs=96 zero=3 recompute=full",
     "verl/qwen_full.yaml": "dp=16 mbs=2 gbs=128 zero=3 recompute=full",
@@ -90,6 +101,8 @@ PLANS = {
 }
 OWN = {
     "verl/qwen_full.yaml": {"cluster": "dgx-h100:2"},
+    "ms-swift/ulysses.sh": {"cluster": "dgx-h100:2"},
+    "openrlhf/sft_ring.sh": {"cluster": "dgx-h100:2"},
     "torchtune/llama2_13b_hsdp.yaml": {"cluster": "dgx-h100:2"},
     "llm-foundry/llama2_13b_hybrid.yaml": {"cluster": "dgx-h100:2"},
     "gpt-neox/gpt_13b.yml": {"cluster": "dgx-h100:2"},
@@ -153,10 +166,7 @@ REFUSED = {
         (5, "finetuning_type"),
         (6, "freeze_trainable_layers"),
     ],
-    "verl/dynamic_engine.yaml": [
-        (4, "data.use_dynamic_bsz"),
-        (10, "model.strategy"),
-    ],
+    "verl/dynamic_engine.yaml": [(4, "data.use_dynamic_bsz"), (10, "model.strategy")],
     "torchtitan/deepseek_dualpipe.toml": [(19, "fault_tolerance.enable")],
 }
 

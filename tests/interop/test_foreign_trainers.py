@@ -6,7 +6,10 @@ import pytest
 from all_cases import all_cases
 from foreign_cases import data_of, told
 
+from flopcast.errors import SpecError
 from flopcast.library import catalog
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.sources import source_of
 
 AXOLOTL = {
     "base_model": "NousResearch/Llama-2-7b-hf",
@@ -483,3 +486,49 @@ def test_adapters_beside_a_trained_tower_are_refused():
     named = {"model_name_or_path": "Qwen/Qwen2.5-VL-7B-Instruct", "finetuning_type": "lora"}
 
     assert faults(FACTORY, **named, freeze_vision_tower=False) == ["freeze_vision_tower"]
+
+
+STARTED = {
+    "swift.sh": "NNODES=2 NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B --train_type full"
+    " --max_length 2048",
+    "openrlhf.sh": "deepspeed --num_nodes 2 --num_gpus 8 -H hosts --module openrlhf.cli.train_sft"
+    " --pretrain Qwen/Qwen2.5-7B --micro_train_batch_size 1 --max_len 2048",
+    "verl.sh": "torchrun --nnodes 2 --nproc_per_node 8 -m verl.trainer.fsdp_sft_trainer"
+    " model.partial_pretrain=Qwen/Qwen2.5-7B data.max_length=2048 +data.train_batch_size=64",
+}
+
+
+@all_cases("name", STARTED)
+def test_a_command_that_starts_a_trainer_is_the_job_of_its_arguments(name):
+    found = source_of(STARTED[name].encode(), name, JobRequest()).document.data
+
+    assert found["plan"]["data_parallel"] == 16
+    assert (found["model"], found["batch"]) == ({"base": "qwen2.5-7b"}, {"sequence_length": 2048})
+
+
+def test_values_of_a_command_come_from_its_variables_and_from_outside():
+    text = f"LENGTH=4096\n{STARTED['verl.sh'].replace('=2048', '=$LENGTH').replace('=64', '=$1')}"
+
+    given = JobRequest(arg=("1=128",))
+    found = source_of(text.encode(), "verl.sh", given).document.data
+
+    assert found["batch"]["sequence_length"] == 4096
+    assert found["plan"]["global_batch"] == 128
+    with pytest.raises(SpecError, match="whole number"):
+        source_of(text.encode(), "verl.sh", JobRequest())
+
+
+def test_a_script_that_starts_two_trainers_is_refused_with_their_lines():
+    text = f"{STARTED['swift.sh']}\n{STARTED['verl.sh']}\n"
+
+    with pytest.raises(SpecError, match="lines 1, 2"):
+        source_of(text.encode(), "both.sh", JobRequest())
+
+
+def test_reinforcement_learning_of_these_programs_is_refused_by_name():
+    for command in (
+        "python -m openrlhf.cli.train_ppo_ray --pretrain a",
+        "python3 -m verl.trainer.main_ppo",
+    ):
+        with pytest.raises(SpecError, match=r"howto/rl\.md"):
+            source_of(command.encode(), "rl.sh", JobRequest())

@@ -46,20 +46,20 @@ actor_rollout_ref: {model: {path: Qwen/Qwen2.5-7B}, rollout: {name: vllm, n: 8}}
 algorithm: {adv_estimator: grpo}
 trainer: {total_epochs: 4, n_gpus_per_node: 8, nnodes: 1, default_local_dir: out}
 """,
-    "ms-swift": """
+    "Megatron-SWIFT": """
 model: Qwen/Qwen2.5-7B-Instruct
-train_type: lora
 dataset: [swift/self-cognition]
-torch_dtype: bfloat16
-per_device_train_batch_size: 1
-gradient_accumulation_steps: 16
-lora_rank: 8
-split_dataset_ratio: 0.01
+micro_batch_size: 1
+global_batch_size: 16
+no_save_optim: true
+no_save_rng: true
+finetune: true
 max_length: 2048
-output_dir: out
 """,
     "OpenRLHF": """
 actor: {model_name_or_path: meta-llama/Meta-Llama-3-8B}
+critic: {model_name_or_path: meta-llama/Meta-Llama-3-8B}
+vllm: {num_engines: 2}
 ds: {zero_stage: 3, adam_offload: false}
 train: {max_epochs: 1}
 """,
@@ -85,9 +85,9 @@ num_processes: 8
 """,
 }  # sizes and names of the programs' own examples
 COMMANDS = {
-    "OpenRLHF": "deepspeed --module openrlhf.cli.train_sft --max_len 2048 --train_batch_size 256",
-    "ms-swift": "swift sft --model Qwen/Qwen2.5-7B --train_type full --per_device_train_batch_size 1",
-    "veRL": "torchrun --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer data.train_batch_size=256",
+    "OpenRLHF": "python -m openrlhf.cli.train_ppo_ray --max_len 2048 --train_batch_size 256",
+    "Megatron-SWIFT": "megatron sft --model Qwen/Qwen2.5-7B --micro_batch_size 1",
+    "veRL": "python3 -m verl.trainer.main_ppo data.train_batch_size=256",
     "LitGPT": "litgpt finetune_lora meta-llama/Llama-2-7b-hf --train.micro_batch_size 2",
 }
 UNRELATED = {

@@ -133,6 +133,11 @@ def source_of(
     served = _served(raw, name, request, read)
     if served is not None:
         return JobSource(document=served)
+    if request.kind != SCRIPT and is_script(raw, name):
+        from flopcast.interop.configs.trainer_commands import trainer_document
+
+        if (started := trainer_document(raw, name, request.arg, request.env)) is not None:
+            return _read_foreign(started, request)
     if request.kind == SCRIPT or (not request.kind and is_script(raw, name)):
         from flopcast.interop.megatron.launch_script import launch_document, ranks_of
 

@@ -22,6 +22,8 @@ from flopcast.interop.configs import (
     megatron_bridge,
     nanotron,
     nemo,
+    openrlhf,
+    swift,
     torchtitan,
     torchtune,
     trl,
@@ -30,6 +32,7 @@ from flopcast.interop.configs import (
 from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.keys import Keys, flattened, keys_of
 from flopcast.interop.configs.toml_text import read_toml
+from flopcast.interop.configs.trainer_commands import trainer_document
 from flopcast.interop.configs.unsupported_programs import has, refusal, unread_program
 from flopcast.records import dataclass, replace
 
@@ -70,6 +73,8 @@ KINDS: Mapping[str, ConfigFormat] = {
     "llm-foundry": ConfigFormat(**_TABLE["llm-foundry"], read=llm_foundry.read),
     "trl": ConfigFormat(**_TABLE["trl"], read=trl.read, merged=trl.merged),
     "nanotron": ConfigFormat(**_TABLE["nanotron"], read=nanotron.read),
+    "openrlhf": ConfigFormat(**_TABLE["openrlhf"], read=openrlhf.read),
+    "ms-swift": ConfigFormat(**_TABLE["ms-swift"], read=swift.read),
     "verl": ConfigFormat(**_TABLE["verl"], read=verl.read),
     "maxtext": ConfigFormat(**_TABLE["maxtext"], read=maxtext.read),
     "megatron-bridge": ConfigFormat(**_TABLE["megatron-bridge"], read=megatron_bridge.read),
@@ -78,7 +83,9 @@ KINDS: Mapping[str, ConfigFormat] = {
 
 
 def parsed(raw: bytes, name: str) -> Document:
-    """Return the plain data of a foreign file: TOML by its suffix, else YAML or JSON."""
+    """Return the plain data of a foreign file: TOML or a script by its suffix, else YAML or JSON."""
+    if name.lower().endswith(".sh") and (started := trainer_document(raw, name)):
+        return started
     return read_toml(raw, name) if name.lower().endswith(".toml") else read_yaml(raw, name)
 
 

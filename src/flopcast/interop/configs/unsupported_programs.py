@@ -49,7 +49,7 @@ def unread_program(data: object) -> str | None:
 def program_of_command(text: str) -> str | None:
     """Return the program without a reader that a command starts, or None.
 
-    >>> program_of_command("deepspeed --module openrlhf.cli.train_sft --max_len 2048")
+    >>> program_of_command("python -m openrlhf.cli.train_ppo_ray --max_len 2048")
     'OpenRLHF'
     """
     words = f" {text} "

@@ -25,6 +25,7 @@ MICRO, OLDER_MICRO, BATCH = (
 )
 RANK, TARGETS = "model.lora_rank", "model.target_modules"
 CONTEXT, NODES, DEVICES = "ulysses_sequence_parallel_size", "trainer.nnodes", "trainer.n_gpus_per_node"
+RANKS = "launcher.ranks"  # which torchrun starts
 STRATEGIES = {"fsdp": "fsdp", "fsdp2": "fsdp"}
 
 
@@ -64,6 +65,7 @@ def _degrees(reader: ConfigReader) -> int:
     """Return the number of replicas; ranks that share sequences send heads to each other."""
     context = reader.count(CONTEXT, 1)
     stated = reader.count(NODES, 1) * reader.count(DEVICES, 8) if reader.has(NODES, DEVICES) else None
+    stated = reader.count(RANKS) if reader.has(RANKS) else stated
     packed = reader.flag(PACKED)
     replicas = max(reader.ranks(stated, share=context, shared=CONTEXT) // context, 1)
     reader.put(("plan", "data_parallel"), replicas, NODES, DEVICES)

@@ -99,6 +99,12 @@ def written_script(words: Sequence[Word], files: Collection[str], reads: bool) -
     return next((name for name in (names if reads else names[:1]) if name in files), "")
 
 
+def variable_of_read(commands: Sequence[Command]) -> str:
+    """Return the variable that takes a whole text if the last command is `read -d ''`, or ""."""
+    words = [word.text for word in commands[-1].words] if commands else []
+    return words[-1] if words[:1] == ["read"] and "-d" in words else ""
+
+
 def wrapped_script(words: Sequence[Word]) -> Value:
     """Return the script that `sbatch --wrap` makes of its argument; empty for any other command."""
     if words[0].text.rpartition("/")[2] != "sbatch":

@@ -22,6 +22,7 @@ from flopcast.interop.shell.commands import (
     inner_script,
     sets_variables,
     shell_of,
+    variable_of_read,
     wrapped_script,
     written_script,
 )
@@ -195,12 +196,14 @@ class _Reader:
             compound[word](token.line)
 
     def _document(self, token: Token) -> None:
-        """Read a here-document that a shell or sbatch runs, or keep one that is written to a file."""
+        """Read a here-document that a shell runs, or keep it for a file or for the variable of `read`."""
         shell, self._shell, target, self._target = self._shell, (), self._target, ""
         if self._live and shell:
             self._submitted(self._text(token), shell)
         elif self._live and target:
             self._files[target] = token
+        elif self._live and (name := variable_of_read(self.commands)):
+            self.variables.scalars[name] = self._text(token)
 
     def _submitted(self, value: Value, shell: tuple[Word, ...]) -> None:
         """Read a text that a command runs as a script, after the words before the shell."""
@@ -234,10 +237,7 @@ class _Reader:
         return tuple(words)
 
     def _if(self, line: int) -> None:
-        """Run branches until one is known to be taken; if none is known, run all of them in order.
-
-        A branch whose condition is known not to hold is skipped, also among undecided ones.
-        """
+        """Run branches in order until one is known to be taken, without those that are known not to be."""
         done, doubtful, end, before = False, False, "if", self._effects
         while end in ("if", "elif"):
             verdict = decided(self._until("then"), self.variables) if not done and self._live else False
@@ -304,8 +304,7 @@ class _Reader:
             return
         held = self.variables
         environment = {
-            named.group(1): word_of(held.value_assigned(token, named), token.line)
-            for token, named in assigned
+            named[1]: word_of(held.value_assigned(token, named), token.line) for token, named in assigned
         }
         if values := held.elements(rest):
             self._run(values, environment, words[0].line)

@@ -1,0 +1,143 @@
+"""Launch commands of trainers whose settings are arguments, as documents that their readers take.
+
+Answers: which trainer does a script start, and with which settings?
+Elsewhere: what the shell makes of a script (interop/shell/script.py), what settings mean (openrlhf.py,
+swift.py, verl.py), ranks of launchers (interop/megatron/training_command.py).
+
+Settings are flags, `--lora_rank 8`, or overrides, `data.max_length=2048`. The lines of the document are
+those of the values in the script. Ranks that the launcher starts are the key `launcher.ranks`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from flopcast.errors import spec_error
+from flopcast.files.yaml_text import Document, Path, set_value
+from flopcast.interop.megatron.training_command import TALKERS, TrainingCommand, world_size
+from flopcast.interop.shell.commands import Command
+from flopcast.interop.shell.parameters import parsed_values
+from flopcast.interop.shell.script import Script, read_script
+from flopcast.interop.shell.text import script_text
+from flopcast.interop.shell.variables import Word
+
+LAUNCHER = "launcher"
+STARTS: Mapping[str, Literal["flags", "overrides"]] = {  # words that start a trainer → its arguments
+    "openrlhf.cli.train_sft": "flags",
+    "openrlhf.cli.train_dpo": "flags",
+    "openrlhf.cli.train_rm": "flags",
+    "swift sft": "flags",
+    "swift pt": "flags",
+    "swift rlhf": "flags",
+    "verl.trainer.fsdp_sft_trainer": "overrides",
+}
+NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+WORDS = {"true": True, "false": False, "null": None, "none": None}
+
+
+def trainer_document(
+    raw: bytes, name: str, arguments: Sequence[str] = (), environment: Sequence[str] = ()
+) -> Document | None:
+    """Return the settings of the trainer that a script starts; None if it starts none of STARTS.
+
+    Parameters
+    ----------
+    raw : the script as it is
+    name : in error messages, usually the path
+    arguments, environment : values from outside, as of `launch_document`
+
+    Raises
+    ------
+    SpecError
+        The script is no text, or starts several of these trainers.
+
+    Examples
+    --------
+    >>> script = b"NPROC_PER_NODE=4 swift sft --model Qwen/Qwen2.5-7B --lora_rank 16 --packing"
+    >>> trainer_document(script, "sft.sh").data["launcher"]
+    {'command': 'swift sft', 'ranks': 4}
+    """
+    values = parsed_values(arguments, "--arg"), parsed_values(environment, "--env")
+    script = read_script(script_text(raw, name), name, *values)
+    found = [(command, *begun) for command in script.commands if (begun := _start(command))]
+    if not found:
+        return None
+    if len(found) > 1:
+        lines = ", ".join(str(command.line) for command, *_ in found)
+        allowed, because = "one training command", "each command trains a job of its own"
+        fix = "keep the command that you want to predict"
+        raise spec_error("training command", f"lines {lines}", allowed, because, fix, where=name)
+    ((command, start, end),) = found
+    data: dict[str, object] = {}
+    lines_of: dict[Path, int] = {(): command.line}
+    words = command.words[end:]
+    for key, value, line in _flags(words) if STARTS[start] == "flags" else _overrides(words):
+        path = tuple(key.split("."))
+        set_value(data, path, value)
+        lines_of[path] = line
+    set_value(data, (LAUNCHER, "command"), start)
+    if ranks := _ranks(script, command, end):
+        set_value(data, (LAUNCHER, "ranks"), ranks)
+    return Document(name, data, lines_of)
+
+
+def _start(command: Command) -> tuple[str, int] | None:
+    """Return the words of STARTS that a command has, and the place after them."""
+    names = [word.text.rpartition("/")[2] for word in command.words]
+    if names[:1] and names[0] in TALKERS:
+        return None
+    for start in STARTS:
+        parts = start.split()
+        for at in range(len(names) - len(parts) + 1):
+            if names[at : at + len(parts)] == parts:
+                return start, at + len(parts)
+    return None
+
+
+def _ranks(script: Script, command: Command, end: int) -> int | None:
+    """Return the ranks that a launcher or the environment of ms-swift starts, if the script states them."""
+    number = [
+        command.environment.get(name, script.variables.get(name)) for name in ("NPROC_PER_NODE", "NNODES")
+    ]
+    if number[0] is not None and not number[0].unknown and number[0].text.isdecimal():
+        nodes = number[1].text if number[1] is not None and number[1].text.isdecimal() else "1"
+        return int(number[0].text) * int(nodes)
+    stated = world_size(script, TrainingCommand(command, command.words[:end], command.words[end:], ()))
+    return None if stated == 1 and len(command.words[:end]) <= 2 else stated
+
+
+def _flags(words: Sequence[Word]) -> Iterator[tuple[str, object, int]]:
+    """Yield keys of flags with their values: one, a list of several, or true without a value."""
+    place = 0
+    while place < len(words):
+        key, equals, value = words[place].text.partition("=")
+        line, given = words[place].line, [value] if equals else []
+        place += 1
+        while place < len(words) and not words[place].text.startswith("--"):
+            given.append(words[place].text)
+            place += 1
+        if key.startswith("--"):
+            found = [_scalar(text) for text in given]
+            yield key[2:], found[0] if len(found) == 1 else found or True, line
+
+
+def _overrides(words: Sequence[Word]) -> Iterator[tuple[str, object, int]]:
+    """Yield keys of overrides with their values; `+key=value` adds a key."""
+    for word in words:
+        key, equals, value = word.text.lstrip("+").partition("=")
+        if equals and value.startswith("[") and value.endswith("]"):
+            parts = value[1:-1].split(",")
+            yield key, [_scalar(part.strip().strip("'\"")) for part in parts if part.strip()], word.line
+        elif equals:
+            yield key, _scalar(value), word.line
+
+
+def _scalar(text: str) -> object:
+    """Return a value as a trainer's parser reads it.
+
+    >>> [_scalar(text) for text in ("8", "1e-4", "False", "all-linear")]
+    [8, 0.0001, False, 'all-linear']
+    """
+    if NUMBER.fullmatch(text):
+        return int(text) if re.fullmatch(r"[-+]?[0-9]+", text) else float(text)
+    return WORDS.get(text.lower(), text)
