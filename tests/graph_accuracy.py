@@ -35,8 +35,8 @@ for one table of measurements in data/graphs. The columns are:
 
 - *score*: the step times on which the efficiencies of kernels were fitted. *Fitted*: all step times,
   including those of this table. *Left out*: all step times except those of the predicted device, or all
-  except those of one fifth of the model families, to which the predicted family belongs. *Kernels
-  measured alone*: none; the efficiencies come from benchmarks of single kernels.
+  except those of one fifth of the model families, to which the predicted family belongs. *Benchmarks of
+  single kernels*: none; the efficiencies come from benchmarks.
 - *baseline*: the errors of a simple model, in which the step time is proportional to the multiply-adds
   of a model. The factor of proportionality is the median of the same table.
 - *median*, *mean*, *p90*: median, mean and 90th percentile of |predicted − measured| / measured.

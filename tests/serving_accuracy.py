@@ -188,8 +188,8 @@ are therefore development scores.
   times their median on B200, and 1.08 times on H100 (both numbers are medians over all rows of
   lm-arena-chat). With Llama-3.1-8B, the throughput with 128 sequences is lower than with 64 sequences,
   and the time between tokens is three times as long.
-- Qwen3-235B in 8 bits on vLLM takes 1.5 to 2 times as long as its kernels alone, in ML.ENERGY and in
-  aiconfigurator. The cause is not known.
+- With Qwen3-235B in 8 bits on vLLM, an iteration takes 1.5 to 2 times the sum of its kernel times, in
+  ML.ENERGY and in aiconfigurator. The cause is not known.
 - The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions
   assume that they did.
 - As a test, we fitted a factor for the times of all kernels in prefill passes. The factor is 0.94 to
