@@ -144,7 +144,7 @@ def source_of(
         script = launch_document(raw, name, request.devices, request.arg, request.env)
         return JobSource(document=script, devices=ranks_of(script))
     refuse_values(request)
-    if request.kind or ending == ".toml":
+    if request.kind or ending in (".toml", ".py"):
         return _foreign(raw, name, request)
     document = read_yaml(raw, name)
     if isinstance(document.data, dict) and not OWN & document.data.keys():

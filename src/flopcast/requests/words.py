@@ -20,7 +20,7 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.spec.graph_file import ENDINGS as GRAPHS
 
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
-ENDINGS = (".json", ".yaml", ".yml", ".toml", *GRAPHS, *SCRIPTS)
+ENDINGS = (".json", ".yaml", ".yml", ".toml", ".py", *GRAPHS, *SCRIPTS)
 OF_A_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 NEAR = 3  # names that an error suggests
 

@@ -16,6 +16,7 @@ from flopcast.interop.configs import (
     axolotl,
     deepspeed,
     gpt_neox,
+    internevo,
     llama_factory,
     llm_foundry,
     maxtext,
@@ -31,6 +32,7 @@ from flopcast.interop.configs import (
 )
 from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.keys import Keys, flattened, keys_of
+from flopcast.interop.configs.python_text import read_python
 from flopcast.interop.configs.toml_text import read_toml
 from flopcast.interop.configs.trainer_commands import trainer_document
 from flopcast.interop.configs.unsupported_programs import has, refusal, unread_program
@@ -73,6 +75,7 @@ KINDS: Mapping[str, ConfigFormat] = {
     "llm-foundry": ConfigFormat(**_TABLE["llm-foundry"], read=llm_foundry.read),
     "trl": ConfigFormat(**_TABLE["trl"], read=trl.read, merged=trl.merged),
     "nanotron": ConfigFormat(**_TABLE["nanotron"], read=nanotron.read),
+    "internevo": ConfigFormat(**_TABLE["internevo"], read=internevo.read),
     "openrlhf": ConfigFormat(**_TABLE["openrlhf"], read=openrlhf.read),
     "ms-swift": ConfigFormat(**_TABLE["ms-swift"], read=swift.read),
     "verl": ConfigFormat(**_TABLE["verl"], read=verl.read),
@@ -83,7 +86,9 @@ KINDS: Mapping[str, ConfigFormat] = {
 
 
 def parsed(raw: bytes, name: str) -> Document:
-    """Return the plain data of a foreign file: TOML or a script by its suffix, else YAML or JSON."""
+    """Return the plain data of a foreign file: TOML, Python or a script by its suffix, or else YAML."""
+    if name.lower().endswith(".py"):
+        return read_python(raw, name)
     if name.lower().endswith(".sh") and (started := trainer_document(raw, name)):
         return started
     return read_toml(raw, name) if name.lower().endswith(".toml") else read_yaml(raw, name)

@@ -1,0 +1,140 @@
+"""InternEvo's configurations, Python text that is read as data, as jobs.
+
+Answers: which model, plan and stack does a configuration of InternEvo ask for?
+Elsewhere: the text (python_text.py), keys that change no step (tables/internevo.yaml), the software
+(catalog/stacks/internevo.yaml).
+
+References
+----------
+InternLM/InternEvo: configs/ (files, and what their keys mean), internlm/model (blocks; the inner width of
+an MLP is a multiple of 256), internlm/core/parallel (modes of tensor parallelism: mtp, and msp and fsp with
+sequence parallelism).
+"""
+
+from math import ceil
+from pathlib import PurePath
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.trainers import write_scores
+
+INNER_MULTIPLE = 256
+BIASED, PLAIN = "biased", "plain"
+FAMILIES = {  # model_type → whether attention has biases unless no_bias is true
+    "internlm": BIASED,
+    "internlm2": PLAIN,
+    "internlm2_public": PLAIN,
+    "llama": PLAIN,
+    "llama2": PLAIN,
+    "baichuan2": PLAIN,
+}
+NORMS = {"rmsnorm": "rmsnorm", "layernorm": "layernorm"}
+MODES = {"mtp": "", "msp": "sp", "fsp": "sp", "isp": "isp"}
+TYPES = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.half": "fp16"}
+LENGTH, MICRO, STEPS = "data.seq_len", "data.micro_bsz", "data.micro_num"
+CHECKPOINT, CHUNKS, KEPT_HEADS = "model.checkpoint", "model.num_chunks", "model.num_kv_attention_heads"
+BUCKET, OVERLAP = "hybrid_zero_optimizer.reduce_bucket_size", "hybrid_zero_optimizer.overlap_sync_grad"
+MODE = "parallel.tensor.mode"
+
+
+def read(document: Document, options: ImportOptions) -> Document:
+    """Return the job of a configuration.
+
+    Examples
+    --------
+    >>> model = {"hidden_size": 4096, "num_layers": 32, "num_attention_heads": 32, "vocab_size": 32000}
+    >>> job = read(Document("7b.py", {"model_type": "LLAMA2", "model": model,
+    ...     "data": {"seq_len": 4096, "micro_bsz": 1, "micro_num": 8},
+    ...     "parallel": {"zero1": {"size": -1}, "tensor": {"size": 2, "mode": "msp"}}}, {}),
+    ...     ImportOptions(devices=8))
+    >>> job.data["plan"]["global_batch"], job.data["plan"]["sequence_parallel"], job.data["stack"]["base"]
+    (32, True, 'internevo')
+    """
+    reader = ConfigReader(document, keys_of("internevo"), options)
+    reader.put(("batch", "sequence_length"), reader.required(LENGTH), LENGTH)
+    replicas = _degrees(reader)
+    micro = reader.required(MICRO)
+    reader.put(("plan", "micro_batch"), micro, MICRO)
+    reader.put(("plan", "global_batch"), micro * reader.count(STEPS) * replicas, STEPS, MICRO)
+    reader.put(("plan", "precision"), reader.choice("model.dtype", TYPES, "bf16"), "model.dtype")
+    layers = reader.required("model.num_layers")
+    _recompute(reader, layers)
+    if not options.model:
+        _model(reader, layers)
+    changes = {"bucket_elements": reader.count(BUCKET, 512 * 2**20) // 2, "overlap": reader.flag(OVERLAP)}
+    reader.put(("stack",), {"base": "internevo", "gradients": changes}, BUCKET, OVERLAP)
+    if not reader.flag("model.use_flash_attn", True):
+        write_scores(reader, "model.use_flash_attn")
+    return reader.made()
+
+
+def _size(reader: ConfigReader, name: str, least: int = 1) -> tuple[int, str]:
+    """Return a degree, which is a number or a section with `size`, and its key."""
+    key = reader.first(f"parallel.{name}.size", f"parallel.{name}")
+    return reader.count(key, 1, least=least), key
+
+
+def _degrees(reader: ConfigReader) -> int:
+    """Put degrees and the sharding of optimizer states into the plan; return the number of replicas."""
+    (tensor, tensor_key), (pipeline, pipeline_key) = _size(reader, "tensor"), _size(reader, "pipeline")
+    weight, weight_key = _size(reader, "weight")
+    mode = reader.choice(MODE, MODES, "")
+    if weight > 1 or (mode == "isp" and tensor > 1):
+        reader.refuse(weight_key if weight > 1 else MODE, "weights that ranks of a sequence share (isp)")
+    share = tensor * pipeline
+    ranks = reader.ranks(share=share, shared=tensor_key if tensor > 1 else pipeline_key)
+    replicas = max(ranks // share, 1)
+    reader.put(("plan", "data_parallel"), replicas)
+    reader.put_degree("tensor_parallel", tensor, tensor_key)
+    reader.put_degree("pipeline_parallel", pipeline, pipeline_key)
+    older = "parallel.sequence_parallel"
+    if tensor > 1 and (mode == "sp" or reader.flag(older)):
+        reader.put(("plan", "sequence_parallel"), True, MODE, older)
+    chunks = reader.count(CHUNKS, 1)
+    if pipeline > 1:
+        reader.put_degree("virtual_stages", chunks, CHUNKS)
+    sharded, key = _size(reader, "zero1", least=-1)
+    group = replicas if sharded < 1 else min(sharded, replicas)
+    reader.put(("plan", "zero"), 0 if sharded == 1 else 1, key)
+    if 1 < group < replicas:
+        reader.put(("plan", "data_shard"), group, key)
+    return replicas
+
+
+def _recompute(reader: ConfigReader, layers: int) -> None:
+    """Put recomputation into the plan: of all blocks, or of a share of those of every stage."""
+    value = reader.raw(CHECKPOINT)
+    fraction = float(value) if isinstance(value, bool) else reader.fraction(CHECKPOINT, 0.0)
+    stage = layers // (reader.degree("pipeline_parallel") * reader.degree("virtual_stages"))
+    number = int(stage * fraction)
+    if number:
+        reader.put(("plan", "recompute"), "full", CHECKPOINT)
+    if 0 < number < stage:
+        reader.put(("plan", "recompute_method"), "block", CHECKPOINT)
+        reader.put(("plan", "recompute_layers"), number, CHECKPOINT)
+
+
+def _model(reader: ConfigReader, layers: int) -> None:
+    """Put the model into the job, from its sizes."""
+    kind = reader.choice("model_type", FAMILIES, BIASED)
+    hidden, heads = reader.required("model.hidden_size"), reader.required("model.num_attention_heads")
+    vocabulary = reader.required("model.vocab_size")
+    biased = kind == BIASED and not reader.flag("model.no_bias")
+    mixer: dict[str, object] = {"heads": heads, "qkv_bias": biased, "out_bias": biased}
+    kept = reader.count(KEPT_HEADS, heads)
+    if kept != heads:
+        mixer["kv_heads"] = kept
+    ratio = reader.raw("model.mlp_ratio")
+    if ratio is not None and (isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or ratio <= 0):
+        reader.fault("model.mlp_ratio", "a number above 0", "the width of an MLP is a multiple", "write 4")
+        ratio = None
+    inner = ceil(int(hidden * float(str(4 if ratio is None else ratio))) / INNER_MULTIPLE) * INNER_MULTIPLE
+    block = {
+        "count": layers,
+        "norm": reader.choice("model.norm_type", NORMS, "rmsnorm"),
+        "mixer": mixer,
+        "feed_forward": {"ffn_hidden": inner, "activation": "swiglu"},
+    }
+    mapping = {"name": PurePath(reader.document.name).stem, "hidden": hidden, "vocabulary": vocabulary}
+    reader.put(("model",), mapping | {"blocks": [block]}, "model.hidden_size")
