@@ -91,8 +91,9 @@ H100. The copy rates of FlexGen and ZeRO-Inference are fitted on the rows of the
   the error would be 6.7 % for the mean TPOT and 15.8 % for the mean TTFT.
 - Servers of ML.ENERGY send each token separately. Servers of InferenceX send twenty tokens at once
   (`stream-interval` in the launch commands of vLLM). For each token that is sent separately, the host
-  needs 15 us per sequence. This time was fitted on H100. For every fifth row on B200, the median error
-  of the time between tokens is 14 % with this host time, and 24 % without it.
+  needs 15 us per sequence. This time was fitted on H100. On a sample of the rows on B200
+  (every fifth row), the median error of the time between tokens is 14 % with this host time, and
+  24 % without it.
 - The energy of kernels was fitted only on benchmarks of single kernels on H200 and B200. We used
   kernels of at least 0.2 ms, whose power was measured for a second. Experts need 107 pJ for each byte,
   linear layers need 71 pJ, and decode attention needs 50 pJ. We tried four selections of kernels and
@@ -174,9 +175,9 @@ are therefore development scores.
   118,000 prompt tokens per second. At this rate, the linear layers alone would need 95 % of the 8-bit
   peak rate. Probably, fewer than 64 requests were in flight for some of the time. The predicted times
   are up to 2.8 times the measured times.
-- In some pools, requests wait longer than predicted. For example, there are three requests and three
-  decode instances, each with room for one sequence. The measured wait is 5 s, as if two requests shared
-  an instance. The distribution of requests over instances is not published.
+- In some pools, requests wait longer than predicted. In one example, three requests arrive
+  at three decode instances, each with room for one sequence. The measured wait is 5 s, as if two
+  requests shared an instance. The distribution of requests over instances is not published.
 - In ML.ENERGY on H100, some models have published settings with top-p sampling. For these models, the
   time between tokens is 35 to 50 us per sequence longer than the kernel time. For gpt-oss, which has no
   such setting, there is no difference up to 96 sequences. The predictions of models with top-p sampling

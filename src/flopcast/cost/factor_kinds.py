@@ -126,7 +126,7 @@ KINDS: Mapping[str, FactorKind] = {
     "jitter": FactorKind(label="variation from step to step", is_lever=False),
     "between_plans": FactorKind(
         label="unexplained differences between plans",
-        meaning="sigma of the errors in the ratio of two plans' step times that no other factor explains",
+        meaning="sigma of the unexplained error in the ratio of two plans' step times",
     ),
     "carried": FactorKind(
         label="constants that were fitted on another kind of job",
@@ -135,7 +135,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "unexplained": FactorKind(
         label="unexplained differences between runs",
-        meaning="sigma of the errors in the step time that no other factor explains; it widens intervals"
+        meaning="sigma of the unexplained error of the step time; it widens intervals"
         " and does not change the predicted step time",
         is_lever=False,
     ),
@@ -176,8 +176,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "checkpoint_files": FactorKind(
         label="time to open a file of a checkpoint",
-        meaning="time that each additional file of a checkpoint costs on a usual node because the ranks"
-        " coordinate, divided by 2 ms",
+        meaning="time that the ranks need to coordinate each additional file of a checkpoint, divided by"
+        " 2 ms",
         rests_on="prior: the time to create a file on a parallel file system",
     ),
     "checkpoint_handover": FactorKind(

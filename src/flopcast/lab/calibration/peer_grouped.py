@@ -40,7 +40,7 @@ LARGEST_DRAW = 0.8  # of the tokens: where the power law is cut
 BALANCED = "distribution=balanced"
 LAYOUTS = {"forward": "fwd", "input_gradient": "bwd_grad_act", "weight_gradient": "bwd_grad_w"}
 NO_FULLEST_RANK = (
-    "a power law distributes the tokens over ranks, and the table omits the rank with the most tokens"
+    "tokens were drawn from a power law, and the table does not state how many the busiest rank had"
 )
 FEW_ROWS = "an expert has fewer than 32 rows"
 
