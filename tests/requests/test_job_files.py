@@ -212,7 +212,7 @@ def test_an_unknown_key_is_told_with_the_key_that_was_meant(part, line, field, s
         ("model", "model: gpt3-175", "gpt3-175b"),
         ("cluster", "cluster: selen:4", "selene"),
         ("stack", "stack: megatron-2020", "megatron-2021"),
-        ("model", "model: {base: gpt-neox}", "gpt-neox-20b"),
+        ("model", "model: {base: gpt-neox-21b}", "gpt-neox-20b"),
         ("cluster", "cluster: {base: dgx-a101}", "dgx-a100"),
     ],
 )

@@ -154,6 +154,17 @@ def test_another_number_of_parameters_is_another_model_and_no_time_is_compared()
         assert suspects(other, "measured", "within doubt", "possible") == {}
 
 
+def test_sizes_of_a_log_of_another_model_are_told_and_do_not_become_those_of_the_job():
+    run = run_with(GOOD)
+    run.facts |= {"num_layers": 40, "global_batch_size": 256}
+
+    told = found(job(**GOOD), log_text(run))
+
+    assert [one.of_log for one in told.contradictions] == ["40 layers", "a global batch of 256"]
+    assert told.report.job == job(**GOOD)
+    assert suspects(told, "stated") == {}
+
+
 def test_printed_rates_that_no_formula_gives_for_the_job_are_told():
     report = PREDICTOR.predict(job(**GOOD))
     right = CONVENTIONS["megatron-core"].flop(report.job) / 32 / report.step_time_s / 1e12

@@ -21,7 +21,7 @@ from flopcast.lab.diagnosis.excess import CLOCKS, NETWORK
 from flopcast.lab.diagnosis.recompute_shown import PassRatio, other_recompute, ratio_of_passes, with_ratio
 from flopcast.lab.diagnosis.series_suspects import series_of
 from flopcast.lab.diagnosis.settings import better_plan, slow_settings
-from flopcast.lab.diagnosis.size_suspects import as_logged
+from flopcast.lab.diagnosis.size_suspects import as_logged, size_contradictions
 from flopcast.lab.diagnosis.stragglers import slow_loader, stated_stragglers
 from flopcast.lab.diagnosis.suspect import Contradiction, Predict, SlowStep, Suspect
 from flopcast.lab.diagnosis.timer_suspects import longer_than_step, timed_suspects
@@ -72,10 +72,11 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
     report, found = predict(job), _Findings()
     describes_run = True
     if log is not None:
-        other_model, logged = tuple(of_model(job, log)), as_logged(report, log, predict)
+        other_model = tuple(of_model(job, log))
+        logged = size_contradictions(report, log) if other_model else as_logged(report, log, predict)
         found.of_run += logged.suspects
         found.contradictions += [*other_model, *logged.contradictions]
-        describes_run = logged.describes_run and not other_model
+        describes_run = logged.describes_run
         report = _read_log(logged.report, log, found, predict, compare=describes_run)
     if trace is not None and describes_run:
         _read_trace(report, trace, found)

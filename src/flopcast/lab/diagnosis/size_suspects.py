@@ -93,7 +93,7 @@ def as_logged(report: Report, log: Log, predict: Predict) -> Logged:
         suspect says why the run cannot be described.
     """
     job, sizes = report.job, list(_sizes(report.job, log))
-    contradictions = tuple(map(_contradiction, sizes))
+    contradictions = size_contradictions(report, log).contradictions
     if not sizes:
         return Logged(report=report)
     try:
@@ -113,6 +113,12 @@ def as_logged(report: Report, log: Log, predict: Predict) -> Logged:
             _suspect(size, _change_s(job, [], [size], predict) if cost_s is None else cost_s, ())
         )
     return Logged(report=logged, suspects=tuple(suspects), contradictions=contradictions)
+
+
+def size_contradictions(report: Report, log: Log) -> Logged:
+    """Return the sizes of a log that is of another model: they contradict the job, and say nothing of it."""
+    contradictions = tuple(map(_contradiction, _sizes(report.job, log)))
+    return Logged(report=report, contradictions=contradictions, describes_run=False)
 
 
 def _change_s(job: Job, before: Sequence[Size], after: Sequence[Size], predict: Predict) -> float | None:
