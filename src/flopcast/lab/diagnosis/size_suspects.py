@@ -116,7 +116,7 @@ def as_logged(report: Report, log: Log, predict: Predict) -> Logged:
 
 
 def size_contradictions(report: Report, log: Log) -> Logged:
-    """Return the sizes of a log that is of another model: they contradict the job, and say nothing of it."""
+    """Return the sizes in a log of another model, which contradict the job and do not change it."""
     contradictions = tuple(map(_contradiction, _sizes(report.job, log)))
     return Logged(report=report, contradictions=contradictions, describes_run=False)
 
