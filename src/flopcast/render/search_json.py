@@ -151,6 +151,7 @@ def _names_of(job: Job) -> dict[str, object]:
         "cluster": job.cluster.name,
         "devices": job.cluster.num_devices,
         "stack": job.stack.label,
+        "tensor_overlap": job.stack.tensor_overlap,
         "power_limit_w": job.site.power_limit_w,
     }
 

@@ -26,10 +26,12 @@ RECOMMENDED, UNSETTLED = "recommended", "order not settled"
 
 
 def name_of(job: Job, question: Question) -> str:
-    """Return the cluster and size of a plan, with stack and power limit if the question names several."""
+    """Return the cluster and size of a plan, with what of its stack and power the question compares."""
     name = f"{job.cluster.name} × {job.cluster.num_devices}"
-    if len({one.stack for one in question.jobs}) > 1:
+    if len({one.stack.label for one in question.jobs}) > 1:
         name += f", {job.stack.label}"
+    if len({one.stack.tensor_overlap for one in question.jobs}) > 1:
+        name += f", tensor_overlap={job.stack.tensor_overlap}"
     if len({one.site.power_limit_w for one in question.jobs}) > 1:
         limit_w = job.site.power_limit_w
         name += ", full power" if limit_w is None else f", {show(limit_w, 'W')}"

@@ -39,6 +39,7 @@ WORDS = (
     "tables",
 )
 OF_RANKING = ("objectives", "deadline", "budget", "headroom", "evolve")  # fields that rank or choose plans
+COMPARED = ("stack.tensor_overlap",)  # settings of which a change may list several values to try
 OF_SPACE = ("tp_beyond_domain", "no_refine")  # fields that widen or narrow the space of plans
 
 
@@ -91,8 +92,8 @@ def question_of(request: SearchRequest) -> Question:
     clusters, stacks = (each_once(names(each)) for each in (request.clusters, request.stacks))
     limits = map(_limited, each_once(request.power_limits))
     opened = []
-    for cluster, stack, limit in product(clusters, stacks, limits):
-        one = replace(job, changes=(*changes, *limit), cluster=cluster, stack=stack)
+    for cluster, stack, limit, varied in product(clusters, stacks, limits, _varied(changes)):
+        one = replace(job, changes=(*varied, *limit), cluster=cluster, stack=stack)
         opened.append(faults.of(partial(made_from, one, of_training(open_job_of)), None))
     jobs = [each for each in opened if each is not None]
     fixed = _settled(jobs[0].settled) if jobs else {}
@@ -117,6 +118,19 @@ def question_of(request: SearchRequest) -> Question:
     if question is None or faults.found:
         raise SpecError(faults.relevant(without_job=not jobs))
     return question
+
+
+def _varied(changes: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the changes with each value of those that list several.
+
+    >>> _varied(["stack.tensor_overlap=none,tiles", "batch.sequence_length=4096"])[1]
+    ('stack.tensor_overlap=tiles', 'batch.sequence_length=4096')
+    """
+    each = []
+    for change in changes:
+        key, _, value = change.partition("=")
+        each.append([f"{key}={one.strip()}" for one in value.split(",")] if key in COMPARED else [change])
+    return list(product(*each))
 
 
 def _limited(watts: object) -> tuple[str, ...]:
