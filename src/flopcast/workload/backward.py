@@ -162,6 +162,11 @@ def _entering(item: Item, run: str) -> tuple[tuple[str, Floats], ...]:
     return ((item.inputs[0], size_bytes),)
 
 
+def is_exchanged_at_work(item: Item) -> bool:
+    """Return whether ranks of one sequence exchange keys and values by an item."""
+    return isinstance(item.work, AllGather | RingPass) and item.work.axis == "cp"
+
+
 def exchanged_at_work(forward: Iterable[Item]) -> Floats:
     """Return bytes that ranks of one sequence exchange while a layer runs its backward; none is kept.
 
@@ -171,7 +176,7 @@ def exchanged_at_work(forward: Iterable[Item]) -> Floats:
     """
     total = ZERO
     for item in forward:
-        if isinstance(item.work, AllGather | RingPass) and item.work.axis == "cp":
+        if is_exchanged_at_work(item):
             buffers = 1.0
             if isinstance(item.work, RingPass):
                 buffers = 4.0 if item.work.returns_gradients else 2.0

@@ -12,7 +12,8 @@ A tensor that no item names as its output (keys and values, which a split of hea
 shares the fate of the first input of the item that reads it. Kernels' own workspaces are not counted.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllReduce, Replicate, RingPass
 from flopcast.operators.quantise import Quantise
 from flopcast.records import dataclass, field, replace
-from flopcast.workload.backward import exchanged_at_work, kept_tensors
+from flopcast.workload.backward import exchanged_at_work, is_exchanged_at_work, kept_tensors
 from flopcast.workload.recompute_order import recompute_order
 from flopcast.workload.tensor_sizes import tensor_bytes, weight_bytes
 
@@ -93,17 +94,24 @@ def _peak_of_rows(
         return ZERO
     sizes = tensor_bytes(items)
     walk = _Walk(sizes=sizes, produced=_produced(items))
-    lives = _lives(items, recomputed)
-    alive = sum((life.size_bytes for life in lives if life.last == AT_ONCE), ZERO)
+    coming: dict[int, list[Floats]] = defaultdict(list)  # sizes by the item with whose backward they come
+    going: dict[int, list[Floats]] = defaultdict(list)
+    for life in _lives(items, recomputed):
+        coming[life.last].append(life.size_bytes)
+        going[life.first].append(life.size_bytes)
+    exchanges = [item for item in items if is_exchanged_at_work(item)]
+    gathers = {item.output: item for item in reversed(items) if item.kept_bytes is not None}
+    alive = sum(coming[AT_ONCE], ZERO)
     read_by_loss = sorted({name for item in loss for name in item.inputs[:1]})
     for output in [name for name in read_by_loss if name in walk.produced] or [items[-1].output]:
         walk.born(output, sizes.get(output, ZERO))
     peak = alive + walk.alive()
     for index in reversed(range(len(items))):
-        alive = alive + sum((life.size_bytes for life in lives if life.last == index), ZERO)
-        during = walk.step(items[index]) + _transient(items[index], items, writes_weight_gradients)
+        item = items[index]
+        alive = alive + sum(coming[index], ZERO)
+        during = walk.step(item) + _transient(item, exchanges, gathers, writes_weight_gradients)
         peak = np.maximum(peak, alive + during)
-        alive = alive - sum((life.size_bytes for life in lives if life.first == index), ZERO)
+        alive = alive - sum(going[index], ZERO)
     return peak
 
 
@@ -208,8 +216,14 @@ def _shard_bytes(gather: Item | None, size_bytes: Floats) -> Floats:
     return size_bytes if gather is None or gather.kept_bytes is None else gather.kept_bytes
 
 
-def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: bool) -> Floats:
-    """Return an item's temporaries: inputs from other ranks, its weight's gradient, tensors of a chain."""
+def _transient(
+    item: Item, exchanges: Sequence[Item], gathers: Mapping[str, Item], writes_weight_gradients: bool
+) -> Floats:
+    """Return an item's temporaries: inputs from other ranks, its weight's gradient, tensors of a chain.
+
+    `exchanges` are the items of the layer with `is_exchanged_at_work`; `gathers` are those whose source is
+    kept, by their output.
+    """
     work, needed_bytes = item.work, ZERO
     if isinstance(work, MemoryBound):
         needed_bytes = KINDS[work.kind].between * work.elements * ELEMENT_BYTES[work.dtype]
@@ -218,9 +232,9 @@ def _transient(item: Item, items: tuple[Item, ...], writes_weight_gradients: boo
     if not isinstance(work, AbstractOperator) or not item.inputs:
         return needed_bytes
     needed_bytes = needed_bytes + exchanged_at_work(
-        i for i in items if set(i.inputs[:1]) & set(item.inputs)
+        each for each in exchanges if each.inputs and each.inputs[0] in item.inputs
     )
-    gather = next((g for g in items if g.output == item.inputs[0] and g.kept_bytes is not None), None)
+    gather = gathers.get(item.inputs[0])
     if gather is not None and isinstance(gather.work, AbstractMessage):
         needed_bytes = needed_bytes + gather.work.message_bytes
     if writes_weight_gradients:
