@@ -29,7 +29,9 @@ def communicators_opened(programs: Programs) -> Counts:
 
     def on(axis: str, *conditions: np.ndarray) -> Counts:
         """Return 1 where messages travel along the axis and all conditions hold, else 0."""
-        opened: Counts = sends.get(axis, ZERO) * np.prod(np.broadcast_arrays(*conditions), axis=0)
+        opened = sends.get(axis, ZERO)
+        for condition in conditions:
+            opened = opened * condition
         return opened
 
     tensor, pipeline = plans.tensor_parallel > 1, plans.pipeline_parallel > 1

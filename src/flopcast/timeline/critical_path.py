@@ -267,7 +267,8 @@ def _gap_seconds(run: StepSimulation, first: int, stop: int) -> Floats:
     """
     played, g, size = run.played, run.played.graph, run.played.graph.order.kind.shape[1]
     nodes = g.node_of_task[first * size : stop * size]
-    before = np.roll(played.end_s[nodes], 1)
+    before = np.empty(len(nodes))
+    before[1:] = played.end_s[nodes[:-1]]
     before[::size] = (run.begin_s + run.update_s)[first:stop]
     gap_s = np.maximum(played.start_s[nodes] - before, 0.0)
     lag = g.lag[nodes]

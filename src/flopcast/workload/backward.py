@@ -162,9 +162,10 @@ def _entering(item: Item, run: str) -> tuple[tuple[str, Floats], ...]:
     return ((item.inputs[0], size_bytes),)
 
 
-def is_exchanged_at_work(item: Item) -> bool:
-    """Return whether ranks of one sequence exchange keys and values by an item."""
-    return isinstance(item.work, AllGather | RingPass) and item.work.axis == "cp"
+def exchange_of(item: Item) -> AllGather | RingPass | None:
+    """Return the message by which ranks of one sequence exchange keys and values; None for other items."""
+    work = item.work
+    return work if isinstance(work, AllGather | RingPass) and work.axis == "cp" else None
 
 
 def exchanged_at_work(forward: Iterable[Item]) -> Floats:
@@ -176,11 +177,12 @@ def exchanged_at_work(forward: Iterable[Item]) -> Floats:
     """
     total = ZERO
     for item in forward:
-        if is_exchanged_at_work(item):
+        work = exchange_of(item)
+        if work is not None:
             buffers = 1.0
-            if isinstance(item.work, RingPass):
-                buffers = 4.0 if item.work.returns_gradients else 2.0
-            total = total + buffers * item.work.message_bytes * np.minimum(item.count, 1.0)
+            if isinstance(work, RingPass):
+                buffers = 4.0 if work.returns_gradients else 2.0
+            total = total + buffers * work.message_bytes * np.minimum(item.count, 1.0)
     return total
 
 

@@ -26,7 +26,7 @@ from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllReduce, Replicate, RingPass
 from flopcast.operators.quantise import Quantise
 from flopcast.records import dataclass, field, replace
-from flopcast.workload.backward import exchanged_at_work, is_exchanged_at_work, kept_tensors
+from flopcast.workload.backward import exchange_of, exchanged_at_work, kept_tensors
 from flopcast.workload.recompute_order import recompute_order
 from flopcast.workload.tensor_sizes import tensor_bytes, weight_bytes
 
@@ -99,7 +99,7 @@ def _peak_of_rows(
     for life in _lives(items, recomputed):
         coming[life.last].append(life.size_bytes)
         going[life.first].append(life.size_bytes)
-    exchanges = [item for item in items if is_exchanged_at_work(item)]
+    exchanges = [item for item in items if exchange_of(item) is not None]
     gathers = {item.output: item for item in reversed(items) if item.kept_bytes is not None}
     alive = sum(coming[AT_ONCE], ZERO)
     read_by_loss = sorted({name for item in loss for name in item.inputs[:1]})
@@ -221,8 +221,8 @@ def _transient(
 ) -> Floats:
     """Return an item's temporaries: inputs from other ranks, its weight's gradient, tensors of a chain.
 
-    `exchanges` are the items of the layer with `is_exchanged_at_work`; `gathers` are those whose source is
-    kept, by their output.
+    `exchanges` are the items of the layer with an `exchange_of`; `gathers` are those whose source is kept,
+    by their output.
     """
     work, needed_bytes = item.work, ZERO
     if isinstance(work, MemoryBound):
