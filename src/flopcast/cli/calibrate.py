@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 def command() -> None:
     """Fit curves, constants and site files to measurements.
 
-    `fit` fits efficiency curves to measurements of single kernels and collectives; `score` tests the
-    curves. Some effects are visible only in whole training runs: `constants`, `from-run` and `jitter`
-    fit them.
+    `fit` fits efficiency curves to measurements of single kernels and collectives, and `score` tests the
+    curves. `constants`, `from-run` and `jitter` fit effects that are visible only in whole training runs.
 
     \b
     flopcast calibrate fit --data pack --device h200-sxm-141gb --out curves
@@ -78,7 +77,7 @@ def fit(data: Path, out: Path, device: str | None) -> None:
 def jitter(suite: str) -> None:
     """Print the ratio of mean to best step time for each system of a suite.
 
-    This ratio is the `jitter` of a cluster. The suite must contain both step times of its runs.
+    This ratio is the `jitter` of a cluster. The runs of the suite must state both times.
 
     \b
     flopcast calibrate jitter --suite paper
@@ -112,10 +111,10 @@ def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
     """Report the error of curves on measurements that they were not fitted to.
 
     For every kernel class, this command leaves out some rows of DATA, fits the curve to the other rows, and
-    predicts the rows that it left out. It leaves out a random fifth of the rows, then the rows of models of
-    another width, then the largest shapes. It also predicts all rows of a device with the curve of another
-    device. The output lists the errors, the share of measurements inside the 90 % interval, and the
-    variation between repeated measurements. This takes minutes; progress goes to stderr.
+    predicts the rows that it left out. It does this three times: with a random fifth of the rows, with the
+    rows of models of one width, and with the largest shapes. It also predicts all rows of a device with the
+    curve of another device. The output lists the errors, the share of measurements inside the 90 %
+    interval, and the variation between repeated measurements. This takes minutes; progress goes to stderr.
 
     \b
     flopcast calibrate score --data ../shared/data

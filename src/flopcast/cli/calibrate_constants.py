@@ -28,14 +28,14 @@ NAME_WIDTH = 58
     "runs",
     multiple=True,
     type=click.Path(),
-    help="Fit the constants to this table of measured runs; may be repeated.",
+    help="Fit the constants to this table of measured runs. May be repeated.",
 )
 @click.option(
     "--every",
     type=click.IntRange(min=1),
     default=1,
     metavar="N",
-    help="For tables of serving measurements: fit to every N-th row. Default: 1, all rows.",
+    help="For tables of serving measurements: fit to every N-th row only. Default: 1 (all rows).",
 )
 @click.option("--out", type=FILE, help="Write the fitted constants to this file.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
@@ -48,9 +48,9 @@ def constants(
     A constant is the value of a factor: measured time divided by the time that follows from kernel
     measurements. Without --runs, the command prints the constants that predictions use. Constants marked
     "only source" were fitted on a single source. A fit takes minutes; an interrupted fit leaves the file of
-    --out unchanged. Tables of training with states outside the devices give the constants of offload.json,
-    and published checkpoints those of checkpoints.json. Tables of serving give the constants of engines,
-    which are printed as in the files of catalog/engines.
+    --out unchanged. Tables of training runs with offload give the constants of offload.json, and tables of
+    published checkpoints give those of checkpoints.json. Tables of serving give the constants of engines,
+    which are printed in the format of the files of catalog/engines.
 
     \b
     flopcast calibrate constants

@@ -11,7 +11,7 @@ from flopcast.cli.suggestions import kinds, names_of_kind
 @click.argument("name", required=False, shell_complete=names_of_kind)
 @writes_document
 def command(kind: str | None, name: str | None) -> None:
-    """List the catalogue or one kind of entry, or show one entry with its sources.
+    """List the entries of the catalogue, or show one entry with its sources.
 
     KIND is devices, hosts, clusters, models, stacks, engines, sites or prices. An entry is printed as YAML,
     with units. To use a changed entry, copy it into a job file and edit it, or set `base` to its name and

@@ -14,15 +14,17 @@ OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and
 @job_options(without=OF_LENGTH)
 @click.option(
     "--to-plan",
-    help='Also predict what each rank reads if a changed plan, such as "dp=4", loads the checkpoint.',
+    help='Also predict what each rank reads if a job with another plan loads the checkpoint. "dp=4" '
+    "changes one field of the plan that saved it.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document
 def command(request: JobRequest, to_plan: str | None, wants_json: bool) -> None:
-    """Predict the checkpoints of a job: their size, the time to save and load them, the best interval.
+    """Predict the size of a job's checkpoints, the time to save and load them, and the best interval.
 
-    The command also compares all methods of saving, each at the interval with the least time lost to
-    checkpoints and failures. --to-plan predicts what each rank reads if another plan loads the checkpoint.
+    The command also compares all methods of saving. Each method has the interval with which checkpoints and
+    failures cost the least time. --to-plan predicts what each rank reads if a job with another plan loads
+    the checkpoint.
 
     \b
     flopcast checkpoint llama-3-8b --gpus 64 --checkpoint "lazy host"

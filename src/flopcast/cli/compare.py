@@ -20,11 +20,10 @@ from flopcast.requests.serving_words import serves
 def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> None:
     """Compare two jobs side by side, with the interval of their difference.
 
-    With two files or models, options and KEY=VALUE change both jobs. With one file or model, or with
-    none, the second job is a copy of the first: options describe both, and KEY=VALUE changes only the
-    copy. Time, cost and
-    energy are compared per token; if the interval of a difference contains zero, neither job is called
-    better. --price applies to both.
+    With two files or models, options and KEY=VALUE change both jobs. With one file or model, or with none,
+    the second job is a copy of the first: options describe both, and KEY=VALUE changes only the copy. Time,
+    cost and energy are compared per token. If the interval of a difference contains zero, the order of the
+    jobs is not settled. --price applies to both.
 
     \b
     flopcast compare a.yaml b.yaml

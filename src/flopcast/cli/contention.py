@@ -26,11 +26,11 @@ from flopcast.requests.resolve import resolve
 def command(
     words: tuple[str, ...], request: JobRequest, oversubscription_ratio: float, wants_json: bool
 ) -> None:
-    """Predict how much several jobs slow each other down on one network.
+    """Predict how much several jobs that share a network slow each other down.
 
     Each JOB is a file or a model; options and KEY=VALUE apply to all of them. The jobs run at the same time
     on separate nodes and share the uplinks of the last tier of their clusters. flopcast compares the step
-    time of each job with its step time alone. "At worst" is the step time if all other jobs sent data all
+    time of each job with its step time alone. "At worst" is the step time if all other jobs send data all
     the time.
 
     \b

@@ -11,7 +11,7 @@ from flopcast.requests.resolve import resolve
 
 @click.command("diagnose")
 @options.job_options(without=options.OF_RUN, samples=options.SAMPLES)
-@click.option("--log", type=options.FILE, help="Training log of the run. Its format is recognised.")
+@click.option("--log", type=options.FILE, help="Training log of the run. flopcast recognises its format.")
 @click.option(
     "--trace",
     type=options.FILE,
@@ -36,10 +36,10 @@ def command(
     - settings of the job that cost time;
     - sizes in the log that contradict the job (with a warning at the top);
     - pauses, and steps that become slower;
-    - parts of the step that take longer than predicted, from timers of the log or a trace.
+    - components of the step that take longer than predicted, according to timers in the log or a trace.
 
-    Without a log or a trace, flopcast examines only the settings. With either, give the --cluster of the
-    run, unless the file names it.
+    Without a log or a trace, flopcast examines only the settings. With a log or a trace, give the cluster
+    of the run (--cluster), unless the job file names it.
 
     \b
     flopcast diagnose run.sh --cluster dgx-h100 --gpus 512 --log train.log

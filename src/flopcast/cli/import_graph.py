@@ -26,21 +26,21 @@ from flopcast.files.yaml_text import Document
     "--size",
     multiple=True,
     metavar="NAME=NUMBER",
-    help="Value of a symbolic dimension of the graph, such as batch=8; may be repeated.",
+    help="Value of a symbolic dimension of the graph, such as batch=8. May be repeated.",
 )
 @out_option("model")
 def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Path | None) -> None:
     """Print the model of an exported graph as YAML.
 
-    Files are read as data: no code runs, no pickle is loaded, and weights are not read. Only --module
-    and names run code. --module runs a function with your own PyTorch, on tensors without data. The
-    function returns a model and its arguments; for models of timm and transformers, the function may return
-    only the model.
+    flopcast reads files as data: it runs no code, loads no pickles and reads no weights. Only --module and
+    names such as timm:resnet50 run code. --module runs a function with your own PyTorch, on tensors without
+    data. The function returns a model and its arguments; for models of timm and transformers, the function
+    may return only the model.
 
     A name such as timm:resnet50, hf:google-t5/t5-11b or diffusers:FOLDER is a model of timm, transformers
-    or diffusers. The library creates the model without weights. transformers and diffusers read its
-    configuration from the Hugging Face hub or a folder. --size batch=8 and --size tokens=512 set the sizes
-    of the example input.
+    or diffusers. The library creates the model without weights. For transformers and diffusers, its
+    configuration comes from the Hugging Face hub or from a folder. --size batch=8 and --size tokens=512 set
+    the sizes of the example input.
 
     \b
     flopcast import graph timm:resnet50 -o resnet50.yaml

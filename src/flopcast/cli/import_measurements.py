@@ -233,16 +233,21 @@ def posterior_text(posterior: "Posterior") -> str:
     return "\n".join(lines)
 
 
-@click.command("nccl-tests", short_help="Convert the output of nccl-tests or rccl-tests to samples.")
+@click.command(
+    "nccl-tests",
+    short_help="Convert the output of nccl-tests or rccl-tests to measured times of collectives.",
+)
 @click.argument("log", type=FILE)
 @click.option(
-    "--collective", default="", help="Measured collective, if the log does not state it: all_reduce, …"
+    "--collective",
+    default="",
+    help="The collective that was measured, such as all_reduce, if the log does not state it.",
 )
-@click.option("--out", type=FILE, help="Write the samples to this CSV file.")
+@click.option("--out", type=FILE, help="Write the measured times to this CSV file.")
 def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
-    """Convert a log of nccl-tests or rccl-tests to samples of collectives.
+    """Convert a log of nccl-tests or rccl-tests to measured times of collectives.
 
-    Rows whose columns contradict each other are listed on stderr.
+    Rows with contradicting columns are listed on stderr.
 
     \b
     flopcast import nccl-tests all_reduce.log --out samples.csv
@@ -268,12 +273,16 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
         click.echo(f"wrote {out}: {count} rows", err=True)
 
 
-@click.command("kineto", short_help="Convert a trace of the PyTorch profiler to samples of operators.")
+@click.command(
+    "kineto", short_help="Convert a trace of the PyTorch profiler to measured times of operators."
+)
 @click.argument("trace", type=FILE)
-@click.option("--out", type=FILE, help="Write the samples of operators and collectives to this CSV file.")
+@click.option(
+    "--out", type=FILE, help="Write the measured times of operators and collectives to this CSV file."
+)
 @click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
 def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
-    """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to samples of operators.
+    """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to measured times of operators.
 
     Record the trace with record_shapes=True, and mark the steps with prof.step().
 
@@ -283,12 +292,14 @@ def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
     _import_trace(trace, out, events, of_nsight=False)
 
 
-@click.command("nsys", short_help="Convert an export of Nsight Systems to samples of operators.")
+@click.command(
+    "nsys", short_help="Convert a report of Nsight Systems (SQLite) to measured times of operators."
+)
 @click.argument("trace", type=FILE)
-@click.option("--out", type=FILE, help="Write the samples of operators to this CSV file.")
+@click.option("--out", type=FILE, help="Write the measured times of operators to this CSV file.")
 @click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
 def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
-    """Convert a report of Nsight Systems, exported to SQLite, to samples of operators.
+    """Convert a report of Nsight Systems that was exported to SQLite to measured times of operators.
 
     Record the report within torch.autograd.profiler.emit_nvtx(record_shapes=True), so that it contains
     sizes.

@@ -29,7 +29,8 @@ from flopcast.requests.sources import SCRIPT
 
 HELP = "Make a job file from {description}.\n\n{more}"
 MORE = """Assumptions and unknown keys are listed on stderr. flopcast does not execute the file and reads
-no other file. Without --cluster, the job file contains no cluster, and flopcast predict needs --cluster.
+no other file. Without --cluster, the job file contains no cluster, and flopcast predict then needs the
+option --cluster.
 
 \b
 flopcast import {kind} FILE --gpus 16 -o job.yaml
@@ -93,7 +94,7 @@ def _job_command(kind: str, description: str, has_helper: bool, values: bool = F
             click.echo(helper_text(kind), nl=False)
             context.exit()
 
-    text = "Print a Python program that writes such a file, and exit."
+    text = "Print a Python program that writes a dump of a configuration, and exit."
     helper = click.option(
         "--dump-helper", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text
     )
@@ -166,7 +167,7 @@ def _deliver(text: str, out: Path | None, message: str) -> None:
 def hugging_face(config: Path, out: Path | None) -> None:
     """Print the model of a Hugging Face config.json, or of its folder, as YAML.
 
-    Supports decoders whose layers flopcast knows. Copy the output under `model:` in a job file.
+    The model must be a decoder whose layers flopcast knows. Copy the output under `model:` in a job file.
 
     \b
     flopcast import hf config.json
@@ -186,7 +187,7 @@ def hugging_face(config: Path, out: Path | None) -> None:
 @click.option(
     "--counts",
     is_flag=True,
-    help="Together with --trace: print parameters, FLOP and bytes as JSON instead of a model.",
+    help="With --trace: print the numbers of parameters, FLOP and bytes as JSON instead of the model.",
 )
 @click.option(
     "--sequences",
@@ -207,10 +208,10 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
     """Print a model of Hugging Face transformers as YAML, from its config or from a trace of its code.
 
     Without --trace, this command does the same as `import hf`. With --trace, it runs the forward and
-    backward pass of the model's code in transformers, and writes the model as a list of operators; use
-    this for architectures that flopcast has no layers for. It needs torch and transformers. It never
-    runs code of a checkpoint and reads no weights. If NAME is not a file, it downloads the config from
-    the Hugging Face hub.
+    backward pass of the model's code in transformers, and writes the model as a list of operators; use this
+    for architectures whose layers flopcast does not know. It needs torch and transformers. It never runs
+    code of a checkpoint and reads no weights. If NAME is not a file, it downloads the config from the
+    Hugging Face hub.
 
     \b
     flopcast import hf-model my-model/ --trace -o model.yaml

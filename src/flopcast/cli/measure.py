@@ -93,7 +93,9 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option("--out", type=FILE, help="Folder for measurements; flopcast adds only missing ones.")
+@click.option(
+    "--out", type=FILE, help="Folder for measurements. flopcast measures only what the folder lacks."
+)
 @click.option(
     "--minutes",
     "budget_s",
@@ -102,7 +104,9 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     help="Time limit in minutes. Default: 8, or 1 with --quick.",
 )
 @click.option(
-    "--quick", is_flag=True, help="Measure for one minute: enough for a site file, not for curves."
+    "--quick",
+    is_flag=True,
+    help="Measure for one minute. This is enough for a site file, but not for curves.",
 )
 @click.option("--site", type=FILE, help="Write a site file, which other commands read with --site.")
 @click.option(
@@ -111,14 +115,19 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     type=click.Path(path_type=Path),
     help="Also measure the drive or file system of this folder, with a file of at most 4 GiB.",
 )
-@click.option("--as", "catalogue", default="", help="Name of the device in the catalogue.")
+@click.option("--as", "catalogue", default="", help="Name in the catalogue of the device that is measured.")
 @click.option(
-    "--reference", type=FILE, help="Measurements on a reference host, for the host factor of the site."
+    "--reference",
+    type=FILE,
+    help="Folder with measurements on a reference host, from which the host "
+    "factor of the site file is computed.",
 )
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
-@click.option("--seed", type=click.IntRange(0, 1000), help="Random seed for the shapes. Default: 0.")
-@click.option("--plan-only", is_flag=True, help="Only list what would be measured. Needs no PyTorch.")
+@click.option(
+    "--seed", type=click.IntRange(0, 1000), help="Random seed for the shapes that are measured. Default: 0."
+)
+@click.option("--plan-only", is_flag=True, help="Only list the planned measurements. Needs no PyTorch.")
 def command(
     out: Path | None,
     budget_s: float | None,
@@ -132,10 +141,11 @@ def command(
     seed: int | None,
     plan_only: bool,
 ) -> None:
-    """Benchmark the kernels and the host of a GPU, or the collectives of several.
+    """Benchmark the kernels and the host of a GPU, or the collectives of several GPUs.
 
-    flopcast also measures copies between the GPU and its host, an optimizer's update on the host and, with
-    --path, storage. It prints these rates as changes of a cluster for job files.
+    flopcast also measures copies between the GPU and its host, optimizer updates on the host and, with
+    --path, a drive or file system. It prints these rates in a form that you can copy into the cluster of a
+    job file.
 
     Needs torch; uses triton, flash-attn and Transformer Engine if they are installed. To resume an
     interrupted run, run the same command again. Under torchrun, flopcast measures the collectives of every

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document
 def command(request: JobRequest, wants_json: bool) -> None:
-    """Print the memory of a job on each device, and whether it fits. Needs no measured curves.
+    """Print the memory of a job on each device, and whether the job fits.
 
-    The memory in use is what the driver reports: allocated tensors, additional memory that the allocator
-    reserves, communication buffers and the CUDA context. The job fits if its fullest stage fits. If the
-    plan places states outside the devices (--offload), every memory that it uses has its own line and
-    verdict.
+    The memory in use is what the driver reports: tensors, memory that the allocator reserves in addition,
+    communication buffers and the CUDA context. The job fits if its fullest stage fits. If the plan offloads
+    states (--offload), the output also states for each other memory whether the states fit.
 
     \b
     flopcast memory llama-3-8b --gpus 16

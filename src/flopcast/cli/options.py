@@ -21,7 +21,7 @@ from flopcast.files.atomic_write import write_whole
 from flopcast.units import parse_length
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
-CLUSTER = "A cluster of the catalogue (flopcast catalog clusters); NAME:NODES sets its number of nodes"
+CLUSTER = "A cluster of the catalogue (flopcast catalog clusters). NAME:NODES sets its number of nodes"
 CLUSTER_OR_NONE = click.option("--cluster", help=f"{CLUSTER}.", shell_complete=names_of("clusters"))
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
@@ -52,13 +52,13 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--arg",
         multiple=True,
         metavar="N=VALUE",
-        help="Positional argument of a launch script: 1=8 sets $1 to 8; may be repeated.",
+        help="Positional argument of a launch script: 1=8 sets $1 to 8. May be repeated.",
     ),
     "env": click.option(
         "--env",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Environment variable of a launch script, such as NNODES=4; may be repeated.",
+        help="Environment variable of a launch script, such as NNODES=4. May be repeated.",
     ),
     "cluster": click.option(
         "--cluster", help=f"{CLUSTER}; default: dgx-h100.", shell_complete=names_of("clusters")
@@ -68,13 +68,17 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         type=click.IntRange(min=1),
         help="Number of devices (GPUs). It replaces the number of nodes of the cluster.",
     ),
-    "plan": click.option("--plan", help='The plan, e.g. "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
+    "plan": click.option(
+        "--plan",
+        help="The plan: parallel degrees, batch sizes and other settings, such "
+        'as "dp=16 tp=8 pp=8 mbs=1 gbs=1536".',
+    ),
     "offload": click.option(
         "--offload",
         metavar="KIND=MEMORY[,...]",
         help=(
-            'Offload states from the devices: "optimizer=host", "activations=nvme:0.5" for half of '
-            "them. Default: none."
+            'Offload states from the devices, such as "optimizer=host". "activations=nvme:0.5" offloads '
+            "half of the activations to drives. Default: none."
         ),
     ),
     "stack": click.option(
@@ -87,7 +91,8 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--batch",
         type=click.IntRange(min=1),
         help=(
-            "Global batch size: number of sequences (samples of exported graphs) of a step on all devices."
+            "Global batch size: number of sequences of a step on all devices together. For an exported "
+            "graph: number of samples."
         ),
     ),
     "inference": click.option(
@@ -98,7 +103,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         multiple=True,
         metavar="NAME=NUMBER",
         help=(
-            "Value of a symbolic dimension of an exported graph (.onnx, .pt2), such as batch=8; may be "
+            "Value of a symbolic dimension of an exported graph (.onnx, .pt2), such as batch=8. May be "
             "repeated."
         ),
     ),
@@ -131,25 +136,27 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     ),
     "tokens": click.option(
         "--tokens",
-        help='Number of tokens of the whole run, such as "2T" or "300B"; with --epochs, of one epoch.',
+        help='Number of tokens of the whole run, such as "2T" or "300B". With --epochs, number of tokens '
+        "of one epoch.",
     ),
     "samples": click.option(
         "--samples", help='Number of sequences of one epoch, such as "52,000" or "52k".'
     ),
-    "epochs": click.option("--epochs", help="Number of epochs."),
+    "epochs": click.option("--epochs", help="Number of passes over the samples or tokens."),
     "checkpoint": click.option(
         "--checkpoint",
         metavar="METHOD STORAGE ...",
         help=(
-            'How the run writes checkpoints: method, storage and interval, such as "asynchronous nvme '
-            'every=10min".'
+            'How the run writes checkpoints: a method, a storage and an interval, such as "asynchronous '
+            'nvme every=10min".'
         ),
     ),
     "loader": click.option(
         "--loader",
         metavar="STAGE=VALUE[,...]",
-        help="Stages of data loading, such as decode=9ms:8,copy=602kB@link: 9 ms per sample with 8"
-        " workers, then 602 kB per sample over the link to the device.",
+        help='Stages of data loading, such as "decode=9ms:8,copy=602kB@link". Here, decoding takes 9 ms '
+        "per sample with 8 workers, and a copy then sends 602 kB per sample over the link to the "
+        "device.",
     ),
     "site": click.option(
         "--site",
@@ -163,8 +170,8 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--slow",
         metavar="KIND=INDEX:FRACTION[,...]",
         help=(
-            "Slow devices, hosts and links, with their fraction of the usual speed: "
-            '"device=3:0.8,host=1:0.7,link=12:0.5".'
+            'Slow devices, hosts and links, such as "device=3:0.8,host=1:0.7,link=12:0.5". Device 3 then '
+            "runs at 0.8 of its usual speed."
         ),
     ),
     "price": click.option(
@@ -177,19 +184,19 @@ SERVING: dict[str, Any] = {  # options of a request that serves
     "engine": click.option(
         "--engine",
         help=(
-            "Predict serving with this engine instead of training: vllm, sglang, tensorrt-llm, … "
-            "(flopcast catalog engines)."
+            "Predict serving with this engine (vllm, sglang, tensorrt-llm, …) instead of training. See "
+            "flopcast catalog engines."
         ),
         shell_complete=names_of("engines"),
     ),
     "traffic": click.option(
         "--traffic",
         help=(
-            "Requests to serve: their rate, and the lengths of prompts and outputs in tokens, such as "
+            "Requests to serve: their rate, and the numbers of tokens of prompts and outputs, such as "
             '"rate=4/s prompt=2000 output=300".'
         ),
     ),
-    "slo": click.option("--slo", help='Latency limits, e.g. "ttft_p99=2s tpot_p99=50ms".'),
+    "slo": click.option("--slo", help='Latency limits, such as "ttft_p99=2s tpot_p99=50ms".'),
 }
 OF_RUN = ("tokens", "epochs", "checkpoint", "price")  # matter to the time and cost of a whole run alone
 SAMPLES = click.option(

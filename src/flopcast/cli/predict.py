@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--report",
     type=options.FILE,
-    help="Write the report as an HTML page. With --log, it also shows the measured steps.",
+    help="Write the report as an HTML page. With --log, the page also shows the measured steps.",
 )
 @click.option(
     "--trace",
@@ -60,12 +60,12 @@ def command(
 ) -> None:
     """Predict one training step of a job, or how an engine serves requests.
 
-    Prints the step time with its interval, tokens per second, MFU, memory, a breakdown of the time, and
-    the evidence for these numbers. Describe the job by the name of a model, a YAML or JSON file, a
-    launch script of Megatron-LM, or options. With a file, an option replaces a part of it, and KEY=VALUE
-    changes one value. Without a plan, flopcast chooses one and prints it. With the length of the run
-    (--tokens, or --samples and --epochs), the report contains the time and cost of the run. The last
-    lines list all assumptions.
+    Prints the step time with its interval, tokens per second, MFU, memory, a breakdown of the time, and the
+    evidence for these numbers. Describe the job by the name of a model, a YAML or JSON file, a launch
+    script of Megatron-LM, or options. With a file, an option replaces a part of it, and KEY=VALUE changes
+    one value. Without a plan, flopcast chooses one and prints it. With the length of the run (--tokens, or
+    --samples and --epochs), the report contains the time and cost of the run. The last lines list all
+    assumptions.
 
     \b
     flopcast predict llama-3-8b --gpus 16

@@ -31,8 +31,9 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         "clusters",
         multiple=True,
         help=(
-            'A cluster, or several to compare, such as "dgx-h100,dgx-b200"; may be repeated. NAME:NODES '
-            'sets the number of nodes: "dgx-h100:8,dgx-b200:4". --gpus replaces these numbers.'
+            'A cluster, or several clusters to compare, such as "dgx-h100,dgx-b200". May be repeated. '
+            'NAME:NODES sets the number of nodes, as in "dgx-h100:8,dgx-b200:4". --gpus replaces these '
+            "numbers."
         ),
     ),
     gpus=click.option(
@@ -40,14 +41,15 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         multiple=True,
         callback=lambda _context, _option, given: ",".join(given) or None,
         help=(
-            'Number of devices (GPUs) on every cluster: "512", "256,512", "64..1024" (doubled each '
-            'time) or "64..512:64" (in steps of 64). May be repeated.'
+            'Number of devices (GPUs) of every cluster, or several numbers to compare: "512", "256,512", '
+            '"64..1024" (doubled each time) or "64..512:64" (in steps of 64). May be repeated.'
         ),
     ),
     plan=click.option(
         "--plan",
         help=(
-            'Fix fields of the plan, or list the values to try: "tp=8 gbs=1024", "tp=2,4 mbs=1,2 zero=1".'
+            'Set fields of the plan, such as "tp=8 gbs=1024", or list the values to try, such as "tp=2,4 '
+            'mbs=1,2".'
         ),
     ),
     offload=click.option(
@@ -63,7 +65,7 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         "--framework",
         "stacks",
         multiple=True,
-        help="Training framework, or several to compare, separated by commas; may be repeated.",
+        help="Training framework, or several frameworks to compare, separated by commas. May be repeated.",
     ),
     power_limit=click.option(
         "--power-limit",
@@ -101,8 +103,8 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
 @click.option(
     "--headroom",
     help=(
-        "Fraction of device memory that a plan may use. 1 also allows plans that fit only tightly. "
-        "Default: plans that fit."
+        "Fraction of device memory that a plan may use. 1 also allows tight plans. By default, a plan "
+        "must fit even at the upper end of its memory interval."
     ),
 )
 @click.option(
@@ -119,41 +121,44 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
 @click.option(
     "--evolve",
     is_flag=True,
-    help="Instead of all plans, estimate only a few thousand that an evolutionary algorithm chooses.",
+    help="Estimate only a few thousand plans, which an evolutionary algorithm chooses, instead of all "
+    "plans.",
 )
 @click.option(
     "--largest",
     is_flag=True,
     help=(
-        "Instead of the best plan, find how many layers of this model fit at most, with and without "
-        "offload."
+        "Instead of the best plan, find the largest number of layers of this model that fits, with and "
+        "without offload."
     ),
 )
 @click.option(
     "--node-order",
     is_flag=True,
-    help="Instead of the best plan, find the best order of nodes for the given plan on measured links.",
+    help="Instead of the best plan, find the order of nodes with which the given plan is fastest. Needs "
+    "measured links.",
 )
 @click.option(
     "--group-division",
     is_flag=True,
     help=(
-        "On a cluster with different nodes, find how many blocks or micro-batches each group of nodes "
-        "should get."
+        "Instead of the best plan, find how many blocks or micro-batches each group of nodes should get. "
+        "For clusters with several kinds of nodes."
     ),
 )
 @click.option(
     "--split-points",
     is_flag=True,
-    help="Find where to divide a model over a chain of devices: the front of latency and throughput.",
+    help="Instead of the best plan, find where to divide a model over a chain of devices. Shows the "
+    "Pareto front of latency and throughput.",
 )
 @click.option(
     "--per-layer",
     is_flag=True,
     help=(
-        "Find the best tensor parallelism, ZeRO stage and recompute for every "
-        "block of the given plan. With --offload auto, also find which states of each block to offload to"
-        " the host."
+        "Instead of the best plan, find the best tensor parallelism, ZeRO stage and recompute for every "
+        "block of the given plan. With --offload auto, also find which states of each block to offload to "
+        "the host."
     ),
 )
 @click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
@@ -175,7 +180,7 @@ def command(
     wants_json: bool,
     **named: Any,  # noqa: ANN401
 ) -> None:
-    """Find the best plans for a model on a cluster, or the best deployments to serve it.
+    """Find the best plans to train a model on a cluster, or the best deployments to serve it.
 
     The search estimates all plans, simulates the best 64 exactly, and ranks these. A plan is tied with the
     best, and marked "=", if the 90 % interval of the ratio of its step time to the best one contains 1. The

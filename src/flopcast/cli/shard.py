@@ -9,14 +9,14 @@ from flopcast.cli.options import FILE, print_found
 
 @click.command("shard")
 @click.argument("file", type=FILE, metavar="PARAMETERS")
-@click.option("--ranks", type=click.IntRange(min=2), required=True, help="Tensor-parallel ranks.")
+@click.option("--ranks", type=click.IntRange(min=2), required=True, help="Number of tensor-parallel ranks.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 def command(file: Path, ranks: int, wants_json: bool) -> None:
     """Derive sharding rules for tensor parallelism from a list of parameters.
 
     PARAMETERS is a JSON file of names and shapes, such as {"model.embed.weight": [32000, 4096]}, or a
-    .safetensors file, of which only the header is read. Each rule gives the dimension of a parameter that
-    is divided over ranks, counted from 0.
+    .safetensors file, of which flopcast reads only the header. Each rule states a parameter and the index
+    (from 0) of the dimension along which it is divided over ranks.
 
     \b
     flopcast shard parameters.json --ranks 8

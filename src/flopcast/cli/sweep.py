@@ -23,7 +23,7 @@ SHORT = {"sequence_length": "seq"}
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Number of plans to list for each scenario. Default: 1. It applies to --json.",
+    help="Number of plans that --json lists for each scenario.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the answers as JSON.")
 @click.option("--csv", type=FILE, help="Write one row for each scenario to this CSV file.")

@@ -8,20 +8,19 @@ MOST_PORT = 65535
 
 
 @click.command("ui")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address on which the server listens.")
 @click.option(
-    "--host",
-    default="127.0.0.1",
+    "--port",
+    type=click.IntRange(0, MOST_PORT),
+    default=8000,
     show_default=True,
-    help="Address of this machine on which the server listens.",
-)
-@click.option(
-    "--port", type=click.IntRange(0, MOST_PORT), default=8000, show_default=True, help="0: any free port."
+    help="Port on which the server listens. 0 means any free port.",
 )
 def command(host: str, port: int) -> None:
     """Serve web pages that predict, search and compare, and a JSON API.
 
-    By default, only this machine can connect; the server has no users and no passwords. Needs the extra
-    `ui` (pip install "flopcast[ui]"). Ctrl-C stops the server.
+    By default, only this machine can connect to the server. The server has no users and no passwords. Needs
+    the extra `ui` (pip install "flopcast[ui]"). Ctrl-C stops the server.
 
     \b
     flopcast ui

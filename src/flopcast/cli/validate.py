@@ -37,14 +37,14 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
     "runs",
     multiple=True,
     type=click.Path(),
-    help="Predict this table of runs instead of the suites; may be repeated.",
+    help="Predict this table of runs instead of the suites. May be repeated.",
 )
 @click.option("--report", type=FILE, help="Write an HTML page about the runs that --runs names.")
 @click.option(
     "--leave-out",
     "left_out",
     metavar="SOURCE",
-    help="Predict each source with constants that were fitted to all other sources.",
+    help="Predict only the runs of this source, with constants that were fitted to the other sources.",
 )
 @takes_constants
 @takes_machine
@@ -93,19 +93,19 @@ def command(
     - functional tests of Megatron-LM, with the memory that is allocated after a step
     - measured serving
     - training with the optimizer on the host or on drives
-    - models that are not decoders: tables of timm, NeuSight, ML.ENERGY and MLPerf Training
+    - models other than decoders: tables of timm, NeuSight, ML.ENERGY and MLPerf Training
 
-    For tables of timm, the name of the file states device, precision and software; for other names, use
-    --device, --precision and --software.
+    For tables of timm, flopcast reads device, precision and software from the name of the file. If the name
+    does not contain them, use --device, --precision and --software.
 
     Predictions of tables use the constants of the catalogue, which were fitted on published runs; the
     --leave-... options fit the constants again without the runs to predict. Suites are predicted without
-    constants, or with those of the catalogue if --leave-one-source-out is given. This option rejects the
-    suite korthikanti, because it is one of the sources of these constants.
+    constants. With --leave-one-source-out, they are predicted with the constants of the catalogue; the
+    suite korthikanti is then an error, because these constants were fitted on it.
 
     --decisions compares plans of the same model on the same machine. It reports whether predictions rank
-    the plans in the right order, and how much slower the recommended plan is than the best. If you
-    give neither --no-constants nor a --leave-... option, it does so once for each of these choices.
+    the plans in the right order, and how much slower the recommended plan is than the best. Without
+    --no-constants and --leave-... options, it reports this once with each kind of constants.
 
     --from-one-run reports how much a calibration (flopcast calibrate from-run) lowers the errors, for each
     machine of --runs that has three runs or more. It compares predictions without calibration, after a

@@ -76,7 +76,7 @@ class PublishedTables:
                 value=source,
                 allowed=", ".join(sorted(known)),
                 because="no run in these tables has this source",
-                fix="name one of them",
+                fix="choose one of these sources",
             )
             for source in sources
             if source not in known
