@@ -233,15 +233,10 @@ def posterior_text(posterior: "Posterior") -> str:
     return "\n".join(lines)
 
 
-@click.command(
-    "nccl-tests",
-    short_help="Convert the output of nccl-tests or rccl-tests to measured times of collectives.",
-)
+@click.command("nccl-tests", short_help="Convert the output of nccl-tests or rccl-tests to measured times.")
 @click.argument("log", type=FILE)
 @click.option(
-    "--collective",
-    default="",
-    help="The collective that was measured, such as all_reduce, if the log does not state it.",
+    "--collective", default="", help="Measured collective, such as all_reduce. Default: as the log states."
 )
 @click.option("--out", type=FILE, help="Write the measured times to this CSV file.")
 def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
@@ -273,13 +268,9 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
         click.echo(f"wrote {out}: {count} rows", err=True)
 
 
-@click.command(
-    "kineto", short_help="Convert a trace of the PyTorch profiler to measured times of operators."
-)
+@click.command("kineto", short_help="Convert a trace of the PyTorch profiler to times of operators.")
 @click.argument("trace", type=FILE)
-@click.option(
-    "--out", type=FILE, help="Write the measured times of operators and collectives to this CSV file."
-)
+@click.option("--out", type=FILE, help="Write the times of operators and collectives to this CSV file.")
 @click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
 def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to measured times of operators.
@@ -292,9 +283,7 @@ def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
     _import_trace(trace, out, events, of_nsight=False)
 
 
-@click.command(
-    "nsys", short_help="Convert a report of Nsight Systems (SQLite) to measured times of operators."
-)
+@click.command("nsys", short_help="Convert a report of Nsight Systems to times of operators.")
 @click.argument("trace", type=FILE)
 @click.option("--out", type=FILE, help="Write the measured times of operators to this CSV file.")
 @click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")

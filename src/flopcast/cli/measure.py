@@ -93,9 +93,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option(
-    "--out", type=FILE, help="Folder for measurements. flopcast measures only what the folder lacks."
-)
+@click.option("--out", type=FILE, help="Folder for measurements. flopcast adds only missing ones.")
 @click.option(
     "--minutes",
     "budget_s",
@@ -104,9 +102,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     help="Time limit in minutes. Default: 8, or 1 with --quick.",
 )
 @click.option(
-    "--quick",
-    is_flag=True,
-    help="Measure for one minute. This is enough for a site file, but not for curves.",
+    "--quick", is_flag=True, help="Measure for one minute. This suffices for a site file, not for curves."
 )
 @click.option("--site", type=FILE, help="Write a site file, which other commands read with --site.")
 @click.option(
@@ -117,16 +113,11 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 )
 @click.option("--as", "catalogue", default="", help="Name in the catalogue of the device that is measured.")
 @click.option(
-    "--reference",
-    type=FILE,
-    help="Folder with measurements on a reference host, from which the host "
-    "factor of the site file is computed.",
+    "--reference", type=FILE, help="Measurements on a reference host. They set the host factor of the site."
 )
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
-@click.option(
-    "--seed", type=click.IntRange(0, 1000), help="Random seed for the shapes that are measured. Default: 0."
-)
+@click.option("--seed", type=click.IntRange(0, 1000), help="Random seed for the shapes. Default: 0.")
 @click.option("--plan-only", is_flag=True, help="Only list the planned measurements. Needs no PyTorch.")
 def command(
     out: Path | None,

@@ -68,17 +68,13 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         type=click.IntRange(min=1),
         help="Number of devices (GPUs). It replaces the number of nodes of the cluster.",
     ),
-    "plan": click.option(
-        "--plan",
-        help="The plan: parallel degrees, batch sizes and other settings, such "
-        'as "dp=16 tp=8 pp=8 mbs=1 gbs=1536".',
-    ),
+    "plan": click.option("--plan", help='The plan, such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
     "offload": click.option(
         "--offload",
         metavar="KIND=MEMORY[,...]",
         help=(
-            'Offload states from the devices, such as "optimizer=host". "activations=nvme:0.5" offloads '
-            "half of the activations to drives. Default: none."
+            'Offload states, such as "optimizer=host". "activations=nvme:0.5" offloads half of the '
+            "activations to drives."
         ),
     ),
     "stack": click.option(

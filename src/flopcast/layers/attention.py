@@ -61,22 +61,23 @@ class Attention(AbstractMixer):
     dropout : float
         Probability of dropout on the attention scores after the softmax.
     qk_norm : str
-        RMS norms of queries and keys. "none": there are none. "per_head": the norm of each head, with one
-        scale for all heads (Qwen3, Gemma 3). "unscaled": the norm of each head, without a scale (Llama 4).
-        "whole": one norm over all heads (OLMo 2), for which tensor-parallel ranks add up their sums of
-        squares.
+        RMS norms of queries and keys. "none": queries and keys have no norms. "per_head": each head is
+        normalised, and all heads share one scale (Qwen3, Gemma 3). "unscaled": each head is normalised,
+        without a scale (Llama 4). "whole": one norm covers all heads (OLMo 2); tensor-parallel ranks add up
+        their sums of squares.
     alibi : bool
-        Whether a bias that depends on the relative position is added to the scores, as by ALiBi and T5. It
-        costs time only if attention is not fused.
+        Whether a bias that depends on the relative position is added to the attention scores, as in ALiBi
+        and T5. It costs time only if attention is not fused.
     softcap : bool
-        Whether scores are limited by c · tanh(scores / c). It costs time only if attention is not fused.
+        Whether attention scores are limited by c · tanh(scores / c). It costs time only if attention is not
+        fused.
     window : int, optional
-        Largest number of tokens that a query attends to, its own token included; by default all. A fused
-        kernel skips the scores of all other tokens; if attention is not fused, their scores are computed
-        and masked.
+        Attention window: largest number of tokens that a query attends to, its own token included. By
+        default, a query attends to all tokens. A fused kernel skips the scores of all other tokens; if
+        attention is not fused, their scores are computed and masked.
     window_kind : str
-        Which tokens are in the window of a query. "sliding": its own token and those just before it.
-        "chunked": tokens of the chunk of `window` tokens that contains the query.
+        Which tokens are in the attention window of a query. "sliding": its own token and those just before
+        it. "chunked": the tokens of its chunk, if the sequence is cut into chunks of `window` tokens.
     sinks : bool
         Whether the softmax of every head has an attention sink: a learned logit that belongs to no token
         (GPT-OSS). It counts as a weight and costs no time.

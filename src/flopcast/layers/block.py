@@ -87,9 +87,9 @@ class Block(AbstractLayer):
     Attributes
     ----------
     mixer : Attention, LatentAttention, GatedDeltaNet or Traced
-        The attention layer.
+        The mixer of the block: its attention layer, or another layer that mixes tokens.
     feed_forward : Mlp, Experts or NoFeedForward
-        The feed-forward layer, which blocks of hybrid models may lack.
+        The feed-forward layer. Blocks of hybrid models may lack it.
     norm : str
         Kind of the norms: layer norm or root-mean-square norm.
     norm_bias : bool
@@ -97,9 +97,9 @@ class Block(AbstractLayer):
     norm_scale : bool
         Whether norms have weights. OLMo's have none (arXiv:2402.00838, section 2.1).
     norm_placement : str
-        Where norms are applied. "before": to the inputs of mixer and feed-forward layer. "after": to their
-        outputs (OLMo 2, arXiv:2501.00656). "around": to both. It must be "before" if mixer and feed-forward
-        layer run in parallel.
+        Where norms are applied. "before": to the inputs of the mixer and the feed-forward layer. "after":
+        to their outputs (OLMo 2, arXiv:2501.00656). "around": to their inputs and outputs. It must be
+        "before" if mixer and feed-forward layer run in parallel.
     residual : str
         How mixer and feed-forward layer are connected. "sequential": the feed-forward layer follows the
         mixer. "parallel": both have the same input, and each has its own norm. "parallel_shared_norm": both
@@ -107,7 +107,8 @@ class Block(AbstractLayer):
     dropout : float
         Probability of dropout on the outputs of mixer and feed-forward layer, before the residual add.
     reads : str
-        Tokens that the block processes: those with a loss ("sequence") or those of an encoder ("source").
+        Tokens that the block processes: those of the decoder ("sequence") or those of the encoder
+        ("source").
     ends_encoder : bool
         Whether the block is the last one of the encoder. A norm then follows it, and all decoder blocks
         read the output of this norm.

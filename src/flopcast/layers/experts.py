@@ -67,21 +67,21 @@ class Experts(AbstractLayer):
     )
     shared_experts: int = Field(default=0, ge=0, description="Number of experts that every token uses.")
     shared_hidden: int | None = Field(
-        default=None, ge=1, description="Width of one shared expert; by default expert_hidden."
+        default=None, ge=1, description="Width of one shared expert. By default, expert_hidden."
     )
-    shared_gate: bool = Field(default=False, description="Whether a sigmoid scales shared experts' output.")
+    shared_gate: bool = Field(default=False, description="Whether a gate scales shared experts' output.")
     router: Literal["softmax", "sigmoid"] = Field(
-        default="softmax", description="Function that turns the router's logits into scores."
+        default="softmax", description="Function that converts the logits of the router to scores."
     )
     router_dtype: Literal["model", "fp32"] = Field(
-        default="model", description="Number format of the router; 'model' is that of the other layers."
+        default="model", description='Number format of the router. "model": the format of the other layers.'
     )
-    selection_bias: bool = Field(default=False, description="Whether a bias on scores balances loads.")
-    expert_groups: int = Field(default=1, ge=1, description="Number of groups for group-limited routing.")
-    top_groups: int = Field(default=1, ge=1, description="Number of groups from which a token may choose.")
+    selection_bias: bool = Field(default=False, description="Whether a bias of scores balances loads.")
+    expert_groups: int = Field(default=1, ge=1, description="Groups of experts for group-limited routing.")
+    top_groups: int = Field(default=1, ge=1, description="Groups from which a token may choose experts.")
     auxiliary_loss: bool = Field(default=True, description="Whether an auxiliary loss balances the loads.")
     router_bias: bool = Field(default=False, description="Whether the router has a bias (GPT-OSS).")
-    expert_bias: bool = Field(default=False, description="Whether an expert's linear layers have biases.")
+    expert_bias: bool = Field(default=False, description="Whether linear layers of experts have biases.")
     gate_clamp: bool = Field(
         default=False, description="Whether both inputs of the gated activation are clamped (GPT-OSS)."
     )
@@ -89,13 +89,13 @@ class Experts(AbstractLayer):
         default=0.0, ge=0, description="Capacity of an expert divided by its mean load; 0 means no limit."
     )
     pads_to_capacity: bool = Field(
-        default=False, description="Whether experts are padded to their capacity."
+        default=False, description="Whether the tokens of an expert are padded to its capacity."
     )
     latent_hidden: int | None = Field(
-        default=None, ge=1, description="Width of tokens in routed experts; by default that of the model."
+        default=None, ge=1, description="Width of tokens in routed experts. Default: that of the model."
     )
     load_imbalance_ratio: float | None = Field(
-        default=None, ge=1, description="Largest load / mean load of experts; by default, random routing."
+        default=None, ge=1, description="Largest load divided by mean load. Default: random routing."
     )
 
     @model_validator(mode="after")

@@ -55,7 +55,7 @@ class KeptTensor(StrictModel):
     elements : Size
         Number of elements of the tensor, in the dtype of activations.
     divided : bool
-        Whether each tensor-parallel rank holds only a part of it.
+        Whether each tensor-parallel rank holds only a shard of the tensor.
     """
 
     name: str

@@ -27,7 +27,7 @@ class Image(StrictModel):
     Attributes
     ----------
     width, height : int
-        Size in pixels, before the model resizes the image.
+        Size of the image in pixels, before the model resizes it.
     count : int
         Number of images of this size in a sequence.
 

@@ -83,7 +83,7 @@ class TracedTensor(StrictModel):
     elements : Size
         Number of elements.
     divided : bool
-        Whether each tensor-parallel rank holds only a part of it.
+        Whether each tensor-parallel rank holds only a shard of the tensor.
     """
 
     name: str
@@ -195,7 +195,7 @@ class TracedBatchedMatmul(AbstractTracedOperator):
     Attributes
     ----------
     batch : Size
-        Number of products.
+        Number of GEMMs in the batch.
     m : Size
         Number of rows of each output.
     n : Size
@@ -203,8 +203,7 @@ class TracedBatchedMatmul(AbstractTracedOperator):
     k : Size
         Length of the sum for each element of the output.
     scores : bool
-        Whether the product computes attention scores (a large output and short sums) instead of their
-        product with the values.
+        Whether the GEMM computes attention scores. If false, it multiplies scores by values.
     """
 
     kind: Literal["batched_matmul"] = "batched_matmul"

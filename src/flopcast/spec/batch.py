@@ -66,7 +66,7 @@ class RankBatch(StrictModel):
     micro_batches : tuple of MicroBatch
         Micro-batches that each of these ranks runs, in order.
     count : int
-        Number of data-parallel ranks that run them.
+        Number of data-parallel ranks that run these micro-batches.
     """
 
     micro_batches: tuple[MicroBatch, ...] = Field(min_length=1)
@@ -83,8 +83,8 @@ class Batch(StrictModel):
         micro-batches differ, this is the length of the longest sequence.
     documents : tuple of int
         Number of tokens of each document of a packed sequence, if attention is masked between documents.
-        Attention then costs Σ length² instead of sequence_length². The lengths must add up to
-        sequence_length, so padding is listed as a document too.
+        The cost of attention is then proportional to Σ length² instead of sequence_length². The lengths
+        must add up to sequence_length, so padding is listed as a document too.
     packed : bool
         Whether sequences are packed. If `documents` are given, flopcast sets this field to true; true
         without `documents` is an error.

@@ -58,7 +58,7 @@ METHODS: dict[str, Method] = {
 
 
 class Checkpoint(StrictModel):
-    """How a run saves its state.
+    """How a training run writes checkpoints.
 
     Attributes
     ----------
@@ -86,8 +86,8 @@ class Checkpoint(StrictModel):
         Which ranks write state that several ranks hold. "one_replica": only one of them. "all_ranks": each
         of them writes a part (Megatron Core's fully parallel saving).
     staging : str
-        Host memory that the asynchronous methods copy to. "pinned": pinned memory that is allocated once
-        and reused. "allocated": memory that is allocated for each checkpoint.
+        Kind of host memory that asynchronous methods copy checkpoints to. "pinned": pinned memory that is
+        allocated once and reused. "allocated": memory that is allocated for each checkpoint.
     host_bytes : float or None
         Host memory of a node for copies that are not yet written, such as "64 GB". By default, all free
         memory of the host.

@@ -85,13 +85,14 @@ class Device(StrictModel):
         H100 and 22 % of the 108 of an A100. A GEMM on H100 was measured to fall from 80 % to 47 % of the
         peak during an all-gather, a loss of 41 % (forums.developer.nvidia.com, topic 337991).
     sustained : Sustained
-        How much longer GEMMs take when the device is busy for seconds than in a short benchmark.
+        Slowdown of GEMMs under sustained load: their time when the device is busy for seconds, compared
+        with their time in a short benchmark.
     board_power_w : float or None
         Board power limit from the data sheet. Without it, flopcast predicts no energy.
     power : Power
         Power that the device draws during each kind of work, as a fraction of its board power.
     is_processor : bool
-        Whether the device is a general processor. It runs the kernels of exported graphs itself, with the
+        Whether the device is a general-purpose processor (CPU). Kernels of exported graphs then have the
         efficiencies of processors.
     curves : str
         Name of the device whose measured efficiency curves are used. "" means the curves of the device

@@ -29,7 +29,7 @@ class Gradients(StrictModel):
         gradients are always all-reduced, and under ZeRO-3 always reduce-scattered.
     overlap : bool or tuple of int
         Whether the reduction of gradients overlaps with the backward pass of the last micro-batch: true,
-        false, or a list of the ZeRO stages for which it does.
+        false, or a list of the ZeRO stages with overlap.
     overlap_with_tensor : bool
         Whether `overlap` also applies to plans with tensor parallelism. Set it to false if these plans run
         all collectives on the compute stream (OneFlow's `nccl_use_compute_stream`). Gradients are then

@@ -30,11 +30,11 @@ class LayerStrategy(StrictModel):
     Attributes
     ----------
     first, last : int
-        Index of the first and of the last of these blocks. Blocks are numbered from 0.
+        First and last block of the range. Blocks are numbered from 0.
     tensor_parallel : int or None
         Tensor-parallel degree of these blocks. Their data-parallel degree follows from it, because a
-        pipeline stage keeps its devices; so does the number of sequences of a rank, because a micro-batch
-        keeps its sequences.
+        pipeline stage keeps its devices. The number of sequences of a rank also follows from it, because a
+        micro-batch keeps its sequences.
     zero : int or None
         ZeRO stage of these blocks, as in a plan.
     recompute : str or None

@@ -33,7 +33,7 @@ class LengthDistribution(StrictModel):
         ranks; by default `rank_tokens`. It can be higher if their activations are offloaded.
     offload_short : bool
         Whether the plan's `offload` of activations also applies to micro-batches whose sequences are not
-        divided over ranks. If false, only activations of divided sequences are offloaded.
+        divided over ranks. If false, only the activations of divided sequences are offloaded.
     sharing : str
         Over how many ranks a sequence is divided. "mesh": every sequence over the plan's context-parallel
         ranks. "by_length": each sequence over as few data-parallel ranks as can hold it (hybrid data

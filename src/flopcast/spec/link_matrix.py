@@ -88,7 +88,7 @@ class LinkMatrix(StrictModel):
         node i to node j; numbers on the diagonal are ignored. If a scale-up domain spans several nodes,
         each row stands for one domain.
     unit : str
-        Unit of the numbers.
+        Unit of the bandwidths in `rows`.
     devices : int
         Number of devices that share the measured link: 8 if the 8 devices of a node share one network card
         (NIC), 1 if each device has its own.

@@ -23,7 +23,8 @@ KEYWORDS = ("exposed", "all")  # of the short form
 
 
 class LoaderStage(StrictModel):
-    """One stage of an input pipeline: it works for a time on each sample, or it moves bytes of each sample.
+    """One stage of an input pipeline. It either processes each sample for some time, or moves some bytes of
+    each sample.
 
     Attributes
     ----------
@@ -41,8 +42,8 @@ class LoaderStage(StrictModel):
         of the host. "host": the host gathers rows in its own memory. "nvme", "file_system" or
         "object_store": a read from this storage.
     row_bytes : float or None
-        Size of a row that "zero_copy" or "host" reads. A partly used line of memory counts in full. By
-        default, samples are contiguous.
+        Size of a row that "zero_copy" or "host" reads. A partly used cache line counts in full. By default,
+        samples are contiguous.
     overlapped : bool
         Whether the stage prepares later batches while the devices compute. If false, every step waits for
         the stage.

@@ -38,8 +38,8 @@ class Placement(StrictModel):
         Fraction of the state that is offloaded to this memory; the rest stays on the device. You can divide
         one kind of state over several memories.
     stride : int
-        For an optimizer on the host: every n-th subgroup of its parameters is updated on the device instead
-        (Deep Optimizer States). 0 means that all are updated on the host.
+        With a stride of n, every n-th subgroup of the parameters of an optimizer on the host is updated on
+        the device instead (Deep Optimizer States). 0 means that all subgroups are updated on the host.
     """
 
     kind: Kind
@@ -127,7 +127,8 @@ def _or_word(schema: dict[str, Any]) -> None:
         "type": "object",
         "properties": {
             kind: {
-                "description": f"Memory to which {kind} are offloaded, with an optional fraction.",
+                "description": "Memory to which this kind of state is offloaded, with an optional "
+                "fraction.",
                 "anyOf": [{"type": "string"}, {"type": "object"}],
             }
             for kind in KINDS

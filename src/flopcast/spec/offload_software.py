@@ -20,8 +20,8 @@ class OffloadSoftware(StrictModel):
     places : tuple of str
         What the framework can offload, and to which memory, such as "optimizer:host".
     gradient_copies : str
-        Kind of host memory that gradients are copied to. Copies to "pageable" memory are slower than copies
-        to "pinned" memory.
+        Kind of host memory to which gradients are copied. Copies to "pageable" memory are slower than
+        copies to "pinned" memory.
     pinned_fraction : float or None
         Fraction of the bandwidth between device and host that copies of gradients, parameters and optimizer
         states reach with pinned memory. By default (null), the fitted constant `state_copies`. Copies of
@@ -29,8 +29,8 @@ class OffloadSoftware(StrictModel):
     gradient_flush : str
         When gradients are copied to the host. "blocking": during the backward pass, which waits for each
         copy. "overlapped": during the backward pass, without waiting. "before_update": in one copy before
-        the optimizer step. "beside_update": in parts during the optimizer step, so that the host updates
-        one part while another is copied.
+        the optimizer step. "beside_update": in pieces during the optimizer step; the host updates one piece
+        while the next one is copied.
     updates_on : str
         Where the step of an offloaded optimizer runs. "host": on the CPUs. "device": on the device, to
         which states are copied before the update and from which they are copied back.
@@ -52,8 +52,8 @@ class OffloadSoftware(StrictModel):
         under ZeRO-3. It includes the bookkeeping of gradients.
     window_layers : float
         Number of layers whose activations are on the device at the same time if activations are offloaded.
-        The default of 2 is the layer that is computed and the layer that is copied. It is less than 2 if
-        copied tensors are freed before their layer ends.
+        The default of 2 counts the layer that is computed and the layer that is copied. A value below 2
+        means that copied tensors are freed before their layer ends.
     """
 
     places: tuple[str, ...] = ()

@@ -58,7 +58,7 @@ class Price(StrictModel):
 
 
 class Draw(StrictModel):
-    """Power during one kind of work, as a fraction of the board power.
+    """Power that a device draws during one kind of work, as a fraction of its board power.
 
     Attributes
     ----------

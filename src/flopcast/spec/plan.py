@@ -72,9 +72,9 @@ class Plan(StrictModel):
     virtual_stages : int
         Number of model chunks on each pipeline stage (vpp); more than 1 needs an interleaved schedule.
     zero : int
-        What data-parallel ranks shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters.
+        ZeRO stage. Ranks shard nothing (0), optimizer states (1), also gradients (2), also parameters (3).
     data_shard : int
-        Number of neighbouring data-parallel ranks over which `zero` shards (dp_shard); 0: all; fewer: HSDP.
+        Number of neighbouring data-parallel ranks over which `zero` shards (dp_shard). 0 means all ranks.
     shards : tuple of ShardGroup
         Separate shard groups for single kinds of state, with the format of their messages (ZeRO++).
         "parameters:2:int8,gradients:8" shards parameters over 2 ranks and gradients over 8.
@@ -83,7 +83,7 @@ class Plan(StrictModel):
     global_batch : int
         Global batch size (gbs): number of sequences of one step, over all data-parallel replicas.
     stage_layers : tuple of int
-        Number of blocks of every chunk in order: "9,10,10,7" or "6x11,5". By default, as the stack divides.
+        Number of blocks of every chunk in order: "9,10,10,7" or "6x11,5". By default, the stack decides.
     layers : tuple of LayerStrategy
         Separate settings for some blocks: "0-7:tp=2:zero=3" sets tp and zero of blocks 0 to 7.
     schedule : str
@@ -91,10 +91,10 @@ class Plan(StrictModel):
     recompute : str
         What the backward pass recomputes. A short form also sets the next three fields: "full:block:4".
     recompute_method : str
-        Blocks that full recompute applies to: all, in groups that keep only their input ("uniform"), the
-        first ones of every chunk ("block"), or every n-th ("every"), where n is `recompute_layers`.
+        Blocks that full recompute applies to. "uniform": all blocks, in groups that keep only their input.
+        "block": the first blocks of every chunk. "every": every n-th block, where n is `recompute_layers`.
     recompute_layers : int
-        Number of blocks in a group ("uniform") or recomputed in a chunk ("block"), or the n of "every".
+        Blocks of a group ("uniform"), recomputed blocks of a chunk ("block"), or the n of "every".
     recompute_modules : tuple of str
         Modules that selective recompute applies to; by default `selective_groups` of the stack.
     recompute_blocks : tuple of int
@@ -102,14 +102,14 @@ class Plan(StrictModel):
     partition_activations : bool
         Whether tensor-parallel ranks divide the inputs of blocks that full recompute keeps.
     precision : str
-        Number format of GEMMs. Names of 8- and 4-bit formats also say how values are scaled.
+        Number format of GEMMs. The names of 8-bit and 4-bit formats also state how values are scaled.
     optimizer : str
         Update rule of the weights; names that begin with "adamw_" are AdamW with moments in 8 or 4 bits.
     offload : tuple of Placement
         States that are offloaded: "optimizer:host,activations:nvme:0.5" keeps optimizer states in host
         memory and half of the activations on NVMe drives. By default, nothing is offloaded.
     rank_order : str
-        Order of the axes in rank numbers, the fastest first; the default is Megatron-LM's.
+        Order of the axes in rank numbers, the fastest first. The default is that of Megatron-LM.
 
     Examples
     --------

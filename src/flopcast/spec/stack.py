@@ -42,8 +42,8 @@ class Pipeline(StrictModel):
         sending never blocks. "overlapped_chunks": "overlapped" with interleaved stages and "batched"
         otherwise (the default of Megatron-LM).
     payload : str
-        What a tensor-parallel rank sends to the next stage. "full": the whole activation. "scattered": 1/tp
-        of the activation; the receiving ranks all-gather it.
+        Part of the activations that a tensor-parallel rank sends to the next stage. "full": the whole
+        activations. "scattered": 1/tp of them, which the receiving ranks all-gather.
     sends_mask : bool
         Whether stages also send the attention mask, a square 16-bit matrix, as GPT-NeoX does.
     host_s : float
@@ -82,7 +82,7 @@ class Contention(StrictModel):
 
 
 class Optimizer(StrictModel):
-    """What the optimizer step costs for each parameter that a rank updates.
+    """Memory and memory traffic of the optimizer step for each parameter that a rank updates.
 
     `moved_bytes` and `state_bytes` describe AdamW with fp32 states. flopcast derives the values of other
     optimizers and dtypes from them (spec/optimizers.py).
@@ -219,8 +219,8 @@ class Derate(StrictModel):
     ratio : float
         Time of a GEMM in training divided by its time in a benchmark.
     own : bool
-        Whether the kernels were measured in training with this software. The mean of the constants that
-        were fitted for other stacks then does not apply.
+        Whether the kernels were measured in training with this software. If true, flopcast does not apply
+        the mean of the constants that were fitted for other stacks.
     log_sigma_factor : float
         Uncertainty of `ratio` before fitting, as the standard deviation of its logarithm. The default, 0.1,
         is the difference between two sources that timed GEMMs on the same device
@@ -283,7 +283,7 @@ class Stack(StrictModel):
     sharding : Sharding
         How ZeRO and FSDP are implemented.
     contention : Contention
-        The compute time that is lost to overlapping messages.
+        How overlapped communication slows down compute.
     optimizer : Optimizer
         What the optimizer step costs.
     host : HostCost
