@@ -147,6 +147,22 @@ def test_a_division_of_micro_batches_is_the_best_of_all():
     assert found.speedup_ratio > 1.2
 
 
+def test_a_division_over_stages_with_a_slow_device_is_the_best_of_all():
+    slow = make_job(**SHAPE, cluster="dgx-a100:2", plan=STAGES, site={"slow": "device=0:0.7"})
+    plans = {
+        (first, 12 - first): slow.plan.model_copy(update={"stage_layers": (first, 12 - first)})
+        for first in range(1, 12)
+    }
+
+    found = best_group_division(slow, load_book(slow.cluster))
+
+    steps = {parts: step_s(slow.model_copy(update={"plan": plan})) for parts, plan in plans.items()}
+    assert found.names == ("stage 0", "stage 1")
+    assert found.parts == min(steps, key=steps.get)
+    assert found.step_time_s == pytest.approx(min(steps.values()), rel=1e-9)
+    assert found.parts[0] < 6
+
+
 def test_what_cannot_be_divided_or_searched_is_refused():
     for job in (
         make_job(),

@@ -143,7 +143,7 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
     is_flag=True,
     help=(
         "Instead of the best plan, find how many blocks or micro-batches each group of nodes should get. "
-        "For clusters with several kinds of nodes."
+        "For clusters with several kinds of nodes. With --slow: how many blocks each stage should get."
     ),
 )
 @click.option(

@@ -46,7 +46,6 @@ def group_division_text(found: GroupDivision) -> str:
     micro-batches of each group. Equal parts may not fit into memory, which the first line then says.
     """
     job = found.job
-    groups = zip(job.cluster.groups, found.parts, strict=True)
     words = found.what.replace("_", "-")
     each = "" if found.what == "blocks" else " for each replica"
     equal = "does not fit"
@@ -57,9 +56,8 @@ def group_division_text(found: GroupDivision) -> str:
         f"equal     {equal}",
         f"best      {show_seconds(found.step_time_s)} per step, {found.speedup_ratio - 1.0:.1%} faster",
         *(
-            f"{f'group {number}':<10}{group.count} × {group.node.devices} {group.node.device.name}:"
-            f" {part} {words}{each}"
-            for number, (group, part) in enumerate(groups)
+            f"{f'group {number}':<10}{name}: {part} {words}{each}"
+            for number, (name, part) in enumerate(zip(found.names, found.parts, strict=True))
         ),
     ]
     if found.what == "blocks":
@@ -76,6 +74,7 @@ def group_division_json(found: GroupDivision) -> dict[str, object]:
     return {
         "group_division": {
             "what": found.what,
+            "groups": list(found.names),
             "parts": list(found.parts),
             "stage_layers": list(found.job.plan.stage_layers),
             "clean_step_time_s": nine_digits(found.step_time_s),

@@ -1,19 +1,23 @@
-"""The division of a job over unequal groups of nodes: blocks of stages, or micro-batches of replicas.
+"""The division of a job over unequal parts: blocks of stages, or micro-batches of replicas.
 
-Answers: how many blocks do the stages on each group hold, or how many micro-batches do its replicas run, so
-that the groups need equally long?
-Elsewhere: groups of nodes (spec/node_groups.py), the simulation of a division (timeline/step.py).
+Answers: how many blocks do the stages on each group of nodes hold, or how many micro-batches do its
+replicas run, so that the groups need equally long; and how many blocks do stages with slow parts hold?
+Elsewhere: groups of nodes (spec/node_groups.py), slow parts (spec/slow_parts.py), the simulation of a
+division (timeline/step.py).
 
 Where each stage runs on one group, blocks are moved between the stages of groups; where each replica does,
-micro-batches between replicas. From equal parts on, the move that shortens the simulated step most is made
-until none does. Divisions that do not fit into memory are left out.
+micro-batches between replicas. In a job with slow parts, stages of equal speed are such a group. From equal
+parts on, the move that shortens the simulated step most is made until none does. Divisions that do not fit
+into memory are left out.
 """
 
 from collections.abc import Callable, Iterator
 from itertools import permutations
 from math import gcd
+from typing import TypedDict
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.parts import layout_of
 from flopcast.errors import Problem, SpecError
 from flopcast.prediction import predict
 from flopcast.records import dataclass
@@ -26,18 +30,28 @@ Parts = tuple[int, ...]  # of each group: blocks of all its stages, or micro-bat
 Steps = dict[Parts, float]
 
 
+class Divided(TypedDict):
+    """What every division has."""
+
+    job: Job
+    parts: Parts
+    step_time_s: float
+    equal_step_time_s: float
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GroupDivision:
     """The best division that was found, and its step beside that of equal parts, both without jitter.
 
     `what` is "blocks" or "micro_batches", `parts` how many of these each group has: blocks of all its
-    stages, or micro-batches of each of its replicas. `equal_step_time_s` is infinite if equal parts do not
-    fit.
+    stages, or micro-batches of each of its replicas. `names` says what the groups are. `equal_step_time_s`
+    is infinite if equal parts do not fit.
     """
 
     job: Job
     what: str
     parts: Parts
+    names: tuple[str, ...]
     step_time_s: float
     equal_step_time_s: float
 
@@ -48,40 +62,78 @@ class GroupDivision:
 
 
 def best_group_division(job: Job, book: CurveBook) -> GroupDivision:
-    """Return the best division of a job over the groups of its cluster.
+    """Return the best division of a job over the groups of its cluster, or over stages with slow parts.
 
     Raises
     ------
     SpecError
-        The cluster has one group, stages and replicas both run on several groups, or no division fits.
+        The cluster has one group and no slow stage, stages and replicas both run on several groups, or no
+        division fits.
     """
     if len(job.cluster.groups) == 1:
-        raise _refused(
-            "one group",
-            "several groups",
-            "all nodes are equal, so flopcast divides the work evenly",
-            "describe the groups",
-        )
+        kinds = _speeds_of_stages(job)
+        if len(set(kinds)) == 1 or job.plan.virtual_stages > 1:
+            raise _refused(
+                "one group",
+                "several groups, or slow parts (--slow) and a plan without interleaved stages",
+                "all stages are equally fast or interleaved, so flopcast divides the work evenly",
+                "describe the groups",
+            )
+        return _divided_blocks(job, book, kinds, _stages_by_name(kinds))
     stages, replicas = groups_of_stages(job.plan, job.cluster), replicas_of_groups(job.plan, job.cluster)
+    names = tuple(
+        f"{group.count} × {group.node.devices} {group.node.device.name}" for group in job.cluster.groups
+    )
     if all(len(groups) == 1 for groups in stages) and job.plan.virtual_stages == 1:
-        counts = [sum(groups == {each} for groups in stages) for each in range(len(job.cluster.groups))]
-        each = divided_over_chunks(job.model.num_blocks, len(stages))
-        start = tuple(sum(each[sum(counts[:g]) : sum(counts[: g + 1])]) for g in range(len(counts)))
-        weights = [1] * len(counts)
-        return _divided(job, book, "blocks", start, weights, lambda parts: _with_blocks(job, counts, parts))
+        return _divided_blocks(job, book, tuple(group for groups in stages for group in groups), names)
     if replicas is not None and job.plan.virtual_stages == 1:
         start = (job.plan.num_micro_batches,) * len(replicas)
-        return _divided(
-            job, book, "micro_batches", start, replicas, lambda parts: _with_micro_batches(job, parts)
-        )
+        found = _divided(job, book, start, replicas, lambda parts: _with_micro_batches(job, parts))
+        return GroupDivision(what="micro_batches", names=names, **found)
     allowed = "a plan without interleaved stages in which each stage, or each replica, runs on one group"
     because = "only such a plan can give groups different numbers of blocks or of micro-batches"
     raise _refused(job.plan.short(), allowed, because, "change the degrees or the rank order of the plan")
 
 
-def _divided(
-    job: Job, book: CurveBook, what: str, start: Parts, weights: list[int], made: Callable[[Parts], Job]
+def _speeds_of_stages(job: Job) -> tuple[int, ...]:
+    """Return a number for each stage; stages whose devices, hosts and links are equally fast share one."""
+    layout = layout_of(job.plan, job.cluster, job.site, ())
+    if layout is None:
+        return (0,) * job.plan.pipeline_parallel
+    speeds = list(zip(*(pattern.rows for pattern in layout.patterns), strict=True))
+    numbers = {speed: number for number, speed in enumerate(dict.fromkeys(speeds))}
+    return tuple(numbers[speed] for speed in speeds)
+
+
+def _stages_by_name(kinds: tuple[int, ...]) -> tuple[str, ...]:
+    """Return what to call the stages of each kind.
+
+    >>> _stages_by_name((0, 1, 0))
+    ('stages 0, 2', 'stage 1')
+    """
+    found = []
+    for each in range(max(kinds) + 1):
+        members = [str(stage) for stage, kind in enumerate(kinds) if kind == each]
+        found.append(f"stage{'s' * (len(members) > 1)} {', '.join(members)}")
+    return tuple(found)
+
+
+def _divided_blocks(
+    job: Job, book: CurveBook, kinds: tuple[int, ...], names: tuple[str, ...]
 ) -> GroupDivision:
+    """Return the best division of blocks over stages of these kinds."""
+    each = divided_over_chunks(job.model.num_blocks, len(kinds))
+    start = tuple(
+        sum(blocks for blocks, own in zip(each, kinds, strict=True) if own == kind)
+        for kind in range(len(names))
+    )
+    found = _divided(job, book, start, [1] * len(start), lambda parts: _with_blocks(job, kinds, parts))
+    return GroupDivision(what="blocks", names=names, **found)
+
+
+def _divided(
+    job: Job, book: CurveBook, start: Parts, weights: list[int], made: Callable[[Parts], Job]
+) -> Divided:
     """Return the division that no move between two groups improves; `weights` are those of `_moved`."""
     steps: Steps = {}
 
@@ -102,9 +154,8 @@ def _divided(
         best = nearest
     if steps[best] == float("inf"):
         raise _refused(job.plan.short(), "a plan that fits", "no division fits", "use more stages or nodes")
-    return GroupDivision(
-        job=made(best), what=what, parts=best, step_time_s=steps[best], equal_step_time_s=step_s(start)
-    )
+    equal_s = step_s(start)
+    return {"job": made(best), "parts": best, "step_time_s": steps[best], "equal_step_time_s": equal_s}
 
 
 def _moved(parts: Parts, weights: list[int]) -> Iterator[Parts]:
@@ -121,13 +172,12 @@ def _moved(parts: Parts, weights: list[int]) -> Iterator[Parts]:
             yield tuple(changed)
 
 
-def _with_blocks(job: Job, counts: list[int], parts: Parts) -> Job:
-    """Return the job whose stages on each group hold so many blocks together."""
-    layers = [
-        blocks // stages + (place < blocks % stages)
-        for stages, blocks in zip(counts, parts, strict=True)
-        for place in range(stages)
-    ]
+def _with_blocks(job: Job, kinds: tuple[int, ...], parts: Parts) -> Job:
+    """Return the job whose stages of each kind hold so many blocks together."""
+    layers = []
+    for stage, kind in enumerate(kinds):
+        whole, more = divmod(parts[kind], kinds.count(kind))
+        layers.append(whole + (kinds[:stage].count(kind) < more))
     return job.model_copy(update={"plan": job.plan.model_copy(update={"stage_layers": tuple(layers)})})
 
 
