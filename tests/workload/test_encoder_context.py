@@ -4,8 +4,9 @@ import pytest
 from test_encoder_decoder import FP16_BYTES, HIDDEN, INNER, SEQUENCES, SOURCE, flop_of, job
 
 from flopcast.errors import SpecError
+from flopcast.jobs import job as named_job
 from flopcast.library.curves import load_book
-from flopcast.operators.messages import AllGather, ReduceScatter
+from flopcast.operators.messages import AllGather, AllToAll, ReduceScatter
 from flopcast.prediction import predict, programs_of
 
 STACK = "megatron-core"
@@ -61,6 +62,38 @@ def test_ranks_that_share_sequences_need_less_memory_for_activations():
     assert shared.metrics.model_flop == pytest.approx(alone.metrics.model_flop)
 
 
-def test_other_exchanges_are_refused():
-    with pytest.raises(SpecError, match="context parallelism of cross-attention is supported only"):
+def test_an_all_to_all_divides_the_flop_and_sends_both_sequences_once_each_way():
+    alone = programs_of(job(plan(1), stack=STACK)).layers
+
+    for ranks in (2, 4):
+        shared = programs_of(job(plan(ranks).replace("all_gather", "all_to_all"), stack=STACK)).layers
+
+        for phase in ("forward", "backward"):
+            assert ranks * flop_of(shared, phase) == pytest.approx(flop_of(alone, phase), rel=1e-9)
+            sent = gathered(shared[3], phase, AllToAll)
+            own = SEQUENCES * SOURCE / ranks * INNER * FP16_BYTES
+            assert sent.count(own) >= 2  # keys and values
+            assert len(sent) == 4  # and queries and the result of the decoder's tokens
+
+
+def test_relative_positions_of_t5_go_with_ranks_that_share_sequences():
+    words = "dp=2 tp=4 cp=2 gbs=32 context_exchange=all_gather"
+    t5 = named_job(
+        "t5-11b",
+        cluster="dgx-a100:2",
+        seq=512,
+        plan=words,
+        stack=STACK,
+        changes=["batch.source_length=512"],
+    )
+
+    report = predict(t5, load_book(t5.cluster))
+
+    assert report.breakdown["cp_communication"] > 0
+    with pytest.raises(SpecError, match="adds positions to its scores"):
+        named_job("t5-11b", cluster="dgx-a100:2", seq=512, plan=words.replace("all_gather", "ring"))
+
+
+def test_a_ring_is_refused():
+    with pytest.raises(SpecError, match="cross-attention in a ring of ranks is not supported yet"):
         job("dp=4 cp=2 mbs=4 gbs=32 precision=fp16", stack=STACK)

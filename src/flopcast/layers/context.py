@@ -42,7 +42,9 @@ class Handed:
     output: Counts
 
 
-def enter_core(part: str, handed: Handed, split: Split, group: str) -> list[Item]:
+def enter_core(
+    part: str, handed: Handed, split: Split, group: str, source: Split | None = None
+) -> list[Item]:
     """Return items between q, k, v of a rank's own tokens and its attention core.
 
     Parameters
@@ -51,17 +53,19 @@ def enter_core(part: str, handed: Handed, split: Split, group: str) -> list[Item
     group : the core's recompute group
         A ring belongs to it: it passes on keys while it computes. What was gathered or exchanged before
         is not sent again to run the core again.
+    source : the cut of the tokens of keys and values, if they are of another sequence than the queries
     """
+    keys = split if source is None else source
     if split.context_exchange == "ring":
         return [_ring(part, handed, split, group)]
     if split.context_exchange == "all_gather":
         return [
-            gather_over_ranks(part, "k", handed.keys, split),
-            gather_over_ranks(part, "v", handed.values, split),
+            gather_over_ranks(part, "k", handed.keys, keys),
+            gather_over_ranks(part, "v", handed.values, keys),
         ]
     if split.context_exchange == "all_to_all":
-        sent = (("q", handed.queries), ("k", handed.keys), ("v", handed.values))
-        return [i for tensor, width in sent for i in _exchange(part, tensor, width, BEFORE, split)]
+        sent = (("q", handed.queries, split), ("k", handed.keys, keys), ("v", handed.values, keys))
+        return [item for each in sent for item in _exchange(part, each[0], each[1], BEFORE, each[2])]
     return []
 
 

@@ -9,8 +9,8 @@ Every decoder block reads the encoder's result, the tensor SOURCE, and the gradi
 block of the encoder keeps one copy for all. Other tensors have the prefix "cross.": `in.full` (tokens,
 hidden) is projected to `q` (heads, tokens, head size), and the source to `kv` → `k`, `v` (heads, source
 tokens, head size). Then follow `scores` → `weights` → `dropped` (heads, tokens, source tokens) → `context`
-→ `joined` → `partial` (tokens, hidden). Context-parallel ranks project their own part of the source and
-gather keys and values.
+→ `joined` → `partial` (tokens, hidden). Context-parallel ranks project their own part of the source, and
+gather keys and values or exchange them for a share of the heads.
 """
 
 from typing import ClassVar, Literal
@@ -20,7 +20,7 @@ from pydantic import Field
 from flopcast.dtypes import Counts, Probability, constant
 from flopcast.layers.attention import CORE
 from flopcast.layers.base import SOURCE, AbstractLayer, Split, Weight, enter_tensor_parallel, linear_weights
-from flopcast.layers.context import gather_over_ranks
+from flopcast.layers.context import Handed, enter_core, leave_core
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, kernel
@@ -94,16 +94,17 @@ class CrossAttention(AbstractLayer):
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return items from "cross.in.full" and SOURCE to "cross.partial", a rank's share of the sum."""
-        source, gathers = split.of_source, split.context_exchange != "none"
-        inner = self.heads * self.size(hidden) / split.tensor
+        source, inner = split.of_source, self.heads * self.size(hidden) / split.tensor
+        handed = Handed(queries=inner, keys=inner, values=inner, output=inner)
         fork = MemoryBound(kind="fork", elements=source.own_tokens * hidden, dtype=split.dtype)
         return (
             kernel("cross.fork", fork, (SOURCE,), SOURCE, component="attention"),
             enter_tensor_parallel(SOURCE, "cross.enter_source", hidden, source),
             *self._project("q", ("cross.in.full",), split.tokens, inner, hidden, split),
             *self._project("kv", (f"{SOURCE}.full",), source.tokens, 2 * inner, hidden, split),
-            *(gather_over_ranks("cross", each, inner, source) for each in ("k", "v") if gathers),
+            *enter_core("cross", handed, split, CORE, source),
             *self._attend(hidden, split),
+            *leave_core("cross", handed, split),
             *self._join(inner, hidden, split),
         )
 
@@ -120,12 +121,13 @@ class CrossAttention(AbstractLayer):
 
     def _attend(self, hidden: int, split: Split) -> list[Item]:
         """Return scores, softmax, dropout and context; every token attends to the whole source."""
-        heads, keys = self.heads / split.tensor, split.source_length * split.context
+        heads = self.heads / split.tensor / split.head_shards
+        keys = split.source_length * split.context
         scores = BatchedMatmul(
             role="scores",
             batch=split.sequences * heads,
             kv_batch=split.sequences * heads,
-            queries=split.length,
+            queries=split.length * split.head_shards,
             keys=keys,
             head_size=constant(self.size(hidden)),
             dtype=split.dtype,

@@ -44,7 +44,8 @@ def exchanges(case: Case, *kinds: str) -> bool:
 
 def _common_heads(case: Case) -> int:
     """Return what tensor · context must divide: key/value heads of all runs; they divide query heads."""
-    return int(np.gcd.reduce([block.mixer.groups for block in case.model.blocks]))
+    crossed = [block.cross.heads for block in case.model.blocks if block.cross is not None]
+    return int(np.gcd.reduce([*crossed, *(block.mixer.groups for block in case.model.blocks)]))
 
 
 def _nearest_exchange(case: Case) -> int:
@@ -126,11 +127,11 @@ RULES: tuple[Rule, ...] = (
         fix="set context_parallel to 1, or stack.pipeline.sends_mask to false",
     ),
     Rule(
-        field="plan.context_parallel",
-        holds=lambda c: _alone(c) | (not _sloped(c)),
-        allowed="1, because the model uses ALiBi",
-        because="ALiBi with context parallelism is not supported yet",
-        fix="set context_parallel to 1",
+        field="plan.context_exchange",
+        holds=lambda c: _alone(c) | (not _sloped(c) or not exchanges(c, "ring")),
+        allowed="all_gather or all_to_all, because the model adds positions to its scores (ALiBi, T5)",
+        because="a ring of ranks whose attention adds positions to its scores is not supported yet",
+        fix="set context_exchange to all_gather",
     ),
     Rule(
         field="plan.context_parallel",

@@ -71,10 +71,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.context_exchange",
         holds=lambda c: (
-            (c.plans.context_parallel == 1) | (not c.model.has_encoder or exchanges(c, "all_gather"))
+            (c.plans.context_parallel == 1) | (not c.model.has_encoder or not exchanges(c, "ring"))
         ),
-        allowed="all_gather, because the model has an encoder",
-        because="context parallelism of cross-attention is supported only with context_exchange all_gather",
+        allowed="all_gather or all_to_all, because the model has an encoder",
+        because="cross-attention in a ring of ranks is not supported yet",
         fix="set context_exchange to all_gather",
     ),
     Rule(
