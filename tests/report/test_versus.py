@@ -152,7 +152,7 @@ def test_equal_jobs_cost_the_same_and_nothing_about_them_is_called_unsettled():
 
     assert "B takes as long per token as A" in told
     assert "B costs the same per token as A" in told
-    assert "B draws the same energy per token as A" in told
+    assert "B uses the same energy per token as A" in told
     assert "not settled" not in told
 
 

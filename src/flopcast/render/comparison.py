@@ -189,7 +189,7 @@ def _verdicts_of_costs(compared: ReportComparison) -> list[str]:
     lines = []
     for word, what, ratio in (
         ("costs", "", compared.usd_ratio),
-        ("draws", " energy", compared.energy_ratio),
+        ("uses", " energy", compared.energy_ratio),
     ):
         if ratio is None:
             continue

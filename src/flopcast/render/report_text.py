@@ -325,7 +325,7 @@ def _power_limits(drawn: PowerDraw) -> list[str]:
 def _least(drawn: PowerDraw) -> str:
     """Return the power limit of least energy, with the energy that it saves and the time that it costs."""
     if drawn.least_energy_ratio > 1.0 - WORTH_TELLING:
-        return "no lower power limit saves 1% of the energy or more"
+        return "a lower power limit would save less than 1% of the energy"
     return (
         f"{drawn.least_energy_limit_w:.0f} W per device would need the least energy: about"
         f" {1 - drawn.least_energy_ratio:.0%} less, in a step that is"

@@ -80,7 +80,7 @@ def question_lines(result: SearchResult) -> list[str]:
         + (f" into memory{room}, {kept}" if question.limits else room)
         + f", {result.played} simulated exactly"
         + (f", {result.refined} of them {are} of the best" if result.refined else "")
-        + ("; evolution chose the plans" if question.evolve else ""),
+        + ("; an evolutionary algorithm chose the plans" if question.evolve else ""),
     ]
     notes = dict.fromkeys(_not_tried(one, question) for one in question.jobs)
     lines += [f"note      {text}" for text in notes if text]

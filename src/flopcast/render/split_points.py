@@ -34,7 +34,7 @@ def split_points_text(found: SplitFront) -> str:
         [
             f"{job.model.name} on {job.cluster.name}: {job.cluster.machine}, {job.stack.label}",
             f"plan      {job.plan.short()}  {job.batch_text}",
-            f"front     {count}: no other has a lower latency and a higher throughput",
+            f"front     {count}: no other division has both a lower latency and a higher throughput",
             "",
             *aligned(rows, "<>>>>>"),
             "",

@@ -229,9 +229,9 @@ def memory_warnings(memory: MemoryReport) -> list[str]:
     elif memory.device_verdict == "tight":
         free = memory.capacity_bytes - memory.expected_bytes
         warnings.append(
-            f"tight: {show_memory(free)} should stay free, but up to {show_memory(memory.high_bytes)} may"
-            " be in use; the run may run out of memory, or lose time (which is not counted) when the"
-            " allocator empties its cache"
+            f"tight: {show_memory(free)} is expected to stay free, but up to"
+            f" {show_memory(memory.high_bytes)} may be in use. The run may run out of memory, or lose time"
+            " when the allocator empties its cache. The step time does not include this time"
         )
     return warnings + [_of_tier(tier) for tier in memory.tiers if tier.verdict != "fits"]
 

@@ -55,11 +55,11 @@ def predict_form(words: Fields) -> str:
 
 
 SEVERAL = {  # hints of fields that a search takes several values for
-    "cluster": "one, or several with commas",
-    "stack": "one, or several with commas",
+    "cluster": "one or more, separated by commas",
+    "stack": "one or more, separated by commas",
     "gpus": "such as 64 or 64..512",
     "gbs": "such as 512 or 256,512",
-    "power_limit": "such as 500 W, or several with commas",
+    "power_limit": "such as 500 W; separate several with commas",
 }
 
 

@@ -19,7 +19,7 @@ FINDS = {  # what a search may find besides plans, with the label of each
     "per_layer": "the best strategy of each block of a plan",
     "node_order": "the best order of nodes for a plan",
     "group_division": "the best division of a plan over groups of nodes",
-    "split_points": "where to cut a model over a chain of devices",
+    "split_points": "where to divide a model over a chain of devices",
 }
 POWERS = tuple(2**power for power in range(15))  # that sliders stop at
 

@@ -14,15 +14,12 @@ from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
 OPERATIONS = {
     "predict": (
-        "One training step: time, rate, memory, money, energy, each with its interval",
+        "Time, rate, memory, cost and energy of one training step, each with its interval",
         "Prediction",
     ),
     "memory": ("The memory of each device by category, and whether it fits", "Prediction"),
     "compare": ("A comparison of two jobs, with the interval of their ratio", "Pair"),
-    "diagnose": (
-        "Suspects for why a job is slower than it should be, with their seconds and evidence",
-        "Run",
-    ),
+    "diagnose": ("Possible causes of a slow job, with the seconds that each costs and the evidence", "Run"),
     "serve": ("How an engine serves requests: latencies, rate, memory, cost, energy", "Serving"),
     "search": (
         "The best plans of a search space, ranked, with the intervals of their differences",
@@ -36,7 +33,7 @@ REFUSALS = {
     "503": "The machine is busy; Retry-After says when to try again",
 }
 FREE: dict[str, object] = {
-    "plan": {"type": "string", "description": 'Other words of the plan, such as "sp optimizer=adamw".'},
+    "plan": {"type": "string", "description": 'Other settings of the plan, such as "sp optimizer=adamw".'},
     "changes": {
         "type": "string",
         "description": "Changes of any fields of the job, as KEY=VALUE separated by spaces.",

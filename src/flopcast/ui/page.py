@@ -168,8 +168,8 @@ def upload_page(given: Fields, errors: str = "", preview: str = "") -> str:
     form = (
         f'<form id="upload" action="/upload" method="post"><h1>Upload a file</h1>'
         "<p>Upload a model's config.json, a job file, a launch script, or a configuration of another"
-        " program. You see what was understood before anything is predicted. Nothing in the file is run."
-        " The address of the next page contains the file.</p>"
+        " program. The next page shows what flopcast read from it, before you predict the job. flopcast"
+        " runs no code of the file. The address of the next page contains the file.</p>"
         f"{alert}{preview}"
         '<p class="scripted drop" hidden><label for="file">Choose a file, or drop it here</label>'
         ' <input type="file" id="file"></p>'
@@ -180,8 +180,8 @@ def upload_page(given: Fields, errors: str = "", preview: str = "") -> str:
         '<textarea id="text" name="text" rows="16" required spellcheck="false">'
         f"\n{escape(given.get('text', ''))}</textarea></p>"
         f'<fieldset class="card"><legend>Machine</legend>{machine_fields(given)}'
-        f'<p class="field wide soft">Leave these empty to use what the file says. A file without a cluster'
-        f" is predicted on {USUAL['cluster']}.</p></fieldset>"
+        f'<p class="field wide soft">Leave these fields empty to use the values of the file. A file without'
+        f" a cluster is predicted on {USUAL['cluster']}.</p></fieldset>"
         '<fieldset class="card"><legend>Values of a launch script</legend>'
         f"{_script_values(given)}</fieldset>"
         '<p class="buttons"><button type="submit">Read this file</button>'
@@ -209,7 +209,7 @@ def preview(rows: Mapping[str, str], assumed: tuple[str, ...], fields: Fields) -
     unstated = f"<h3>Assumed, because the file does not state it</h3><ul>{points}</ul>" if points else ""
     link = f'<a class="button main" href="/?{escape(urlencode(fields))}">Predict this job</a>'
     return (
-        f'<section class="advice" id="preview"><h2>What was understood</h2><dl class="pairs">{lines}</dl>'
+        f'<section class="advice" id="preview"><h2>What flopcast read</h2><dl class="pairs">{lines}</dl>'
         f"{unstated}<p>{link}</p></section>"
     )
 
@@ -233,8 +233,8 @@ def refused_page(html: str) -> str:
 def lost_page() -> str:
     """Return the page of an unknown address."""
     main = (
-        '<main id="answer" data-page="lost"><h1>There is no such page</h1>'
-        '<p>The list above has all pages; <a href="/">Predict</a> is the first.</p></main>'
+        '<main id="answer" data-page="lost"><h1>There is no such page</h1><p>The links at the top lead to '
+        'all pages, such as <a href="/">Predict</a>.</p></main>'
     )
     return _document("no such page", "", {}, main)
 

@@ -49,9 +49,9 @@ TOO_LONG = (
     " {}. Check that they are in milliseconds and of one step, not summed over a log interval"
 )
 UNEXPLAINED = (
-    "More of the step is unexplained than a slow network or low clocks would explain: check that the job"
-    " describes this run (its stack, recompute, precision and attention kernel), then give a trace of the"
-    " PyTorch profiler (--trace)"
+    "A slow network or low clocks cannot explain the whole difference. Check that the job describes this "
+    "run (its stack, recompute, precision and attention kernel), then give a trace of the PyTorch "
+    "profiler (--trace)"
 )
 
 

@@ -57,7 +57,11 @@ def evidence(report: Report) -> Section:
         heading=EVIDENCE,
         html=table(caption, ("curve", "error", "measured range", "source"), rows)
         + "<h3>Assumed</h3>"
-        + (f"<ul>{assumed}</ul>" if assumed else "<p>Nothing: the job states every setting.</p>"),
+        + (
+            f"<ul>{assumed}</ul>"
+            if assumed
+            else "<p>flopcast assumed no setting, because the job states all of them.</p>"
+        ),
     )
 
 

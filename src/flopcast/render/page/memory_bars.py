@@ -94,8 +94,9 @@ def memory_bars(memory: MemoryReport, names: Sequence[str]) -> str:
     drawn = "".join(rows) + f'<path class="edge" d="M{edge:.1f},0V{base}"/>'
     drawn += label(edge, base + 16, f"{show_memory(memory.capacity_bytes)} of the device", "end", "soft")
     described = (
-        "Expected memory at the fullest moment of each stage, by category; a thin line up to the high end"
-        f" of the 90 % interval; a dashed line at the memory of the device. {'; '.join(_described(bars))}."
+        "Expected memory at the fullest moment of each stage, by category. The thin line ends at the "
+        "high end of the 90 % interval. The dashed line is the memory of the device. "
+        f"{'; '.join(_described(bars))}."
     )
     entries = [(hue, memory_label(name)) for hue, name in enumerate(names)]
     below = legend([*entries, (DRIVER_HUE, DRIVER)])

@@ -52,7 +52,8 @@ def pipeline(report: Report) -> Section:
     figure = over_time(
         "pipeline-drawing",
         title,
-        f"Time runs to the right, stages from top to bottom; empty space is waiting. {rule(report)}",
+        "Time runs to the right, and stages from top to bottom. Empty space is waiting time. "
+        f"{rule(report)}",
         plot,
         legend(hues),
     )

@@ -245,8 +245,8 @@ def _table(report: Report, points: tuple[KernelPoint, ...]) -> str:
         "time in the step",
     )  # fmt: skip
     rows_table = table(
-        f"Each kernel without overlap, with its longest shape. The last column is the time in"
-        f" {one_step(report).lower()}.",
+        "Times of kernels without overlap. Each kernel has its longest shape. The last column is the "
+        f"time in {one_step(report).lower()}.",
         headings,
         rows,
     )
