@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 from conftest import make_job
 
+from flopcast.kept_results import KeptResults
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
 from flopcast.search.find import find
@@ -63,13 +64,14 @@ def test_every_choice_is_one_that_the_stack_has_and_nothing_is_tried_without_mem
 def test_the_best_plan_is_within_one_percent_of_the_best_of_all_plans():
     job = make_job(**DEEPSPEED, plan="dp=8 gbs=64 zero=3", model="llama-3-8b")
     job = with_memory(job, device_bytes=18e9)
+    book, kept = load_book(job.cluster), KeptResults(4096)
     seconds, tried = {}, 0
     for again, offload in product(("none", "full"), offload_choices(job)):
         fields = {"recompute": again, "offload": offload}
         tried += 1
         one = job.model_copy(update={"plan": job.plan.model_copy(update=fields)})
         assert check(one) == ()
-        report = predict(one, load_book(job.cluster))
+        report = predict(one, book, kept)
         if report.memory.verdict == "fits":
             seconds[one.plan] = report.step_time_s
 
