@@ -41,8 +41,23 @@ def exhaustive():
 
 
 @pytest.fixture(scope="module")
-def found():
-    return find(QUESTION, load_book)
+def searched():
+    """The answer, the progress that was told, and the key of every plan that was simulated."""
+    heard, simulated = [], []
+
+    def recorded(jobs, book_of, kept):
+        simulated.extend(plan_key(job) for job in jobs)
+        return play_each(jobs, book_of, kept)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finding, "play_each", recorded)
+        patch.setattr(choosing, "play_each", recorded)
+        return find(QUESTION, load_book, heard.append), heard, simulated
+
+
+@pytest.fixture(scope="module")
+def found(searched):
+    return searched[0]
 
 
 def test_the_best_plan_is_the_best_of_all_played_one_by_one(found):
@@ -94,17 +109,8 @@ def test_plans_that_lack_room_are_better_than_the_best_and_need_more_and_more():
     assert steps_s == sorted(steps_s, reverse=True)
 
 
-def test_no_plan_is_simulated_twice(monkeypatch):
-    simulated = []
-
-    def recorded(jobs, book_of, kept):
-        simulated.extend(plan_key(job) for job in jobs)
-        return play_each(jobs, book_of, kept)
-
-    monkeypatch.setattr(finding, "play_each", recorded)
-    monkeypatch.setattr(choosing, "play_each", recorded)
-
-    answer = find(QUESTION, load_book)
+def test_no_plan_is_simulated_twice(searched):
+    answer, _, simulated = searched
 
     assert len(set(simulated)) == len(simulated)
     assert {plan_key(one.played.job) for one in answer.plans} <= set(simulated)
@@ -163,10 +169,8 @@ def test_breaking_off_before_anything_was_played_ends_the_search(monkeypatch):
         find(QUESTION, load_book)
 
 
-def test_progress_ends_with_everything_done():
-    heard = []
-
-    answer = find(QUESTION, load_book, heard.append)
+def test_progress_ends_with_everything_done(searched):
+    answer, heard, _ = searched
 
     screening = [one for one in heard if one.doing == "screening"]
     playing = [one for one in heard if one.doing == "playing"]
@@ -192,7 +196,9 @@ def test_two_clusters_are_ranked_together_and_said_not_to_be_where_they_are_not(
 def test_a_plan_of_ones_own_is_set_beside_the_best():
     own = JOB.model_copy(update={"plan": JOB.plan.model_copy(update={"recompute": "full", "zero": 1})})
 
-    answer = find(Question(jobs=(JOB,), space=SPACE, given=(own,)), load_book)
+    space = SPACE.model_copy(update={"tensor_parallel": (1,)})
+
+    answer = find(Question(jobs=(JOB,), space=space, given=(own,)), load_book)
 
     (beside,) = answer.given
     best = min(answer.plans, key=lambda one: one.losses[0].value)

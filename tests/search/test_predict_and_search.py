@@ -18,10 +18,14 @@ REQUESTS = {  # model, cluster, devices, and what else is settled
     "most of it settled": (
         "gpt3-175b", "dgx-a100", 128, {"plan": "mbs=1 gbs=256 zero=1 cp=1 tp=8 recompute=selective"}
     ),
-    "uneven stages": ("llama-3-8b", "dgx-h100", 32, {"plan": "mbs=1 gbs=64 zero=1 cp=1 tp=1"}),
-    "experts": ("mixtral-8x7b", "dgx-h100", 64, {"plan": "mbs=1 gbs=128 zero=1 cp=1 recompute=none"}),
+    "uneven stages": ("llama-3-8b", "dgx-h100", 16, {"plan": "mbs=1 gbs=32 zero=1 cp=1 tp=1"}),
+    "experts": (
+        "mixtral-8x7b", "dgx-h100", 64, {"plan": "mbs=1 gbs=128 zero=1 cp=1 tp=4 recompute=none"}
+    ),
     "one device": ("llama-3.2-1b", "dgx-h100", 1, {}),
-    "parameters are sharded": ("llama-3-8b", "dgx-a100", 8, {"stack": "torch-fsdp2", "plan": "cp=1 pp=1"}),
+    "parameters are sharded": (
+        "llama-3-8b", "dgx-a100", 8, {"stack": "torch-fsdp2", "plan": "cp=1 pp=1 tp=1"}
+    ),
 }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Advice that can be followed: switches of the software that runs the job, or fields of a job file."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 from all_cases import all_cases
@@ -104,11 +105,14 @@ JOBS = (
 )
 
 
+@cache
+def described_jobs():
+    return [job(**described) for described in JOBS]
+
+
 @all_cases("path", sorted(LOGS.glob("*.log")))
 def test_every_log_gives_a_diagnosis_whose_seconds_are_those_of_a_step(path):
-    for described in JOBS:
-        one = job(**described)
-
+    for one in described_jobs():
         told = without_plans(one, path.read_text(encoding="utf-8", errors="replace"))
 
         data = json.loads(json.dumps(as_json(told), allow_nan=False))
