@@ -32,7 +32,7 @@ ROWS = {  # the start of a command line → what is wrong behind it
     FEW_PLANS: ("--objective foo", "--deadline foo --tokens 2T", "--headroom 2"),
     f"{SEARCH} --plan": (f"'{FEW} precision=int8'",),
     f"{FEW_PLANS} --objective": ("time_to_train",),
-    "search bloom-560m --gpus": ("64..", "60"),
+    f"search bloom-560m --plan '{FEW}' --gpus": ("8..", "12"),
     "run llama-3-8b": ("--gpus 8",),
     "predict --gpus 8": ("7b",),
     "explain llama-3-8b --gpus 8": ("nothing",),

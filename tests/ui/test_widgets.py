@@ -1,9 +1,9 @@
 """Controls of the pages in a real browser: lists to search in, sliders, colours, advice, uploads."""
 
+from itertools import product
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from all_cases import all_cases
 from browser_at_hand import changed, left, opened, picked, step_s, sync_api
 
 from flopcast.library import catalog
@@ -192,24 +192,27 @@ def test_a_dropped_log_says_what_it_is(browser, server):
     assert "29 records, 2.10 s a step" in page.inner_text("#preview")
 
 
-@all_cases("scheme", ["light", "dark"])
-@all_cases("width", [390, 800, 1300])
-def test_every_control_has_a_name_and_room_in_every_width_and_scheme(browser, server, width, scheme):
+def test_every_control_has_a_name_and_room_in_every_width_and_scheme(browser, server):
     for path in ("/", f"/?{WHOLE}&tp=5", "/search", "/compare", "/upload"):
-        page = opened(browser, server, path, color_scheme=scheme, width=width, height=900)
+        page = opened(browser, server, path)
         page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        for scheme, width in product(("light", "dark"), (390, 800, 1300)):
+            page.emulate_media(color_scheme=scheme)
+            page.set_viewport_size({"width": width, "height": 900})
+            case = f"{path} {scheme} {width}"
 
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        small = page.evaluate(
-            "Array.from(document.querySelectorAll('button, input:not([type=hidden]), select'))"
-            ".filter(e => e.offsetParent && !e.closest('.hidden, th') && e.getBoundingClientRect().height"
-            " < 16 && e.type !== 'checkbox' && !e.classList.contains('hidden')).map(e => e.outerHTML)"
-        )
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            small = page.evaluate(
+                "Array.from(document.querySelectorAll('button, input:not([type=hidden]), select'))"
+                ".filter(e => e.offsetParent && !e.closest('.hidden, th')"
+                " && e.getBoundingClientRect().height < 16 && e.type !== 'checkbox'"
+                " && !e.classList.contains('hidden')).map(e => e.outerHTML)"
+            )
 
-        assert page.evaluate(UNNAMED) == [], path
-        assert wide <= width, path
-        assert small == [], path
-        assert page.complaints == ([] if "tp=5" not in path else page.complaints[:1])
+            assert page.evaluate(UNNAMED) == [], case
+            assert wide <= width, case
+            assert small == [], case
+            assert page.complaints == ([] if "tp=5" not in path else page.complaints[:1]), case
         left(browser)
 
 
