@@ -3,17 +3,21 @@
 Answers: which arms of `if`, `for`, `while`, `except`, `case`, `and`, `or`, filters and function bodies ran?
 Elsewhere: what is done with the counts (search.py).
 
-`install` makes later imports of flopcast compile a marked tree: each arm sets one byte of `HITS`. A mark
+`install` makes later imports of flopcast run marked code: each arm sets one byte of `HITS`. A mark
 costs about 30 ns, so that importing a configuration takes 1.3 times as long;
 with `sys.settrace` it takes 5 times as long.
 """
 
 import ast
+import marshal
 import sys
+from contextlib import suppress
 from functools import cache
+from hashlib import blake2b
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import CodeType
+from importlib.util import cache_from_source
+from types import CodeType, ModuleType
 from typing import TypeVar
 
 import numpy as np
@@ -24,18 +28,19 @@ Made = TypeVar("Made", bound=ast.AST)
 MOST_BRANCHES = 2**16
 HITS = bytearray(MOST_BRANCHES)
 PLACES: list[str] = []  # "file:line" of every branch
-NAME = "__branch_hits__"  # of HITS among the builtins of marked code
+NAME = "__branch_hits__"  # of a part of HITS in each marked module
+STATE_BYTES = 16
 
 
 class Marks(ast.NodeTransformer):
     """Sets a byte at the start of every arm of the functions of one file."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path.rpartition("/flopcast/")[2]  # the checkout may have that name, too
+    def __init__(self) -> None:
+        self.lines: list[int] = []  # of the branches, whose numbers are their places in this list
 
     def _number(self, at: ast.AST) -> ast.Constant:
-        PLACES.append(f"{self._path}:{getattr(at, 'lineno', 0)}")
-        return ast.Constant(len(PLACES) - 1)
+        self.lines.append(getattr(at, "lineno", 0))
+        return ast.Constant(len(self.lines) - 1)
 
     def _arm(self, body: list[ast.stmt], at: ast.AST) -> list[ast.stmt]:
         hit = ast.Subscript(ast.Name(NAME, ast.Load()), self._number(at), ast.Store())
@@ -96,15 +101,33 @@ def _located(made: Made, at: ast.AST) -> Made:
 
 
 class Loader(SourceFileLoader):
-    """Compiles marked code, and never reads or writes a cache of it."""
+    """Runs marked code, which it keeps beside the compiled code of Python under a name of its own."""
 
-    def get_code(self, fullname: str) -> CodeType:
-        """Return the code of a module with its marks."""
-        path = self.get_filename(fullname)
-        tree = ast.parse(self.get_data(path))
-        marks = Marks(path)
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the marked code of a module; its marks set bytes of a part of `HITS`."""
+        path = self.get_filename(module.__name__)
+        code, lines = self._marked(path)
+        first = len(PLACES)
+        file = path.rpartition("/flopcast/")[2]  # the checkout may have that name, too
+        PLACES.extend(f"{file}:{line}" for line in lines)
+        setattr(module, NAME, memoryview(HITS)[first : len(PLACES)])
+        exec(code, module.__dict__)
+
+    def _marked(self, path: str) -> tuple[CodeType, list[int]]:
+        """Return the marked code of a file and the lines of its branches, kept or new."""
+        source, kept = self.get_data(path), cache_from_source(path, optimization="branches")
+        state = blake2b(self.get_data(__file__) + source, digest_size=STATE_BYTES).digest()
+        with suppress(OSError):
+            data = self.get_data(kept)
+            if data.startswith(state):
+                found: tuple[CodeType, list[int]] = marshal.loads(data[STATE_BYTES:])
+                return found
+        tree, marks = ast.parse(source), Marks()
         _mark_functions(tree, marks)
-        return compile(tree, path, "exec", dont_inherit=True)
+        code = compile(tree, path, "exec", dont_inherit=True)
+        if not sys.dont_write_bytecode:
+            self.set_data(kept, state + marshal.dumps((code, marks.lines)))
+        return code, marks.lines
 
 
 def _mark_functions(node: ast.Module | ast.ClassDef, marks: Marks) -> None:
@@ -137,11 +160,8 @@ def install() -> None:
     RuntimeError
         Modules of flopcast are imported already: they would have no marks.
     """
-    import builtins
-
     if any(name.partition(".")[0] == "flopcast" for name in sys.modules):
         raise RuntimeError("flopcast is imported already, so its branches cannot be counted")
-    setattr(builtins, NAME, HITS)
     sys.meta_path.insert(0, Finder())
 
 
