@@ -24,7 +24,7 @@ batch: {sequence_length: 2048}
 plan: {dp: 8, gbs: 64, precision: bf16}
 """
 WORDS = ("--model", "megatron-1.7b", "--cluster", "dgx-a100:1", "--stack", "megatron-core", "--seq", "2048")
-FEW = "gbs=64 mbs=1,2 vpp=1 cp=1 zero=1 dp_shard=0 recompute=none"
+FEW = "gbs=64 mbs=1,2 pp=1 vpp=1 cp=1 zero=1 dp_shard=0 recompute=none"
 KEYS = [
     "format_version",
     "candidates",
@@ -94,7 +94,9 @@ def test_a_job_files_plan_settles_the_training_and_nothing_else(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text(JOB)
 
-    found = searched(path, "plan.mbs=1", "plan.vpp=1", "plan.cp=1", "plan.recompute=none", "--top", "100")
+    found = searched(
+        path, "plan.mbs=1", "plan.pp=1", "plan.vpp=1", "plan.cp=1", "plan.recompute=none", "--top", "100"
+    )
 
     assert {plan["plan"]["global_batch"] for plan in found["plans"]} == {64}
     assert len({plan["plan"]["data_parallel"] for plan in found["plans"]}) > 1
@@ -112,7 +114,7 @@ def test_several_sizes_are_told_apart():
 def test_every_cluster_size_and_stack_that_is_named_is_in_the_answer():
     found = searched(
         *WORDS, "--stack", "megatron-2022", "--cluster", "dgx-h100:1", "--gpus", "4,8",
-        "--plan", f"{FEW} pp=1 tp=2", "--objective", "tokens_per_s", "--pareto", "--top", "1",
+        "--plan", f"{FEW} tp=2", "--objective", "tokens_per_s", "--pareto", "--top", "1",
         "--no-refine",
     )  # fmt: skip
 
@@ -162,7 +164,7 @@ def test_a_drawing_is_one_file_that_loads_nothing(tmp_path, name):
 def test_where_nothing_fits_the_nearest_plan_is_named_and_the_code_is_two():
     words = ("--model", "llama-2-70b", "--cluster", "dgx-a100:1", "--seq", "2048")
 
-    ended = flopcast("search", *words, "--plan", "gbs=8 mbs=1 zero=1 cp=1 dp_shard=0 vpp=1")
+    ended = flopcast("search", *words, "--plan", "gbs=8 mbs=1 pp=1,2 zero=1 cp=1 dp_shard=0 vpp=1")
 
     assert ended.code == 2
     assert "no plan is feasible; the nearest plans" in ended.out

@@ -18,11 +18,11 @@ model: [megatron-1.7b, llama-2-70b]
 cluster: dgx-a100
 gpus: 4..8
 seq: 2048
-plan: "gbs=64 mbs=1 vpp=1 cp=1 zero=1 dp_shard=0 recompute=none"
+plan: "gbs=64 mbs=1 pp=1 vpp=1 cp=1 zero=1 dp_shard=0 recompute=none"
 objective: tokens_per_s
 """
 WORDS = ("--model", "megatron-1.7b", "--cluster", "dgx-a100", "--gpus", "8", "--seq", "2048")
-FEW = ("--plan", "gbs=64 mbs=1 vpp=1 cp=1 zero=1 dp_shard=0 recompute=none")
+FEW = ("--plan", "gbs=64 mbs=1 pp=1 vpp=1 cp=1 zero=1 dp_shard=0 recompute=none")
 
 
 @pytest.fixture

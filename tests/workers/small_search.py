@@ -29,7 +29,9 @@ JOB = {
     "model": "megatron-1.7b", "cluster": "dgx-a100:1", "stack": "megatron-core",
     "batch": {"sequence_length": 2048}, "plan": "dp=8 gbs=64",
 }  # fmt: skip
-SPACE = Space(gbs=64, mbs="1,2,4", vpp=1, cp=1, zero="0,1", dp_shard=0, recompute="full")
+SPACE = Space(
+    gbs=64, mbs="1,2,4,8,16", tp="4,8", pp="1,2", vpp=1, cp="1,2", zero=1, dp_shard=0, recompute="full"
+)
 CHUNK_PLANS = 1
 SCRIPT = Path(__file__)
 
