@@ -79,16 +79,22 @@ H100. The copy rates of FlexGen and ZeRO-Inference are fitted on the rows of the
 - The score of image-chat, a task of ML.ENERGY, is blind: it belongs to the first prediction of requests
   with images. We assumed one image of 1024 x 1024 pixels for each request. The 25 rows on H100 had
   median errors of 5.2 % (time between tokens), 5.5 % (throughput) and 7.8 % (watts). The 21 rows on
-  B200 had errors of 56 %, 194 % and 106 %. With 16 sequences and more, these B200 devices draw only a
-  third to a half of their power limit, and the time between tokens of Qwen3-VL-8B rises from 5 to 32
-  ms. Therefore, the device does not limit these runs. The probable limit is the preparation of the
-  images on the host, which flopcast does not predict.
-- Fitted ratios multiply the times of kernels with weights of 8 and 4 bits, because benchmarks quantise
-  the inputs of each GEMM in a separate kernel, but engines fuse this kernel with other kernels. The
-  ratios do not apply to weights of 16 bits. Two data sets confirm this. If we applied the ratios to the
-  rows of ML.ENERGY, whose weights have 16 bits, the median errors would be 22.2 % (time between tokens)
-  and 29.3 % (throughput). If we applied them to single requests to vLLM with Llama-3.1-8B in 16 bits,
-  the error would be 6.7 % for the mean TPOT and 15.8 % for the mean TTFT.
+  B200 had errors of 56 %, 194 % and 106 %. On one B200 with 16 sequences, the time between tokens is 32
+  to 35 ms for all three models, from 8 to 32 billion parameters. It hardly grows up to 64 sequences, and
+  these devices draw only a third to a half of their power limit. Therefore, the host limits each pass.
+  The cause is not the preparation of one image after another, because the number of images per second
+  grows with the number of sequences (0.5 with 16 sequences, 2.1 with 256). flopcast does not predict
+  this time of the host.
+- Kernels of a CUDA graph start while the kernel before them ends, and benchmarks of single kernels
+  include the start. The fitted overlap of each kernel (`engine.iteration.overlap_s`) is 1.0 us for vLLM
+  and SGLang, and 1.5 us for TensorRT-LLM. This constant has replaced a ratio for all kernels with weights
+  of 8 and 4 bits. With the ratio, the median error of TPOT on the same rows was 12.4 % (models left out)
+  and 11.8 % (devices left out). We chose the form of the constant after we had seen these scores. The
+  single requests to vLLM are in no fit. For Llama-3.1-8B, the overlap reduced their errors from 7.2 to
+  5.9 % (TTFT) and from 3.8 to 3.2 % (TPOT). It increased the errors on B200 in ML.ENERGY, where the host
+  limits many runs.
+- The fitted ratio of expert kernels applies only to weights of 8 and 4 bits, because benchmarks quantise
+  the inputs in a separate kernel, but engines fuse this kernel with other kernels.
 - Servers of ML.ENERGY send each token separately. Servers of InferenceX send twenty tokens at once
   (`stream-interval` in the launch commands of vLLM). For each token that is sent separately, the host
   needs 15 us per sequence. This time was fitted on H100. On a sample of the rows on B200
@@ -133,9 +139,17 @@ which a server accepts new requests, the largest number of tokens in a pass, and
 cache. We searched for these commands after we had seen the errors. Scores that depend on these settings
 are therefore development scores.
 
-- Some rows agree with two published launches, one with drafted tokens and one without. flopcast predicts
-  these rows without drafted tokens. The predicted times are then up to twice the measured times. The fit
-  does not use these rows.
+- Of 1,306 rows that do not state the number of instances in a pool, 469 agree with several published
+  deployments. In 296 of these rows, only two deployments agree, and only one of them drafts tokens or has
+  more decode devices, and the rows have two different values of TPOT. flopcast then assumes that the
+  smaller value belongs to the faster deployment. For all other rows, it predicts the first deployment,
+  without drafted tokens. The fit uses none of the 469 rows. Without them, the median error of TPOT with
+  models left out is the same (11.5 %).
+- Rows of GB200 from 2025 state only the sum of all devices, or no devices at all. flopcast predicts the
+  published deployment with this sum and with the nearest concurrency. For SGLang, the scripts of that
+  time ignored the stated degrees, so we used the degrees of later recipes with the same names.
+- Recipes on H200 state the open requests of one decode instance. The rows state those of all instances.
+- SGLang spreads experts over several nodes with 32 copies of experts in each layer, as its recipes state.
 - In SGLang and TensorRT-LLM, prefill passes run without CUDA graphs. A pass then takes at least as long
   as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`). Rows of Qwen3.5 that
   differ only in the output length (1,024 or 8,192 tokens) confirm this: each pass with a prompt of
@@ -153,6 +167,8 @@ are therefore development scores.
 
 ### Known causes of large errors
 
+- In 23 of 399 rows, the measured TTFT is more than four times the predicted TTFT. Most of them are rows
+  of pools or of SGLang, in which the first requests wait several seconds.
 - Most of the error of TTFT comes from MoE models. We compared the measured TTFT of single servers with
   the predicted time in the engine, without the constants `request_s` and `request_tpot_ratio`. For
   Llama-3.1-70B on TensorRT-LLM, the measured TTFT is 0.92 to 0.97 of this time (medians of 11 rows with
@@ -198,6 +214,10 @@ are therefore development scores.
   for vLLM and 1.58 for SGLang, and lowers the error of TTFT with models left out by about one
   percentage point. These factors depend on the engine, so they are not a property of the kernels.
   flopcast therefore does not use such a factor.
+- We tested three other causes of long TTFT on the same rows. None of them reduced the median error with
+  models left out by more than one percentage point: a front end that handles one request at a time (10 ms,
+  and 2 us for each token of the prompt), launches of prompt kernels in vLLM (20, 40 and 70 us), and more
+  launches for quantised inputs and for experts.
 """
 
 

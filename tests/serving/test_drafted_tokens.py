@@ -16,6 +16,7 @@ from flopcast.serving.drafts import draft_of
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.instances import price_of, times_of
 from flopcast.serving.memory import serving_memory
+from flopcast.serving.pass_prices import ratios_of
 from flopcast.serving.serve import serve
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.drafting import Drafting, expected_tokens
@@ -121,8 +122,9 @@ def test_a_draft_is_priced_as_the_passes_that_it_runs(drafter):
     job = job_of(drafting, name, concurrency=64)
     run = verifying(32, 3)
     host = job.iteration
-    parts = price_of(job, book(), run).by_component()
-    exact_s = sum(host.ratio_of(name, has_prompts=False) * float(part[0]) for name, part in parts.items())
+    priced = price_of(job, book(), run)
+    ratios = ratios_of(host, run, priced)
+    exact_s = sum(float((ratios(name) * part)[0]) for name, part in priced.by_component().items())
 
     times = times_of(job, book(), 4096)
 

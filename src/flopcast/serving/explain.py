@@ -117,12 +117,10 @@ def _iteration(report: ServingReport) -> Explanation:
         Explanation(name=name, amount=share * report.iteration_s, unit="s", formula="", note=f"{share:.1%}")
         for name, share in sorted(report.shares.items(), key=lambda pair: -pair[1])
     )
-    ratios = {"kernel ratio": host.kernel_ratio, "expert ratio": host.expert_ratio}
+    ratio = host.expert_ratio
     inputs = (
-        *(
-            Input(name=name, text=f"{value:.4g}", source=OF_ENGINE, number=value)
-            for name, value in ratios.items()
-        ),
+        Input(name="expert ratio", text=f"{ratio:.4g}", source=OF_ENGINE, number=ratio),
+        Input(name="overlap", text=show_seconds(host.overlap_s), source=OF_ENGINE, number=host.overlap_s),
         Input(name="host", text=show_seconds(host.host_s), source=OF_ENGINE, number=host.host_s),
         Input(
             name="host per sequence",
@@ -135,8 +133,8 @@ def _iteration(report: ServingReport) -> Explanation:
         name="iteration",
         amount=report.iteration_s,
         unit="s",
-        formula="kernel ratio × (kernels + communication) + expert ratio × kernels of experts + host"
-        " + sequences × host per sequence; both ratios are 1 in iterations with prompts",
+        formula="kernels + communication + expert ratio × kernels of experts − number of kernels × overlap"
+        " + host + sequences × host per sequence; without ratio and overlap in iterations with prompts",
         inputs=inputs,
         parts=parts,
     )
@@ -188,7 +186,7 @@ class _Means:
         self._book = book
         self.priced: PricedPasses = price_of(self._kind, book, self._passes)
         shares = sum(share for name, share in report.shares.items() if name not in OTHERS)
-        self._ratios = ratios_of(self._kind.iteration, self._passes)
+        self._ratios = ratios_of(self._kind.iteration, self._passes, self.priced)
         self._scale = 1.0
         kernels_s = sum(self._mean_s(item, elapsed) for item, elapsed in self.priced.seconds())
         self._scale = shares * report.iteration_s / kernels_s  # what means leave out

@@ -36,6 +36,7 @@ from flopcast.spec.stack import Stack
 
 MESSAGES = "communication"
 EXPERT_MESSAGES = "expert_communication"  # between groups of ranks that share experts
+MOST_OVERLAP = 0.5  # of the time of kernels
 ROUNDING = 1e-9  # of the new tokens of a mean pass: fewer tokens of prompts are none
 Ratios = Callable[[str], Counts]  # of a component of the breakdown, (passes,)
 
@@ -46,15 +47,21 @@ def has_prompts(run: EnginePass) -> Flags:
     return found
 
 
-def ratios_of(cost: IterationCost, run: EnginePass) -> Ratios:
-    """Return what gives, for a component, its time in an engine over that in benchmarks, (passes,)."""
+def ratios_of(cost: IterationCost, run: EnginePass, priced: "PricedPasses") -> Ratios:
+    """Return what gives, for a component, its time in an engine over that in benchmarks, (passes,).
+
+    All kernels of a pass that only decodes are shorter by the time in which they overlap with others.
+    """
     prompts = has_prompts(run)
 
-    def ratios(component: str) -> Counts:
+    def alone(component: str) -> Counts:
         decoding, mixed = (cost.ratio_of(component, has_prompts=each) for each in (False, True))
         return np.where(prompts, mixed, decoding)
 
-    return ratios
+    total_s = sum(alone(name) * part for name, part in priced.by_component().items())
+    saved_s = np.minimum(cost.overlap_s * priced.launches(), MOST_OVERLAP * total_s)
+    kept = np.where(prompts, 1.0, 1.0 - saved_s / np.maximum(total_s, 1e-12))
+    return lambda component: kept * alone(component)
 
 
 def component_of(item: Item) -> str:

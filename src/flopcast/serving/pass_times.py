@@ -23,7 +23,7 @@ from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.lower import VISION
 from flopcast.serving.overlapped_kernels import together_s
 from flopcast.serving.pass_copies import PassCopies
-from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, ROUNDING, PricedPasses
+from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, MOST_OVERLAP, ROUNDING, PricedPasses
 from flopcast.spec.engine import EXPERTS, Engine, Overlap
 from flopcast.units import Number
 
@@ -117,6 +117,7 @@ class PassTimes:
     expert_network: _Table | None = None  # new tokens: messages that run beside the kernels of experts
     least_s: float = 0.0  # of a pass: its launches
     least_prompt_s: float = 0.0  # of a pass with prompts
+    overlapped_s: float = 0.0  # of a pass that only decodes: time in which its kernels overlap
     copies: PassCopies | None = None  # from other memories
     computed_tokens: int = 1  # of each decoding sequence
     stretched_ratio: float = 1.0  # by which all passes are longer
@@ -136,24 +137,25 @@ class PassTimes:
         prompts = np.maximum(new - each * sequences, 0.0)
         queries = np.maximum(pairs - decoded_pairs(cached, sequences, each), 0.0)
         host, decodes = self.engine.iteration, prompts <= ROUNDING * new
-        ratio = np.where(decodes, host.kernel_ratio, 1.0)
         expert_ratio = np.where(decodes, host.expert_ratio, 1.0)
         experts_s = expert_ratio * self.experts.over(new, new)
         if self.expert_network is not None:
-            experts_s = np.maximum(experts_s, ratio * self.expert_network.over(new, new))
-        products_s = ratio * self.linear.over(new, new) + experts_s
-        decode_s = ratio * self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
+            experts_s = np.maximum(experts_s, self.expert_network.over(new, new))
+        products_s = self.linear.over(new, new) + experts_s
+        decode_s = self.decode.over(sequences, cached / np.maximum(sequences, 1.0))
         if self.copies is not None:
             decode_s = decode_s * self.copies.device_attention_share
         prompt_s = self.prompt.over(prompts, queries / np.maximum(prompts, 1.0))
         if self.network is None or self.overlap is None:
             together = products_s + decode_s + prompt_s
         else:
-            network_s = ratio * self.network.over(new, new)
+            network_s = self.network.over(new, new)
             together = together_s(self.overlap, products_s, decode_s, network_s, prompt_s)
-        head_s = ratio * self.head.over(sequences, sequences)
+        head_s = self.head.over(sequences, sequences)
         least_s = np.where(decodes, self.least_s, self.least_prompt_s)
-        kernels_s = np.maximum(together + head_s, least_s)
+        alone_s = together + head_s
+        saved_s = np.where(decodes, np.minimum(self.overlapped_s, MOST_OVERLAP * alone_s), 0.0)
+        kernels_s = np.maximum(alone_s - saved_s, least_s)
         if self.copies is not None:
             kernels_s = self.copies.pass_s(kernels_s, kernels_s - head_s, new, cached)
         found_s: Floats = self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
@@ -173,11 +175,10 @@ class PassTimes:
             + self.prompt.at(prompts, queries / max(prompts, 1.0))
         )
         host, experts_s = self.engine.iteration, self.experts.at(new, 1.0)
-        least_s = self.least_prompt_s
+        kernels_s = max(others_s + experts_s, self.least_prompt_s)
         if prompts <= ROUNDING * new:
-            others_s, experts_s = host.kernel_ratio * others_s, host.expert_ratio * experts_s
-            least_s = self.least_s
-        kernels_s = max(others_s + experts_s, least_s)
+            alone_s = others_s + host.expert_ratio * experts_s
+            kernels_s = max(alone_s - min(self.overlapped_s, MOST_OVERLAP * alone_s), self.least_s)
         return self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
 
 
@@ -283,6 +284,7 @@ def _of_one_stage(
         expert_network=expert_messages,
         least_s=engine.launch_s * float(launches[start]),
         least_prompt_s=prompt_launch_s * float(launches[-1]),
+        overlapped_s=engine.iteration.overlap_s * float(launches[start]),
     )
 
 

@@ -70,7 +70,8 @@ class ServingReport:
     joules_per_token: Estimate | None  # of output, of all devices alone
     kwh_per_million_tokens: Estimate | None  # of output: nodes, cooling and conversion of power included
     shares: Mapping[str, float]
-    constant_s: Mapping[str, float]  # of a mean iteration: what ratios of the engine scale, at ratios of 1
+    experts_s: float  # of a mean iteration: kernels of experts that a ratio of the engine scales, at 1
+    decode_kernels: Number  # of a mean iteration: those that overlap
     iteration_s: float  # mean over all iterations
     decoding: Number  # mean number of decoding sequences over time
     saturation_per_s: float | None  # largest rate that can be served, where more arrive

@@ -16,19 +16,19 @@ from flopcast.dtypes import Counts
 from flopcast.records import dataclass
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.instances import Instances, price_of
-from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, PricedPasses, has_prompts, ratios_of
+from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, has_prompts, ratios_of
 from flopcast.serving.power import DevicePower, device_power
 from flopcast.serving.requests import Requests
 from flopcast.serving.served import Iterations
 from flopcast.serving.streamed_bytes import copies_of
 from flopcast.spec.engine import EXPERTS
+from flopcast.units import Number
 
 DECODE = "decode_attention"
 STAGES = "stages"  # time in which a pass waits for a stage that is busy with another one
 FETCH = "fetch"  # time in which a pass waits for weights of a peer
 COPIES = "copies"  # copies from the host and from drives, and work of the host
 DRAFT = "draft"  # time in which tokens are drafted
-KERNELS = "kernels"  # key of the seconds that a constant scales, beside EXPERTS
 ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchmarks
 
 
@@ -64,8 +64,11 @@ class TimeShares:
     certainty : Certainty
     used : tuple of Used
         The curves that priced the kernels.
-    constant_s : mapping of float
-        Seconds of the mean iteration that constants of the engine scale, at ratios of 1.
+    experts_s : float
+        Seconds of the kernels of experts in iterations that only decode, at a ratio of 1: a mean over all
+        iterations.
+    decode_kernels : float
+        Kernels of iterations that only decode: a mean over all iterations.
     power : DevicePower or None
         Watts of a device; None if its board power is not known.
     """
@@ -73,7 +76,8 @@ class TimeShares:
     shares: Mapping[str, float]
     certainty: Certainty
     used: tuple[Used, ...]
-    constant_s: Mapping[str, float]
+    experts_s: float
+    decode_kernels: Number
     power: DevicePower | None
 
 
@@ -99,7 +103,7 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     priced = price_of(job, book, mean)
     host = job.iteration
     host_s = host.host_s + host.sequence_s * float(mean.sequences[:, 0] @ weights)
-    ratios = ratios_of(host, mean)
+    ratios = ratios_of(host, mean, priced)
     seconds = {name: float((ratios(name) * part) @ weights) for name, part in priced.by_component().items()}
     seconds["host"] = host_s
     beyond = DRAFT if job.plan.drafting else STAGES
@@ -120,13 +124,15 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     scaled = {name: float(part @ weights) / total_s for name, part in priced.by_factor(ratios).items()}
     scaled[ITERATION] = 1.0
     factor = Factor(name=ITERATION, log_sigma_factor=host.log_sigma_factor)
+    decodes = ~has_prompts(mean)
     factors = {**priced.factors, ITERATION: factor}
     sigma = math.hypot(*(share * factors[name].log_sigma_factor for name, share in scaled.items()))
     return TimeShares(
         shares={name: part / total_s for name, part in seconds.items()},
         certainty=Certainty(sigma, factors, scaled),
         used=priced.used,
-        constant_s=_constant_s(priced, mean, weights),
+        experts_s=float((decodes * priced.by_component().get(EXPERTS, 0.0)) @ weights),
+        decode_kernels=float((decodes * priced.launches()) @ weights),
         power=device_power(job, priced, ratios, weights, float(table.elapsed_s.sum() / table.passes.sum())),
     )
 
@@ -138,15 +144,6 @@ def _hide(seconds: dict[str, float], hidden_s: float) -> None:
         hidden_s -= taken
         if name in seconds:
             seconds[name] -= taken
-
-
-def _constant_s(priced: PricedPasses, mean: EnginePass, weights: Counts) -> dict[str, float]:
-    """Return the seconds of a mean iteration that scale with each ratio of the engine."""
-    decodes = ~has_prompts(mean)
-    found = dict.fromkeys((KERNELS, EXPERTS), 0.0)
-    for name, part in priced.by_component().items():
-        found[EXPERTS if name == EXPERTS else KERNELS] += float((decodes * part) @ weights)
-    return found
 
 
 def mean_passes(requests: Requests, table: Iterations, computed: int) -> tuple[EnginePass, Counts]:

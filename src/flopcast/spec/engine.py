@@ -24,14 +24,15 @@ class IterationCost(StrictModel):
 
     Attributes
     ----------
-    kernel_ratio : float
-        Time of the kernels of an iteration that only decodes over that of the same kernels in benchmarks,
-        if weights have 8 or 4 bits: benchmarks quantise the inputs of each product by itself, and engines
-        join that with other kernels. With weights of 16 bits, the ratio is 1. Iterations with prompts run
-        larger kernels outside of graphs, at a ratio of 1 as well.
+    overlap_s : float
+        Time by which each kernel of an iteration that only decodes overlaps with the kernel before it:
+        kernels of a CUDA graph start while the one before ends, and benchmarks of single kernels include
+        the start. Kernels keep at least half of their time. Iterations with prompts run larger kernels
+        outside of graphs, without this overlap.
     expert_ratio : float
-        The same ratio for the kernels of experts, for which engines use other libraries; tokens of real
-        requests also choose fewer experts than random tokens. It is 1 if experts have 16 bits.
+        Time of the kernels of experts over that of the same kernels in benchmarks, if experts have 8 or 4
+        bits: engines use other libraries, and tokens of real requests choose fewer experts than random
+        tokens. It is 1 if experts have 16 bits, and in iterations with prompts.
     host_s : float
         Time of an iteration in which the device waits for the host: scheduling, inputs, sampled tokens.
     sequence_s : float
@@ -53,7 +54,7 @@ class IterationCost(StrictModel):
         Uncertainty of the time to first token beyond that of iterations: the sigma of its logarithm.
     """
 
-    kernel_ratio: float = Field(default=1.0, gt=0)
+    overlap_s: float = Field(default=0.0, ge=0)
     expert_ratio: float = Field(default=1.0, gt=0)
     host_s: float = Field(default=2e-3, ge=0)
     sequence_s: float = Field(default=0.0, ge=0)
@@ -65,14 +66,12 @@ class IterationCost(StrictModel):
     request_log_sigma_factor: float = Field(default=0.4, ge=0)
 
     def ratio_of(self, component: str, *, has_prompts: bool) -> float:
-        """Return the ratio of the kernels of one component of the breakdown.
+        """Return the time of the kernels of one component of the breakdown over that in benchmarks.
 
         >>> IterationCost(expert_ratio=0.8).ratio_of("experts", has_prompts=False)
         0.8
         """
-        if has_prompts:
-            return 1.0
-        return self.expert_ratio if component == EXPERTS else self.kernel_ratio
+        return self.expert_ratio if component == EXPERTS and not has_prompts else 1.0
 
 
 class Overlap(StrictModel):

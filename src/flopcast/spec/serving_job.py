@@ -104,14 +104,12 @@ class ServingJob(StrictModel):
     def iteration(self) -> IterationCost:
         """Return the time of iterations with the formats of the plan, and with answers sent as stated.
 
-        Kernels with weights of 16 bits run as in benchmarks.
+        Experts with weights of 16 bits run as in benchmarks.
         """
         cost, plan = self.engine.iteration, self.plan
-        kernels = cost.kernel_ratio if is_narrow(plan.weights) else 1.0
         experts = cost.expert_ratio if is_narrow(plan.format_of_experts) else 1.0
         sequence_s = cost.sequence_s + cost.streamed_s / self.engine.stream_interval
-        update = {"kernel_ratio": kernels, "expert_ratio": experts, "sequence_s": sequence_s}
-        return cost.model_copy(update=update)
+        return cost.model_copy(update={"expert_ratio": experts, "sequence_s": sequence_s})
 
     @property
     def image_tokens(self) -> int:

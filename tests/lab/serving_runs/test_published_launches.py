@@ -1,9 +1,12 @@
 """What published launches say of rows: instances of pools, drafted tokens, looks for new requests."""
 
+import csv
+
 import pytest
 from all_cases import all_cases
 
 from flopcast import predict_serving, serving_job
+from flopcast.lab.measured_tables import SERVING
 from flopcast.lab.serving_runs.aiconfigurator import ROWS
 from flopcast.lab.serving_runs.inferencex import (
     batch_wait,
@@ -13,6 +16,7 @@ from flopcast.lab.serving_runs.inferencex import (
     receive_interval,
 )
 
+COLUMNS = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size", "pp_size", "decode_num_workers")
 SWEEP = {
     "id": "one",
     "silicon_data_source": "source_file=2026-03-25.csv; silicon_concurrency=256; image=nvcr.io/a:0.8.1",
@@ -77,6 +81,25 @@ def test_a_row_that_may_have_drafted_teaches_no_constants():
 
     assert run.job.plan.decode.replicas == 4
     assert [each.teaches for each in run.measured] == ["", ""]
+
+
+def test_of_two_equal_rows_the_faster_one_drafted(tmp_path):
+    """GB200 fp8 with outputs of 8192 tokens at 4: with three drafted tokens, and without."""
+    lengths = {"system": "gb200", "isl": "1024", "osl": "8192"}
+    lengths["silicon_data_source"] = SWEEP["silicon_data_source"].replace("256", "4")
+    times = {"slow": "7.5", "again": "7.6", "fast": "4.1"}
+    columns = dict.fromkeys(COLUMNS, "") | SWEEP | lengths
+    rows = [columns | {"id": name, "silicon_tpot_ms": time} for name, time in times.items()]
+    path = tmp_path / "points.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+
+    drafts = {run.id: run.job.plan.drafting for run in SERVING.read(path)}
+    assert drafts["slow"] is drafts["again"] is None
+    assert drafts["fast"].drafted == 3
+    assert all(not each.teaches for run in SERVING.read(path) for each in run.measured)
 
 
 GB200_OF_2025 = SWEEP | {

@@ -25,13 +25,15 @@ its three pairs of lengths are read so, all others with the stated lengths.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from flopcast.interop.serving.aiconfigurator import ENGINES, SYSTEMS
-from flopcast.lab.run_tables import RunTable, by_row
+from flopcast.lab.run_tables import ReadOptions, Row, RunTable
 from flopcast.lab.serving_runs import inferencex
+from flopcast.lab.serving_runs.equal_rows import PLACE, with_places
 from flopcast.lab.serving_runs.quantities import latency
-from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows, Teaches
+from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows, ServingRun, Teaches
 from flopcast.library.acceptance_lengths import measured_acceptance
 from flopcast.spec.drafting import Drafting
 
@@ -66,7 +68,8 @@ def _groups(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
-    """Yield both means; rows that may have drafted tokens without saying so teach no constants."""
+    """Yield both means; rows that several published deployments fit teach no constants."""
+    is_certain = row["system"] not in SYSTEMS or len(_fitting(row)) < 2
     for name, metric, teaches in COLUMNS:
         if row[name]:
             yield Measured(
@@ -74,7 +77,7 @@ def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
                 unit="ms",
                 value=float(row[name]),
                 read=latency(metric, "ms"),
-                teaches="" if _may_have_drafted(row) else teaches,
+                teaches=teaches if is_certain else "",
             )
 
 
@@ -103,8 +106,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
     of_recipes = _has_pools(row) and row["system"].startswith(BLACKWELL) and row["backend"] == "sglang"
     cache = "fp8" if row["backend"] == "trtllm" or of_recipes else "bf16"
     if _has_pools(row):
-        is_stated = _has_numbers(row) and not inferencex.has_other_degrees(row)
-        swept = None if is_stated else _swept(row)
+        swept = _swept(row)
         drafted = 0 if swept is None else swept.drafted
         pools = _stated_pools(row) if swept is None else (swept.prefill.fields(), swept.decode.fields())
         instances = dict(zip(POOLS, (_with_copies(row, pool) for pool in pools), strict=True))
@@ -188,15 +190,22 @@ def _has_numbers(row: Mapping[str, str]) -> bool:
 
 
 def _swept(row: Mapping[str, str]) -> inferencex.Swept | None:
-    """Return the published deployment of a row with pools; of several, the first without a draft."""
-    return next(iter(inferencex.swept(row, _concurrency(row))), None)
+    """Return the published deployment of a row with pools; of several, that of its place, or the first."""
+    found = _fitting(row)
+    return found[int(row.get(PLACE, 0))] if found else None
 
 
-def _may_have_drafted(row: Mapping[str, str]) -> bool:
-    """Return whether published deployments with and without a draft fit a row: it teaches no constants."""
-    if not _has_pools(row) or _has_numbers(row):
-        return False
-    return len({swept.drafted > 0 for swept in inferencex.swept(row, _concurrency(row))}) > 1
+def _fitting(row: Mapping[str, str]) -> tuple[inferencex.Swept, ...]:
+    """Return the published deployments that fit a row which does not state its own."""
+    if not _has_pools(row) or (_has_numbers(row) and not inferencex.has_other_degrees(row)):
+        return ()
+    return inferencex.swept(row, _concurrency(row))
+
+
+def _runs(_path: Path, rows: Sequence[Row], _options: ReadOptions) -> Iterator[ServingRun]:
+    """Yield the run of each row."""
+    fitting = {place: _fitting(row) for place, row in enumerate(rows) if row["system"] in SYSTEMS}
+    return (ROWS.run_of(row) for row in with_places(rows, fitting, COLUMNS[1][0]))
 
 
 def _drafting(drafted: int) -> Drafting | None:
@@ -266,6 +275,4 @@ ROWS = ServingRows(
     unsupported=_unsupported,
     facts=_facts,
 )
-TABLE = RunTable(
-    header=("silicon_ttft_ms", "silicon_tpot_ms", "silicon_data_source"), runs_of=by_row(ROWS.run_of)
-)
+TABLE = RunTable(header=("silicon_ttft_ms", "silicon_tpot_ms", "silicon_data_source"), runs_of=_runs)

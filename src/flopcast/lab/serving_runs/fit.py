@@ -3,14 +3,15 @@
 Answers: what do iterations and requests of an engine take beyond its kernels in benchmarks?
 Elsewhere: the constants (spec/engine.py, IterationCost), scoring with them (score.py).
 
-The time of an iteration is a ratio times that of its kernels, another one times that of kernels of experts,
-plus `host_s`, plus `sequence_s` for each sequence. The measured time per token is that of a mean iteration
-times a number that the scheduler gives, which small changes of the constants leave as it is. So constants
-follow from a linear fit of relative errors. Twice and half of what was measured count alike, and absolute
-errors count, not their squares, so that a few odd rows do not decide. None is below its least value. What a
-request waits for beside the passes follows from times to the first token in the same way. The time of
-launches (`prompt_launch_s`) is not fitted here: it decides which passes are as long as their kernels. The
-time of sending single tokens (`streamed_s`) is not either: the servers of these rows send several at once.
+The time of an iteration is that of its kernels, less `overlap_s` for each of them, with a ratio for kernels
+of experts, plus `host_s`, plus `sequence_s` for each sequence. The measured time per token is that of a
+mean iteration times a number that the scheduler gives, which small changes of the constants leave as it is.
+So constants follow from a linear fit of relative errors. Twice and half of what was measured count alike,
+and absolute errors count, not their squares, so that a few odd rows do not decide. None is below its least
+value. What a request waits for beside the passes follows from times to the first token in the same way. The
+time of launches (`prompt_launch_s`) is not fitted here: it decides which passes are as long as their
+kernels. The time of sending single tokens (`streamed_s`) is not either: the servers of these rows send
+several at once.
 
 All engines are fitted together first, and then each by itself from there: an engine that was measured with
 experts alone says nothing of other kernels.
@@ -25,20 +26,21 @@ from flopcast.lab.serving_runs.quantities import PER_UNIT
 from flopcast.lab.serving_runs.rows import ComparedServing
 from flopcast.records import dataclass
 from flopcast.serving.serving_report import ServingReport
-from flopcast.serving.time_shares import KERNELS
 from flopcast.spec.deployment import is_narrow
-from flopcast.spec.engine import EXPERTS, IterationCost
+from flopcast.spec.engine import IterationCost
 
 ROUNDS = 60  # of reweighting
 SMALLEST_ERROR = 0.01  # smaller errors weigh no more
 USUAL_ERROR = 0.1  # of a row that weighs as much as one row of the prior
 FEWEST_ROWS = 12
-OF_ITERATIONS = ("kernel_ratio", "expert_ratio", "host_s", "sequence_s")
+OF_ITERATIONS = ("overlap_s", "expert_ratio", "host_s", "sequence_s")
 OF_REQUESTS = ("request_s", "request_tpot_ratio")
-LEAST = {"kernel_ratio": 0.7, "expert_ratio": 0.5}  # 0 for all others
-PRIOR = IterationCost(host_s=5e-4, sequence_s=5e-6, request_s=0.03, request_tpot_ratio=3.0)
-# how many rows the prior of a constant weighs: engines run most kernels of benchmarks as they are
-PRIOR_ROWS = {"kernel_ratio": 20.0, "expert_ratio": 3.0, "request_s": 0.05, "request_tpot_ratio": 0.05}
+LEAST = {"expert_ratio": 0.5}  # 0 for all others
+PRIOR = IterationCost(
+    overlap_s=1e-6, host_s=5e-4, sequence_s=5e-6, request_s=0.03, request_tpot_ratio=3.0
+)  # a kernel starts in about two microseconds
+# how many rows the prior of a constant weighs: engines run kernels of experts almost as in benchmarks
+PRIOR_ROWS = {"expert_ratio": 3.0, "request_s": 0.05, "request_tpot_ratio": 0.05}
 FEW_PRIOR_ROWS = 0.5  # of the others
 LEAST_RATIO = 0.05  # of predicted over measured: smaller ones count as this
 KEPT = ("streamed_s", "prompt_launch_s")  # constants of an engine that are not fitted here
@@ -58,18 +60,17 @@ class Observed:
 def observed(row: ComparedServing, report: ServingReport) -> Observed:
     """Return what a measured row says of the constants of its engine.
 
-    A time per output token gives one equation in the ratios of kernels and of experts, the host's seconds
-    of an iteration, and those of each sequence. A time to the first token gives one in the seconds of a
-    request and in the share of an iteration that it waits.
+    A time per output token gives one equation in the overlap of kernels, the ratio of experts, the host's
+    seconds of an iteration, and those of each sequence. A time to the first token gives one in the seconds
+    of a request and in the share of an iteration that it waits.
     """
     measured_s = row.measured.value / PER_UNIT[row.measured.unit]
     tpot_s = report.latencies["tpot"]["mean"].value
     cost = report.job.engine.iteration
     if row.measured.teaches == "iterations":
-        part, ratio, plan = report.constant_s, tpot_s / report.iteration_s, report.job.kinds[-1].plan
-        kernels_s = part[KERNELS] * is_narrow(plan.weights)  # others run as in benchmarks
-        experts_s = part[EXPERTS] * is_narrow(plan.format_of_experts)
-        parts = ratio * np.array([kernels_s, experts_s, 1.0, report.decoding])
+        ratio, plan = tpot_s / report.iteration_s, report.job.kinds[-1].plan
+        experts_s = report.experts_s * is_narrow(plan.format_of_experts)  # others run as in benchmarks
+        parts = ratio * np.array([-report.decode_kernels, experts_s, 1.0, report.decoding])
         known_s = tpot_s - float(parts @ np.array([getattr(cost, name) for name in OF_ITERATIONS]))
         return Observed(names=OF_ITERATIONS, parts=parts, known_s=known_s, measured_s=measured_s)
     engine_s = report.latencies["ttft"]["mean"].value - cost.request_s - cost.request_tpot_ratio * tpot_s
@@ -85,7 +86,7 @@ def fit(rows: Iterable[Observed], prior: IterationCost = PRIOR) -> IterationCost
         own = [row for row in known if row.names == names]
         if len(own) >= FEWEST_ROWS:
             found |= _fit(own, names, prior)
-    return prior.model_copy(update=found) if "kernel_ratio" in found else None
+    return prior.model_copy(update=found) if "overlap_s" in found else None
 
 
 def _fit(rows: Sequence[Observed], names: tuple[str, ...], prior: IterationCost) -> dict[str, float]:

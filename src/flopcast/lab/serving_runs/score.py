@@ -20,7 +20,7 @@ from flopcast.spec.engine import IterationCost
 from flopcast.spec.serving_job import ServingJob
 
 Constants = Literal["catalogue", "model", "device", "none"]
-NO_CONSTANTS = IterationCost(kernel_ratio=1.0, host_s=0.0, sequence_s=0.0, log_sigma_factor=0.3)
+NO_CONSTANTS = IterationCost(host_s=0.0, sequence_s=0.0, log_sigma_factor=0.3)
 JUDGED: Mapping[Constants, str] = {
     "catalogue": "The constants of each engine are those of the catalogue: fitted on every tenth point of"
     " aiconfigurator, so that all other tables are left out of the fit. Rates of copies (engine.streaming)"
