@@ -124,13 +124,29 @@ def test_repeats_of_a_configuration_count_once_together():
         assert ratio(fit([first] * 5 + others, PRIORS, {}), name) == pytest.approx(once, abs=0.002)
 
 
-def derated(stack, level, rows=10):
-    """Runs of one stack whose products take `level` times as long."""
+def test_many_runs_of_one_source_weigh_little_more_than_few():
+    """A source whose steps all are a tenth longer is one sample of sources, however many runs it has."""
+    usual = [run for number in range(6) for run in runs({}, rows=12, source=f"s{number}", seed=number)]
+    means = []
+    for rows in (12, 120):
+        longer = [
+            replace(run, log_gap_factor=run.log_gap_factor + 0.1)
+            for run in runs({}, rows=rows, source="long", seed=9)
+        ]
+        found = fit([*usual, *longer], PRIORS, {})
+        means.append(0.5 * math.log(ratio(found, PRODUCTS)) + 0.4 * math.log(ratio(found, FABRIC)))
+
+    assert means[1] == pytest.approx(means[0], abs=0.006)  # their mean in the runs grows by 0.05
+    assert means[1] < 0.1 * 2 / 7
+
+
+def derated(stack, level, rows=16, sources=()):
+    """Runs of one stack, by some sources in turn, whose products take `level` times as long."""
     name = f"{SHARED_DERATE}[{stack}]"
     return [
         ObservedStep(
             id=f"{stack}-{n}",
-            source=stack,
+            source=sources[n % len(sources)] if sources else stack,
             configuration=(stack, n),
             context={"family": "dense"},
             log_gap_factor=0.7 * math.log(level),
@@ -145,7 +161,11 @@ def test_stacks_share_a_level_which_one_without_runs_gets():
     priors = {
         f"{SHARED_DERATE}[{name}]": Prior(log_sigma_factor=0.07, shared=True) for name in (*stacks, "d")
     }
-    found = fit([run for name, level in stacks.items() for run in derated(name, level)], priors, {})
+    found = fit(
+        [run for name, level in stacks.items() for run in derated(name, level, sources=("one", "other"))],
+        priors,
+        {},
+    )
 
     assert ratio(found, SHARED_DERATE) == pytest.approx(1.18, abs=0.03)
     for name, level in stacks.items():

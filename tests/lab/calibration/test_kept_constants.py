@@ -11,7 +11,7 @@ from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.constant_transfer import FittedLevel, carried
 from flopcast.cost.factors import NINETY_PERCENT, SHARED_DERATE, unexplained
 from flopcast.lab.calibration.constant_fit import (
     EXPECTED_NOISE,
@@ -23,6 +23,7 @@ from flopcast.lab.calibration.constant_fit import (
     fit,
 )
 from flopcast.lab.calibration.observations import INSIDE, ObservedStep
+from flopcast.lab.calibration.variance_components import SOURCE
 
 NAME, OTHER = "gemm_level[a]", "fabric[b]"
 WIDE = {NAME: Prior(log_sigma_factor=0.2), OTHER: Prior(log_sigma_factor=0.2)}
@@ -155,7 +156,11 @@ def test_each_family_says_which_of_its_own_runs_it_was_left_unexplained_in():
     found = fit([*dense, *experts], WIDE, {})
 
     told = {one.name: (one.rows, one.sources, one.ratio) for one in found.constants if one.name not in WIDE}
-    assert told == {unexplained("dense"): (12, ("one",), 1.0), unexplained("experts"): (9, ("two",), 1.0)}
+    assert told == {
+        carried(SOURCE): (21, ("one", "two"), 1.0),
+        unexplained("dense"): (12, ("one",), 1.0),
+        unexplained("experts"): (9, ("two",), 1.0),
+    }
     assert list(found.noise_log_sigmas) == ["dense", "experts"]
 
 

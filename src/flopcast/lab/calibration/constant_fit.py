@@ -12,6 +12,9 @@ that the catalogue or a curve gives the factor, so a constant moves away from 1 
 require. The derates of stacks share an unknown mean, unless a stack has a derate of its own. A stack
 without runs gets this mean.
 
+All steps of a source may also differ by a common ratio, a random effect that says nothing about another
+source. Many runs of one source therefore count less than as many of several (variance_components.py).
+
 Noise has a sigma for each family of models, estimated on the way, and Student's distribution of four
 degrees of freedom: a run that was described wrongly must not bend a constant (Lange, Little and Taylor,
 Robust statistical modeling using the t distribution, 1989). Repeats of a configuration count once together.
@@ -23,7 +26,7 @@ constants differ between contexts (variance_components.py).
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -40,7 +43,7 @@ from flopcast.lab.calibration.observations import (
     least_log_sigma,
 )
 from flopcast.lab.calibration.plan_pairs import between_plans
-from flopcast.lab.calibration.variance_components import Gaps, component_log_sigmas
+from flopcast.lab.calibration.variance_components import SOURCE, Gaps, component_log_sigmas
 from flopcast.records import dataclass, replace
 
 SHARED_LOG_SIGMA = 0.1  # prior of the mean that derates share; the same as of one derate (spec/stack.py)
@@ -57,16 +60,8 @@ FEWEST_ROWS = 8  # a source with fewer rows would distort the factors that all m
 LEAST_SHARE = 0.02  # a run says nothing about a factor with a smaller share of its step
 # A fitted factor's sigma is below 0.9 of its prior; outside of OWNED, its logarithm is 1.5 sigmas from 0.
 SURER, DISTINCT_SIGMAS = 0.9, 1.5
-OWNED = (
-    "gemm_level",
-    "attention_level",
-    "memory_level",
-    "in_training_derate",
-    "fabric",
-    "uncalibrated",
-    "expert_launch",
-)
 OF_DEVICE = ("gemm_level", "attention_level", "memory_level", "uncalibrated", "fabric")
+OWNED = (*OF_DEVICE, "in_training_derate", "expert_launch")
 
 
 def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
@@ -88,28 +83,35 @@ def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
     observed = [one for one in observed if rows_of[one.source] >= FEWEST_ROWS]
     if not observed:
         return Fitted((), {})
+    everyone = np.ones(len(observed))
     design = _informed(_design(observed, priors, at))
-    logs, covariance, noise = _solve(design, np.ones(len(observed)))
-    sigmas = np.sqrt(np.diag(covariance))
+    components = _components(design, observed, _solve(design, everyone))
+    design = _informed(replace(design, source_log_sigma=components.get(SOURCE, 0.0)))
+    solved = _solve(design, everyone)
+    sigmas = np.sqrt(np.diag(solved.covariance))
     support = [np.abs(column) >= LEAST_SHARE for column in design.factor_shares.T]
     constants = [
         _constant(name, (float(value), float(sigma)), priors[name].log_sigma_factor, observed, rows)
         for name, value, sigma, rows in zip(
-            design.factor_names, design.mix @ logs, _mixed(design, covariance), support, strict=True
+            design.factor_names,
+            design.mix @ solved.logs,
+            _mixed(design, solved.covariance),
+            support,
+            strict=True,
         )
     ]
     kept = [constant for constant in constants if constant.rows]
     kept.sort(key=lambda c: (-abs(math.log(c.ratio)), c.name))
     if design.shared.any():
         rows = np.abs(design.shares[:, -1]) >= LEAST_SHARE
-        common = float(logs[-1]), float(sigmas[-1])
+        common = float(solved.logs[-1]), float(sigmas[-1])
         kept.insert(0, _constant(SHARED_DERATE, common, SHARED_LOG_SIGMA, observed, rows))
-    kept += _carried(design, observed, logs, noise)
+    kept += [constant_of(carried(kind), observed, sigma) for kind, sigma in components.items()]
     bare = [replace(one, log_gap_factor=one.log_gap_factor + _moved(one, priors, at)) for one in observed]
     kept += between_plans(bare, priors, {one.name: one.level for one in kept})
     for family, sigma in _unexplained(design).items():
         kept.append(constant_of(unexplained(family), [o for o in observed if o.family == family], sigma))
-    return Fitted(constants=tuple(kept), noise_log_sigmas=noise)
+    return Fitted(constants=tuple(kept), noise_log_sigmas=solved.noise)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -118,6 +120,7 @@ class _Design:
 
     Unknowns are the logarithms of the factors' own levels and, last, of what shared derates have in common.
     `factor_shares` are shares of the factors themselves; `mix` makes their logarithms out of the unknowns'.
+    `sources`, (rows, sources), is 1 for the source of a run; its steps deviate together.
     """
 
     gaps: Logs
@@ -130,6 +133,18 @@ class _Design:
     factor_shares: Counts
     mix: Counts
     shared: Flags  # whether a factor is a derate of no stack's own
+    sources: Counts
+    source_log_sigma: float = 0.0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Solution:
+    """The unknowns, their covariance, each family's noise, and the variance of each run's gap by noise."""
+
+    logs: Logs
+    covariance: Logs
+    noise: dict[str, float]
+    variances: Logs
 
 
 def _design(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> _Design:
@@ -143,6 +158,7 @@ def _design(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> _De
     stands = np.array([_stands(name, priors[name], at) for name in names])
     repeats = Counter(one.configuration for one in observed)
     trained = [one.configuration if one.model is None else one.model for one in observed]
+    sources = sorted({one.source for one in observed})
     order = {model: number for number, model in enumerate(dict.fromkeys(trained))}
     shared = np.array([priors[name].shared for name in names], dtype=bool)
     mix, sigmas = _unknowns(np.array([priors[name].log_sigma_factor for name in names]), shared)
@@ -157,6 +173,7 @@ def _design(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> _De
         factor_shares=factor_shares,
         mix=mix,
         shared=shared,
+        sources=np.array([[one.source == source for source in sources] for one in observed], dtype=float),
     )
 
 
@@ -174,11 +191,11 @@ def _informed(design: _Design) -> _Design:
     A factor of no device, fabric or stack must also differ from 1 significantly: otherwise it would carry
     the error of one machine to all others. A shared derate that is left out keeps the common derate.
     """
-    logs, covariance, _ = _solve(design, np.ones(len(design.gaps)))
+    solved = _solve(design, np.ones(len(design.gaps)))
     before = _mixed(design, np.diag(design.prior_log_sigmas**2))
-    after = _mixed(design, covariance)
+    after = _mixed(design, solved.covariance)
     owned = np.array([name.startswith(OWNED) for name in design.factor_names], dtype=bool)
-    distinct = owned | (np.abs(design.mix @ logs) >= DISTINCT_SIGMAS * after)
+    distinct = owned | (np.abs(design.mix @ solved.logs) >= DISTINCT_SIGMAS * after)
     kept = np.flatnonzero((after < SURER * before) & distinct)
     columns = [*kept, *([design.mix.shape[1] - 1] if design.shared.any() else [])]
     return replace(
@@ -188,6 +205,7 @@ def _informed(design: _Design) -> _Design:
         factor_names=tuple(design.factor_names[number] for number in kept),
         factor_shares=design.factor_shares[:, kept],
         mix=design.mix[np.ix_(kept, columns)],
+        shared=design.shared[kept],
     )
 
 
@@ -197,34 +215,40 @@ def _stands(name: str, prior: Prior, at: Levels) -> float:
     return math.log(level.ratio) if level is not None else 0.0
 
 
-def _solve(design: _Design, chosen: Counts) -> tuple[Logs, Logs, dict[str, float]]:
-    """Return the unknowns, their covariance, and each family's noise; rows of weight 0 do not count."""
+def _solve(design: _Design, chosen: Counts) -> _Solution:
+    """Return the most probable unknowns; rows for which `chosen` is 0 do not count."""
     weights = design.weights * chosen
-    least = np.full(design.shares.shape[1], UNBOUND)
+    own = design.shares.shape[1]
+    shares = np.hstack([design.shares, design.source_log_sigma * design.sources])
+    precision = np.diag(np.append(design.prior_log_sigmas**-2.0, np.ones(design.sources.shape[1])))
+    least = np.full(shares.shape[1], UNBOUND)
     least[: len(design.factor_names)] = [_least_log(name) for name in design.factor_names]
     held = np.zeros(len(least))  # extra precision that keeps a level at its lower bound
     members = {name: np.array([f == name for f in design.families]) & (chosen > 0) for name in FAMILIES}
     noise = np.full(len(design.gaps), EXPECTED_NOISE)
-    precision = np.diag(1.0 / design.prior_log_sigmas**2)
     trust = np.ones(len(design.gaps))
     logs: Logs = np.zeros(len(precision))
     for number in range(ROUNDS):
         each = weights * trust / noise**2
-        known = design.shares.T @ (design.shares * each[:, None]) + precision + np.diag(held)
-        sums = design.shares.T @ (each * design.gaps) + held * least
+        known = shares.T @ (shares * each[:, None]) + precision + np.diag(held)
+        sums = shares.T @ (each * design.gaps) + held * least
         before, logs = logs, np.linalg.solve(known, sums).astype(np.float64)
         held = np.where(logs < least, HELD, held)
         if number and np.abs(logs - before).max(initial=0.0) < SETTLED:
             break
-        left = design.gaps - design.shares @ logs
+        left = design.gaps - shares @ logs
         for rows in members.values():
             if rows.any():
                 squares = float((weights * trust * left**2)[rows].sum()) + EXPECTED_ROWS * EXPECTED_NOISE**2
                 noise[rows] = math.sqrt(squares / (float(weights[rows].sum()) + EXPECTED_ROWS))
         trust = _trust(left, noise)
-    # without the extra precision
-    open_covariance: Logs = np.linalg.inv(known - np.diag(held)).astype(np.float64)
-    return logs, open_covariance, {n: float(noise[rows][0]) for n, rows in members.items() if rows.any()}
+    open_covariance: Logs = np.linalg.inv(known - np.diag(held)).astype(np.float64)  # nothing is held
+    return _Solution(
+        logs=logs[:own],
+        covariance=open_covariance[:own, :own],
+        noise={name: float(noise[rows][0]) for name, rows in members.items() if rows.any()},
+        variances=noise**2 / design.weights / trust,
+    )
 
 
 def _least_log(name: str) -> float:
@@ -256,9 +280,9 @@ def _unexplained(design: _Design) -> dict[str, float]:
         out = design.folds == fold
         if out.all() or not out.any():
             continue
-        logs, covariance, _ = _solve(design, (~out).astype(float))
-        sigmas = _mixed(design, covariance)
-        left[out] = (design.gaps - design.shares @ logs)[out]
+        solved = _solve(design, (~out).astype(float))
+        sigmas = _mixed(design, solved.covariance)
+        left[out] = (design.gaps - design.shares @ solved.logs)[out]
         own[out] = np.sqrt(((design.factor_shares * sigmas) ** 2).sum(axis=1))[out]
     unexplained = {}
     for family in FAMILIES:
@@ -275,32 +299,23 @@ def _moved(one: ObservedStep, priors: Priors, at: Levels) -> float:
     )
 
 
-def _carried(
-    design: _Design, observed: Sequence[ObservedStep], logs: Logs, noise: Mapping[str, float]
-) -> list[Constant]:
-    if any(distance not in one.context for one in observed for distance in DISTANCES):
-        return []
-    shares, sigmas = design.factor_shares, design.prior_log_sigmas[: design.factor_shares.shape[1]]
-    if design.shared.any():
-        shares = np.hstack([shares, design.shares[:, -1:]])
-        sigmas = design.prior_log_sigmas
-    noises = np.array([noise[name] for name in design.families])
-    runs = Gaps(
+def _components(design: _Design, observed: Sequence[ObservedStep], solved: _Solution) -> dict[str, float]:
+    """Return the sigma between sources, and that of constants between contexts, by kind."""
+    kinds = DISTANCES if all(kind in one.context for one in observed for kind in DISTANCES) else ()
+    gaps = Gaps(
         gaps=design.gaps,
-        shares=shares,
-        prior_log_sigmas=sigmas,
-        noise=noises**2 / design.weights / _trust(design.gaps - design.shares @ logs, noises),
-        contexts={distance: [one.context[distance] for one in observed] for distance in DISTANCES},
+        shares=design.shares,
+        prior_log_sigmas=design.prior_log_sigmas,
+        noise=solved.variances,
+        contexts={kind: [one.context[kind] for one in observed] for kind in kinds},
+        sources=[one.source for one in observed],
     )
-    sigmas_of = component_log_sigmas(runs)
-    return [constant_of(carried(distance), observed, sigma) for distance, sigma in sigmas_of.items()]
+    return component_log_sigmas(gaps)
 
 
 def _added(gaps: Logs, own: Logs, weights: Counts) -> float:
-
-    def inside_share(log_sigma_factor: float) -> float:
-        reach = NINETY_PERCENT * np.hypot(own, log_sigma_factor)
-        return float(np.average(gaps <= reach, weights=weights))
+    def inside_share(sigma: float) -> float:
+        return float(np.average(gaps <= NINETY_PERCENT * np.hypot(own, sigma), weights=weights))
 
     return least_log_sigma(inside_share, 2.0)
 
