@@ -131,8 +131,7 @@ KINDS: Mapping[str, FactorKind] = {
     "carried": FactorKind(
         label="constants that were fitted on another kind of job",
         meaning="sigma of the differences between the constants of different device generations,"
-        " precisions, model families and numbers of devices; `[source]` is the sigma of a ratio that all"
-        " step times of a source have in common, so that it does not change constants of other sources",
+        " precisions, model families, numbers of devices and sources",
     ),
     "unexplained": FactorKind(
         label="unexplained differences between runs",

@@ -28,6 +28,7 @@ class Kind:
     `permutes`: rows of experts made of tokens, or added up again. `between`: tensors between the kernels of
     a chain in its backward, beside the gradient (of x / rms: the gradient of rms is a product of x's size,
     and so is its own). `is_one_call`: one call of the framework launches it, without a module around it.
+    `in_16_bit_passes`: a pass moves 16 bits per element, whatever the kernel writes.
 
     >>> layernorm = KINDS["layernorm"]  # reads x, writes y; backward reads x and dy, writes dx
     >>> layernorm.forward, layernorm.backward, layernorm.reduces, layernorm.saves
@@ -47,6 +48,7 @@ class Kind:
     follows_reduction: bool = False
     permutes: bool = False
     between: int = 0
+    in_16_bit_passes: bool = False
     is_one_call: bool = False
 
 
@@ -75,7 +77,7 @@ KINDS: dict[str, Kind] = {
     "bias_add": Kind(forward=2, backward=1, passes_on_from=0),  # backward: a sum over tokens
     "position_add": Kind(forward=3, backward=1, passes_on_from=0),
     "copy": Kind(forward=2, backward=2),
-    "cast_to_fp32": Kind(forward=3, backward=3, is_loss=True),
+    "cast_to_fp32": Kind(forward=3, backward=3, is_loss=True, in_16_bit_passes=True),
     "rope": Kind(forward=2, backward=2),
     "causal_convolution": Kind(forward=2, backward=3, saves=X),  # a few tokens wide, by channel, and SiLU
     "gated_rmsnorm": Kind(  # the result is multiplied by SiLU of a gate

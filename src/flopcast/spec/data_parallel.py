@@ -52,8 +52,8 @@ class Gradients(StrictModel):
         Whether gradients are sent in a single message if their reduction does not overlap with the backward
         pass, as in Megatron-Core.
     copies : tuple of str
-        Memory-bound kernels that flatten, scale or unflatten all gradients, as names of kinds of operators
-        in `operators.memory_bound`.
+        Memory-bound kernels that flatten, cast, scale or unflatten all gradients, as names of kinds of
+        operators in `operators.memory_bound`.
     accumulate_passes : int
         Number of memory-bound kernels that add each gradient to the sum of earlier micro-batches; 0 if the
         GEMM accumulates gradients.

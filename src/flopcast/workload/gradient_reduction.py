@@ -335,7 +335,8 @@ def _over_gradients(
     when: str = "every",
 ) -> Item:
     """Return one pass over `count` gradients: a kind of memory-bound kernel (operators/memory_bound.py)."""
-    work = MemoryBound(kind=kind, elements=count, dtype=stack.gradients.dtype)
+    dtype = "bf16" if KINDS[kind].in_16_bit_passes else stack.gradients.dtype
+    work = MemoryBound(kind=kind, elements=count, dtype=dtype)
     return _step_kernel(name or kind, work, component, phase, when)
 
 

@@ -39,18 +39,12 @@ def test_contexts_that_make_no_difference_are_told_apart_from_those_that_do():
     assert component_log_sigmas(made(0.0, 1))["generation"] < 0.006
 
 
-def test_the_ratio_of_all_steps_of_a_source_is_told_apart_from_constants():
-    chance = np.random.default_rng(5)
-    moved, source = chance.normal(0.0, 0.04, 12), np.arange(240) % 12
-    runs = made(0.0, 5)
-    sources = [f"s{number}" for number in source]
-    found, none = (
-        component_log_sigmas(replace(runs, gaps=gaps, sources=sources))
-        for gaps in (runs.gaps + moved[source], runs.gaps)
-    )
+def test_the_spread_between_sources_is_found_like_that_between_contexts():
+    runs = made(0.035, 0)
+    sources = {SOURCE: runs.contexts["generation"], "generation": ["one"] * len(runs.gaps)}
+    found = component_log_sigmas(replace(runs, contexts={**runs.contexts, **sources}))
 
-    assert found[SOURCE] == pytest.approx(0.04, rel=0.3)
-    assert none[SOURCE] < 0.006
+    assert found == {SOURCE: component_log_sigmas(runs)["generation"]}
 
 
 def test_few_contexts_leave_the_spread_open_and_it_is_taken_to_be_larger():

@@ -163,7 +163,8 @@ def _stack(reader: ConfigReader, replicas: int, precision: str, kind: str) -> di
         reader.refuse(MIXED, "all-gathers of parameters in fp32", "write PURE or DEFAULT")
     narrow = "fp16" if scales_loss(precision) else "bf16"
     wide = reduced == "fp32" or not reader.below("fsdp_config")
-    changes["gradients"] = {"dtype": "fp32" if wide else narrow}
+    copies = {"copies": ["cast_to_fp32", "scale_gradient"]} if wide and zero else {}
+    changes["gradients"] = {"dtype": "fp32" if wide else narrow, **copies}
     if strategy in KEEPING:
         changes["sharding"] = {"gathers": "every_micro_batch"}
     if kind == "mpt":

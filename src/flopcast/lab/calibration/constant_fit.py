@@ -12,8 +12,9 @@ that the catalogue or a curve gives the factor, so a constant moves away from 1 
 require. The derates of stacks share an unknown mean, unless a stack has a derate of its own. A stack
 without runs gets this mean.
 
-All steps of a source may also differ by a common ratio, a random effect that says nothing about another
-source. Many runs of one source therefore count less than as many of several (variance_components.py).
+In each source, a constant may differ from its value elsewhere, a random effect that says nothing about
+other sources. Many runs of one source therefore count less than as many of several
+(variance_components.py).
 
 Noise has a sigma for each family of models, estimated on the way, and Student's distribution of four
 degrees of freedom: a run that was described wrongly must not bend a constant (Lange, Little and Taylor,
@@ -43,7 +44,7 @@ from flopcast.lab.calibration.observations import (
     least_log_sigma,
 )
 from flopcast.lab.calibration.plan_pairs import between_plans
-from flopcast.lab.calibration.variance_components import SOURCE, Gaps, component_log_sigmas
+from flopcast.lab.calibration.variance_components import SOURCE, Gaps, component_log_sigmas, within
 from flopcast.records import dataclass, replace
 
 SHARED_LOG_SIGMA = 0.1  # prior of the mean that derates share; the same as of one derate (spec/stack.py)
@@ -120,7 +121,7 @@ class _Design:
 
     Unknowns are the logarithms of the factors' own levels and, last, of what shared derates have in common.
     `factor_shares` are shares of the factors themselves; `mix` makes their logarithms out of the unknowns'.
-    `sources`, (rows, sources), is 1 for the source of a run; its steps deviate together.
+    In each of the `sources`, logarithms of levels differ from these by `source_log_sigma`.
     """
 
     gaps: Logs
@@ -133,7 +134,7 @@ class _Design:
     factor_shares: Counts
     mix: Counts
     shared: Flags  # whether a factor is a derate of no stack's own
-    sources: Counts
+    sources: Sequence[str]
     source_log_sigma: float = 0.0
 
 
@@ -158,7 +159,6 @@ def _design(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> _De
     stands = np.array([_stands(name, priors[name], at) for name in names])
     repeats = Counter(one.configuration for one in observed)
     trained = [one.configuration if one.model is None else one.model for one in observed]
-    sources = sorted({one.source for one in observed})
     order = {model: number for number, model in enumerate(dict.fromkeys(trained))}
     shared = np.array([priors[name].shared for name in names], dtype=bool)
     mix, sigmas = _unknowns(np.array([priors[name].log_sigma_factor for name in names]), shared)
@@ -173,7 +173,7 @@ def _design(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> _De
         factor_shares=factor_shares,
         mix=mix,
         shared=shared,
-        sources=np.array([[one.source == source for source in sources] for one in observed], dtype=float),
+        sources=[one.source for one in observed],
     )
 
 
@@ -218,9 +218,11 @@ def _stands(name: str, prior: Prior, at: Levels) -> float:
 def _solve(design: _Design, chosen: Counts) -> _Solution:
     """Return the most probable unknowns; rows for which `chosen` is 0 do not count."""
     weights = design.weights * chosen
-    own = design.shares.shape[1]
-    shares = np.hstack([design.shares, design.source_log_sigma * design.sources])
-    precision = np.diag(np.append(design.prior_log_sigmas**-2.0, np.ones(design.sources.shape[1])))
+    shares, own, sigmas = design.shares, design.shares.shape[1], design.prior_log_sigmas
+    if design.source_log_sigma:
+        shares = np.hstack([shares, within(design.factor_shares, design.sources)])
+        sigmas = np.append(sigmas, np.full(shares.shape[1] - own, design.source_log_sigma))
+    precision = np.diag(sigmas**-2.0)
     least = np.full(shares.shape[1], UNBOUND)
     least[: len(design.factor_names)] = [_least_log(name) for name in design.factor_names]
     held = np.zeros(len(least))  # extra precision that keeps a level at its lower bound
@@ -300,15 +302,15 @@ def _moved(one: ObservedStep, priors: Priors, at: Levels) -> float:
 
 
 def _components(design: _Design, observed: Sequence[ObservedStep], solved: _Solution) -> dict[str, float]:
-    """Return the sigma between sources, and that of constants between contexts, by kind."""
+    """Return the sigma of constants between sources, and between contexts, by kind."""
     kinds = DISTANCES if all(kind in one.context for one in observed for kind in DISTANCES) else ()
     gaps = Gaps(
         gaps=design.gaps,
         shares=design.shares,
         prior_log_sigmas=design.prior_log_sigmas,
         noise=solved.variances,
-        contexts={kind: [one.context[kind] for one in observed] for kind in kinds},
-        sources=[one.source for one in observed],
+        contexts={SOURCE: design.sources}
+        | {kind: [one.context[kind] for one in observed] for kind in kinds},
     )
     return component_log_sigmas(gaps)
 

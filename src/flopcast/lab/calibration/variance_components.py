@@ -1,7 +1,7 @@
-"""Variance components: how much sources differ, and how much constants differ from one context to another.
+"""Variance components: how much constants differ from one context to another.
 
-Answers: by how much do all steps of one source differ from those of another? By how much does a constant of
-one device generation, precision, model family or scale differ from the same constant in another?
+Answers: by how much does a constant of one source, device generation, precision, model family or scale
+differ from the same constant in another?
 Elsewhere: the constants (constant_fit.py), what a context is and how a sigma grows
 (cost/constant_transfer.py).
 
@@ -9,13 +9,11 @@ The model is that of constant_fit.py with one more term: in a context x a consta
 v(x), where v is normal with a variance s² that all constants share, one s for each kind of context. Then
 gaps of the runs are normal with the covariance
 
-    K = Σ over constants of prior² · share · shareᵀ + Σ over kinds of s² · G ∘ same context
-        + q² · same source + noise²,
+    K = Σ over constants of prior² · share · shareᵀ + Σ over kinds of s² · G ∘ same context + noise²,
 
-where G holds the products of two runs' shares, summed over constants, and q is the sigma of the ratio that
-all steps of a source have in common. The likelihood of the gaps under K is
-evaluated on a grid of s and q. The estimate is the root mean square of s or q under the likelihood alone,
-so it stays wide where the runs say little about it.
+where G holds the products of two runs' shares, summed over constants. The likelihood of the gaps under K is
+evaluated on a grid of s. The estimate is the root mean square of s under the likelihood alone, so it stays
+wide where the runs say little about s.
 
 References
 ----------
@@ -33,7 +31,7 @@ from flopcast.records import dataclass
 
 GRID = (0.0, 0.01, 0.02, 0.03, 0.045, 0.06, 0.08)  # values of s; above 0.08 a constant explains nothing
 START = 0.02
-SOURCE = "source"
+SOURCE = "source"  # the kind of context that every new run differs in
 ROUNDS = 1  # passes over the kinds of context; each kind is estimated with the others held fixed
 
 
@@ -44,7 +42,7 @@ class Gaps:
     `gaps`, (runs,), are log(measured / predicted) with all levels at 1; `shares`, (runs, constants), are d
     log(step) / d log(constant), including the constants that stacks share; `prior_log_sigmas` are those of
     the constants; `noise`, (runs,), is the variance of each gap that constants do not explain; `contexts`
-    holds the context of each run by kind of context, `sources` the source of each run.
+    holds the context of each run by kind of context.
     """
 
     gaps: Logs
@@ -52,28 +50,22 @@ class Gaps:
     prior_log_sigmas: Logs
     noise: Counts
     contexts: Mapping[str, Sequence[str]]
-    sources: Sequence[str] = ()
 
 
 def component_log_sigmas(runs: Gaps) -> dict[str, float]:
-    """Return the sigma between sources, and of constants between contexts, by kind.
-
-    Kinds with one context are left out.
+    """Return the sigma of constants between contexts, by kind; kinds with one context are left out.
 
     Parameters
     ----------
     runs : Gaps
-        Gaps of the runs (log measured over predicted), the shares of their constants, their contexts and
-        their sources.
+        Gaps of the runs (log measured over predicted), the shares of their constants, and their contexts.
 
     Notes
     -----
     Kinds are estimated in turn for a number of rounds, each given the current estimates of the others.
     """
-    groups = {SOURCE: runs.sources, **runs.contexts}
-    kinds = [kind for kind in (SOURCE, *DISTANCES) if len(set(groups.get(kind, ()))) > 1]
-    bases = [np.ones((len(runs.gaps), 1)) if kind == SOURCE else runs.shares for kind in kinds]
-    effects = [runs.shares, *(_within(base, groups[kind]) for base, kind in zip(bases, kinds, strict=True))]
+    kinds = [kind for kind in (SOURCE, *DISTANCES) if len(set(runs.contexts.get(kind, ()))) > 1]
+    effects = [runs.shares, *(within(runs.shares, runs.contexts[kind]) for kind in kinds)]
     owner = np.repeat(np.arange(len(effects)), [each.shape[1] for each in effects])  # 0: the constants
     whitened = np.hstack(effects) / np.sqrt(runs.noise)[:, None]
     products, sums = whitened.T @ whitened, whitened.T @ (runs.gaps / np.sqrt(runs.noise))
@@ -86,7 +78,7 @@ def component_log_sigmas(runs: Gaps) -> dict[str, float]:
     return found
 
 
-def _within(shares: Counts, contexts: Sequence[str]) -> Counts:
+def within(shares: Counts, contexts: Sequence[str]) -> Counts:
     """Return shares with a column for each constant in each context that has any, (runs, columns)."""
     label = np.unique(np.array(contexts), return_inverse=True)[1]
     blocks = [shares * (label == one)[:, None] for one in range(label.max() + 1)]
