@@ -362,6 +362,18 @@ def test_without_replicas_nothing_is_reduced_so_that_copies_stand_at_the_end_wha
         assert bool(behind) != has_replicas, text
 
 
+def test_gradients_that_fsdp_reduces_in_fp32_are_cast_and_scaled_whole_in_every_micro_batch():
+    """Of PyTorch: 16 bits read, fp32 written; fp32 scaled in place; then messages (`_reduce_grad`)."""
+    copies = {"copies": ("cast_to_fp32", "scale_gradient"), "dtype": "fp32", "overlap": True}
+    stack = stack_with(MEGATRON, gradients=copies, sharding={"zero_stages": (0, 3)})
+    block = block_of(realised(GPT, stack, "dp=4 zero=3 gbs=16"))
+
+    for kind, moved_bytes in zip(copies["copies"], (6, 8), strict=True):
+        passes = [item for item in block.backward if item.name == f"gradients.{kind}" and at(item.count)]
+        assert [(item.when, at(item.count)) for item in passes] == [("every", 1.0)]
+        assert moved_bytes_of(passes) == moved_bytes * BLOCK_PARAMETERS
+
+
 def test_a_bucket_that_spans_layers_is_copied_by_one_kernel():
     """A layer brings the share of the bucket that its gradients fill, as it does to the reduction."""
     block = block_of(realised(GPT, COPYING, "dp=4 gbs=16"))
