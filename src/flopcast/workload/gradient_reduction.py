@@ -8,8 +8,7 @@ A step ends in three parts. `reduce`: each stage sums its gradients over its rep
 `synchronise`: all stages agree whether a gradient overflowed, and on the norm. `update`: each stage applies
 them; the next step's first forward waits for it, but other stages do not.
 
-Parameters are counts on one rank, shape (plans, stage classes), or (plans, 1) of one layer. Buckets are
-equal, so that one item with a count stands for all of them.
+Parameters are counts on a rank, (plans, stage classes), or (plans, 1) of a layer; an item counts buckets.
 
 References
 ----------

@@ -87,7 +87,7 @@ def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
     everyone = np.ones(len(observed))
     design = _informed(_design(observed, priors, at))
     components = _components(design, observed, _solve(design, everyone))
-    design = _informed(replace(design, source_log_sigma=components.get(SOURCE, 0.0)))
+    design = _informed(replace(design, source_log_sigma_factor=components.get(SOURCE, 0.0)))
     solved = _solve(design, everyone)
     sigmas = np.sqrt(np.diag(solved.covariance))
     support = [np.abs(column) >= LEAST_SHARE for column in design.factor_shares.T]
@@ -121,7 +121,7 @@ class _Design:
 
     Unknowns are the logarithms of the factors' own levels and, last, of what shared derates have in common.
     `factor_shares` are shares of the factors themselves; `mix` makes their logarithms out of the unknowns'.
-    In each of the `sources`, logarithms of levels differ from these by `source_log_sigma`.
+    In each of the `sources`, logarithms of levels differ from these by `source_log_sigma_factor`.
     """
 
     gaps: Logs
@@ -135,7 +135,7 @@ class _Design:
     mix: Counts
     shared: Flags  # whether a factor is a derate of no stack's own
     sources: Sequence[str]
-    source_log_sigma: float = 0.0
+    source_log_sigma_factor: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -219,9 +219,9 @@ def _solve(design: _Design, chosen: Counts) -> _Solution:
     """Return the most probable unknowns; rows for which `chosen` is 0 do not count."""
     weights = design.weights * chosen
     shares, own, sigmas = design.shares, design.shares.shape[1], design.prior_log_sigmas
-    if design.source_log_sigma:
+    if design.source_log_sigma_factor:
         shares = np.hstack([shares, within(design.factor_shares, design.sources)])
-        sigmas = np.append(sigmas, np.full(shares.shape[1] - own, design.source_log_sigma))
+        sigmas = np.append(sigmas, np.full(shares.shape[1] - own, design.source_log_sigma_factor))
     precision = np.diag(sigmas**-2.0)
     least = np.full(shares.shape[1], UNBOUND)
     least[: len(design.factor_names)] = [_least_log(name) for name in design.factor_names]
@@ -316,8 +316,9 @@ def _components(design: _Design, observed: Sequence[ObservedStep], solved: _Solu
 
 
 def _added(gaps: Logs, own: Logs, weights: Counts) -> float:
-    def inside_share(sigma: float) -> float:
-        return float(np.average(gaps <= NINETY_PERCENT * np.hypot(own, sigma), weights=weights))
+    def inside_share(log_sigma_factor: float) -> float:
+        reach = NINETY_PERCENT * np.hypot(own, log_sigma_factor)
+        return float(np.average(gaps <= reach, weights=weights))
 
     return least_log_sigma(inside_share, 2.0)
 
