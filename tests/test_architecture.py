@@ -130,6 +130,12 @@ def tree(path):
 
 
 @cache
+def nodes(path):
+    """All nodes of a file, which many tests go through."""
+    return tuple(ast.walk(tree(path)))
+
+
+@cache
 def allowed(name):
     """Everything below a folder, itself included."""
     return {name}.union(*(allowed(lower) for lower in BELOW[name]))
@@ -137,7 +143,7 @@ def allowed(name):
 
 def imports(path):
     """Modules that a file imports, typing-only imports included: they too are a direction."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -149,7 +155,7 @@ def imports(path):
 
 
 def functions(path):
-    return [n for n in ast.walk(tree(path)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [n for n in nodes(path) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
 
 
 @all_cases("path", FILES)
@@ -186,7 +192,7 @@ def test_the_core_touches_no_file_clock_or_environment(name):
     called = {
         f"{p.name}: {n.func.id}"
         for p in mine
-        for n in ast.walk(tree(p))
+        for n in nodes(p)
         if isinstance(n, ast.Call)
         and isinstance(n.func, ast.Name)
         and n.func.id in ("open", "print", "input")
@@ -343,7 +349,7 @@ def test_every_argument_has_a_type_and_every_float_a_unit(path):
     floats = [(a.arg, a.annotation) for a in arguments if a.annotation is not None]
     floats += [
         (n.target.id, n.annotation)
-        for n in ast.walk(tree(path))
+        for n in nodes(path)
         if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
     ]
     quantities = {"float", "Floats", "float | None", "Floats | None"}
@@ -357,14 +363,14 @@ def test_every_argument_has_a_type_and_every_float_a_unit(path):
 def test_dataclasses_are_frozen_and_nothing_is_asserted_or_swallowed(path):
     thawed = [
         n.name
-        for n in ast.walk(tree(path))
+        for n in nodes(path)
         if isinstance(n, ast.ClassDef)
         and any(
             "dataclass" in ast.unparse(d) and "frozen=True" not in ast.unparse(d) for d in n.decorator_list
         )
         and not n.name.startswith("_")
     ]
-    asserts = [n.lineno for n in ast.walk(tree(path)) if isinstance(n, ast.Assert)]
+    asserts = [n.lineno for n in nodes(path) if isinstance(n, ast.Assert)]
 
     assert thawed == []
     assert asserts == []

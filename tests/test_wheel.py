@@ -55,7 +55,7 @@ def installed(wheel, tmp_path_factory):
     place = tmp_path_factory.mktemp("environment")
     venv.create(place)
     pip = (sys.executable, "-m", "pip", "--python", place)  # one of its own would take seconds to install
-    run(*pip, "install", "-q", "--disable-pip-version-check", wheel, cwd=place)
+    run(*pip, "install", "-q", "--disable-pip-version-check", "--no-compile", wheel, cwd=place)
     return place
 
 

@@ -9,7 +9,7 @@ from command_line import flopcast
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 
-JOB, SEARCH = "predict llama-3-8b --gpus 8", "search bloom-560m --gpus 2"
+JOB, SEARCH = "predict llama-3.2-1b --gpus 8", "search bloom-560m --gpus 2"
 SETTLED = "dp=8 mbs=1 gbs=8"  # where the plan is not at fault, little is left to choose
 FEW = "mbs=1 gbs=16 cp=1 zero=1 vpp=1 dp_shard=0 recompute=none"
 WHOLE_JOB, FEW_PLANS = f"{JOB} --plan '{SETTLED} zero=1'", f"{SEARCH} --plan '{FEW}'"
@@ -28,18 +28,18 @@ ROWS = {  # the start of a command line → what is wrong behind it
         *("--samples x", "--samples 52k --epochs 0", "batch.sequence_length=0", "--price x", "--lora 0"),
         "--cluster h800",
     ),
-    "predict llama-3-8b": ("--gpus 0", "--gpus 13", "--gpus x", "--cluster dgx-h100:0"),
+    "predict llama-3.2-1b": ("--gpus 0", "--gpus 13", "--gpus x", "--cluster dgx-h100:0"),
     FEW_PLANS: ("--objective foo", "--deadline foo --tokens 2T", "--headroom 2"),
     f"{SEARCH} --plan": (f"'{FEW} precision=int8'",),
     f"{FEW_PLANS} --objective": ("time_to_train",),
     f"search bloom-560m --plan '{FEW}' --gpus": ("8..", "12"),
-    "run llama-3-8b": ("--gpus 8",),
+    "run llama-3.2-1b": ("--gpus 8",),
     "predict --gpus 8": ("7b",),
-    "explain llama-3-8b --gpus 8": ("nothing",),
-    "explain step_time_s": ("llama-3-8b --gpus 8",),
+    "explain llama-3.2-1b --gpus 8": ("nothing",),
+    "explain step_time_s": ("llama-3.2-1b --gpus 8",),
     "catalog": ("foo",),
     "schema": ("foo",),
-    "predct": ("llama-3-8b --gpus 8",),
+    "predct": ("llama-3.2-1b --gpus 8",),
 }
 LINES = [f"{start} {wrong}" for start, each in ROWS.items() for wrong in each]
 OPTIONS = {"objective": "--objective", "gpus": "--gpus", "cluster": "--cluster"}
