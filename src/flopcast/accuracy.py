@@ -33,13 +33,13 @@ def validate_suite(name: str, constants: Constants = "none") -> ComparedSuite:
     Parameters
     ----------
     constants : str
-        "none": predict from kernels and data sheets alone, under the suite's protocol; "others": also use
-        the constants of the catalogue. The second needs a suite on which no constant was fitted.
+        "none": predict from kernel measurements and data sheets only. "others": also use the constants of
+        the catalogue, which must not have been fitted on the runs of the suite.
 
     Raises
     ------
     SpecError
-        There is no suite of that name, or constants of the catalogue were fitted on its runs.
+        There is no such suite, or constants of the catalogue were fitted on its runs.
 
     Examples
     --------

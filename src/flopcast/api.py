@@ -32,12 +32,12 @@ SHARED = Predictor()  # of all callers of `predict` and `predict_memory`
 
 
 def predict(job: Job) -> Report:
-    """Predict one training step with the curves of the catalogue, as a `Predictor` that all callers share.
+    """Predict one training step with the curves of the catalogue and a `Predictor` that all callers share.
 
     Raises
     ------
     SpecError
-        The job contradicts itself, or asks for what is not supported.
+        Settings of the job contradict each other or are not supported.
 
     Examples
     --------
@@ -52,17 +52,17 @@ def predict(job: Job) -> Report:
 def predict_serving(job: "ServingJob", leave_out_share: float = 0.1) -> "ServingReport":
     """Predict how an engine serves requests, with the curves of the catalogue.
 
-    Reads the trace that the traffic names, if there is one.
+    If the traffic names a trace of requests, it is read.
 
     Parameters
     ----------
-    leave_out_share : share of requests at the beginning and at the end each, below 0.5, that is served but
-        not judged; benchmarks of engines judge all requests, which is 0
+    leave_out_share : fraction of requests at the beginning and at the end (each below 0.5) that are served
+        but not counted in the latencies; 0 counts all requests, as benchmarks of engines do
 
     Raises
     ------
     SpecError
-        The job contradicts itself, or asks for what is not supported; or faults of the trace.
+        Settings of the job contradict each other or are not supported, or the trace has errors.
 
     Examples
     --------
@@ -146,12 +146,12 @@ def predict_checkpoint(job: Job, loading: Job | None = None) -> CheckpointReport
 
 
 def predict_memory(job: Job) -> MemoryReport:
-    """Return what the job keeps on each device, and whether it fits; also for machines without curves.
+    """Return the memory of the job on each device, and whether the job fits. Needs no measured curves.
 
     Returns
     -------
     MemoryReport
-        The same as `predict(job).memory`, in a fraction of the time.
+        The same as `predict(job).memory`, but computed much faster.
 
     Raises
     ------
@@ -206,18 +206,18 @@ def compare(
 def compare(
     first: "Job | Report | ServingJob | ServingReport", second: "Job | Report | ServingJob | ServingReport"
 ) -> "ReportComparison | ServingComparison":
-    """Compare two jobs, or their reports; factors that both depend on cancel in their ratio.
+    """Compare two jobs or two reports. Uncertain factors that affect both equally cancel in their ratio.
 
     Returns
     -------
     ReportComparison or ServingComparison
-        Ratios of the second's numbers over the first's, with intervals: seconds, dollars and joules per
-        token of training; or latencies, output, dollars and joules of serving.
+        Ratios of the second job to the first, with intervals. For training: time, cost and energy per
+        token. For serving: latencies, output rate, cost and energy.
 
     Raises
     ------
     SpecError
-        As `predict` and `predict_serving`; or one of them trains and the other serves.
+        As `predict` and `predict_serving`; or one job trains and the other serves.
 
     Examples
     --------
@@ -249,15 +249,15 @@ def diagnose(job: Job, log: Path | None = None, trace: Path | None = None) -> "S
 
     Parameters
     ----------
-    job : as it was meant to run
-    log : the log of a run of it, plain or .gz
+    job : the job as it was configured
+    log : the log of a run of the job, plain or .gz
     trace : a trace of the PyTorch profiler (JSON, plain or .gz) or of Nsight Systems (SQLite)
 
     Returns
     -------
     SlowStep
-        The suspects, those that cost most first, each with its evidence and with what to change. Without
-        a log and a trace, only settings of the job are judged.
+        The suspects, ordered by cost. Each has its evidence and the setting to change. Without a log and a
+        trace, only the settings of the job are examined.
 
     Raises
     ------
@@ -284,17 +284,17 @@ def diagnose(job: Job, log: Path | None = None, trace: Path | None = None) -> "S
 
 
 def report_page(report: "Report | SlowStep | ServingReport") -> str:
-    """Return the report as one HTML file, with the curve of its plan on other numbers of devices.
+    """Return the report as one HTML file, which also shows the same plan on other numbers of devices.
 
     Parameters
     ----------
-    report : a prediction; or a diagnosis, whose page begins with the measured steps. The page of serving
-        has a latency–throughput curve in place of other numbers of devices.
+    report : a prediction, or a diagnosis, whose page begins with the measured steps. The page of a serving
+        report has a latency–throughput curve instead of other numbers of devices.
 
     Returns
     -------
     str
-        A whole document that loads nothing, below a megabyte.
+        A complete HTML document of less than one megabyte, which loads no other files.
 
     Examples
     --------

@@ -28,25 +28,26 @@ def search_deployments(
     objectives: Sequence[str] = (),
     told: OnServingProgress | None = None,
 ) -> DeploymentResult:
-    """Return the best deployments for a traffic, simulated and ranked.
+    """Simulate deployments that serve a traffic, and return the best ones in order.
 
     Parameters
     ----------
     jobs : ServingJob, or several that differ in their cluster or engine
-        Their formats are kept unless the space names others; their degrees are free.
+        Deployments have the number formats of these jobs unless the space names others. Their parallel
+        degrees are not used.
     space : DeploymentSpace or str
-        What may vary, as `flopcast search --plan` takes it: "tp=2,4 max_sequences=64". By default every
-        degree, number of replicas and limit of a pass.
+        Allowed values of fields, as in `flopcast search --plan`: "tp=2,4 max_sequences=64". By default, all
+        degrees, numbers of replicas and limits of a pass.
     objectives : names of search.deployments.objectives.SERVING_OBJECTIVES
-        Deployments are ranked by the first: by default the cost of a million output tokens, if the devices
-        have a price.
+        Deployments are ranked by the first objective. By default, it is the cost of output tokens if the
+        devices have a price.
     told : callable
         Called with the progress of the search.
 
     Raises
     ------
     SpecError
-        Every fault of the question, or why no deployment is possible.
+        All errors of the request, or the reason why no deployment is possible.
 
     Examples
     --------

@@ -24,27 +24,28 @@ def search_plans(
     budget_usd: float | None = None,
     told: OnProgress | None = None,
 ) -> SearchResult:
-    """Return the best plans of a space, simulated exactly, ranked and explained.
+    """Simulate the best plans of a space exactly, and return them in order, with reasons.
 
     Parameters
     ----------
     jobs : Job, or several that differ in their cluster or stack
-        Their plans give the fields that the space does not name (global batch, optimizer, rank order).
-        A list of the stages' blocks is kept only if the space names this number of stages and no other.
+        Their plans set the fields that the space does not contain (global batch, optimizer, rank order).
+        `stage_layers` is used only if the space allows only its number of stages.
     space : Space
-        What may vary; by default every degree and option that the stack has.
+        Allowed values of the fields of a plan. By default, all degrees and all options that the stack
+        supports.
     objectives : names of search.objectives.OBJECTIVES
-        Plans are ranked by the first; the front is of all of them.
+        Plans are ranked by the first objective. All objectives form the Pareto front.
     total_tokens, deadline_s, budget_usd
-        Of the whole run: its tokens, the time by which it must end, and the most that it may cost. The
-        tokens are those that the first job states, unless they are given.
+        Number of tokens of the whole run, the longest time that it may take, and the most that it may cost.
+        By default, the number of tokens is that of the first job.
     told : callable
         Called with messages about the progress of the search.
 
     Raises
     ------
     SpecError
-        Every fault of the question.
+        All errors of the request.
 
     Examples
     --------

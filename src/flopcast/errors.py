@@ -73,7 +73,7 @@ class FlopcastError(Exception):
 
 
 class SpecError(FlopcastError, ValueError):
-    """The input is wrong; `problems` holds every fault found, not just the first."""
+    """The input is wrong; `problems` lists all errors, and not only the first."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the faults and print them one under the other."""
@@ -93,7 +93,7 @@ def spec_error(
 
 
 class InfeasibleError(FlopcastError):
-    """The input is right, but nothing satisfies it; the message says what is nearest."""
+    """The input is valid, but no plan satisfies it; the message names the plan that comes closest."""
 
 
 class InternalError(FlopcastError):

@@ -55,20 +55,17 @@ def job(
     env: Mapping[str, str] | None = None,
     changes: Sequence[str] = (),
 ) -> Job:
-    """Return the job of these options; parts left out are chosen, and `job.assumptions` lists the choices.
+    """Return the job that these options describe; `job.assumptions` lists what flopcast chose.
 
     Parameters
     ----------
-    file, model : path of any file that commands read, or a name; name, path (config.json, YAML) or mapping
-    cluster, gpus : name, by default dgx-h100, or NAME:NODES for a part of it; how many devices to use
-    plan : such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536"; without it, one is chosen as by `flopcast predict`
-    stack, offload : name (default: mostly megatron-core); states outside the devices, "optimizer=host"
-    batch, seq, images, size : samples of a step; tokens and images of each, "2x1024x768"; sizes of a graph
-    inference, autocast, lora, qlora : forward pass alone; mixed precision of a graph; rank of adapters
-    tokens, samples, epochs : of the whole run: tokens ("2T"), or samples (sequences of an epoch) and epochs
-    site, slow, price : path of measured speeds; slow parts, "device=3:0.8"; price of a device, "2.10 USD/h"
-    kind, arg, env, changes : format; arguments {"1": "8"} and environment of a script; "KEY=VALUE" of a job
-    checkpoint, loader : how it saves, "lazy file_system"; how samples reach the devices, "decode=9ms:8"
+    file : path of a file that `flopcast predict` reads, or the name of a model
+    model, cluster, plan, stack, offload, images, checkpoint, loader, slow : as the options of `flopcast
+        predict` with these names, as text or as a mapping of their fields
+    gpus, batch, seq, inference, autocast, lora, qlora, tokens, samples, epochs, site, price, kind : as the
+        options of `flopcast predict` with these names
+    size, arg, env : mappings from names to values, such as {"batch": 8} or {"1": "8"}
+    changes : texts of the form KEY=VALUE
 
     Raises
     ------
@@ -101,14 +98,14 @@ def serving_job(
     price: str | None = None,
     changes: Sequence[str] = (),
 ) -> "ServingJob":
-    """Return the serving job of these options; `assumptions` of the job lists what was left out.
+    """Return the serving job that these options describe; `assumptions` lists what flopcast chose.
 
     Parameters
     ----------
     file : path of a job file with an engine or traffic, or the name of a model
     model, cluster, gpus, site, price, changes : as those of `job`
     engine : name, by default vllm
-    plan : such as "tp=8 weights=fp8"; without a degree, the fewest devices on which the model fits
+    plan : such as "tp=8 weights=fp8"; by default, the smallest degree with which the model fits
     traffic : such as "rate=4/s prompt=2000 output=300"
     slo : such as "ttft_p99=2s tpot_p99=50ms"
 
@@ -166,7 +163,7 @@ def load_job(path: str | Path) -> Job:
     Raises
     ------
     SpecError
-        Every fault of the file, each with its line.
+        All errors of the file, each with its line.
 
     Examples
     --------
@@ -179,7 +176,7 @@ def load_job(path: str | Path) -> Job:
 
 
 def dump_job(job: Job) -> str:
-    """Return the job as the YAML of a complete file; `load_job` reads the same job from it.
+    """Return the job as a complete job file in YAML, from which `load_job` reads the same job.
 
     Examples
     --------
@@ -191,22 +188,24 @@ def dump_job(job: Job) -> str:
 
 
 def export_job(job: "Job | ServingJob", kind: str) -> Exported:
-    """Return the job as a file of other software, or its predicted step as a trace, as `flopcast export`.
+    """Return the job as a file of other software, or its predicted step as a trace, like `flopcast export`.
 
     Parameters
     ----------
     kind : str
-        One of `flopcast export -h`, such as "megatron" or "perfetto"; of a job that serves, an engine.
+        A format that `flopcast export -h` lists, such as "megatron" or "perfetto". For a serving job: an
+        engine, such as "vllm".
 
     Returns
     -------
     Exported
-        `files`: pairs of a name and its bytes; `notes`: what the format does not say.
+        `files` contains pairs of a file name and bytes. `notes` lists settings that the format cannot
+        express.
 
     Raises
     ------
     SpecError
-        No such kind, or the format has no word for something of the job.
+        There is no such format, or the format cannot express a setting of the job.
 
     Examples
     --------

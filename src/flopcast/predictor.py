@@ -16,22 +16,18 @@ MOST_REPORTS, MOST_BOOKS = 64, 16
 
 
 class Predictor:
-    """Predicts jobs, and keeps what later ones may have in common with them.
+    """Predicts jobs, and reuses results that several jobs share.
 
-    It holds the last reports by job, the curves of the last clusters, and the last `most_results` results
-    of these kinds, each by all that it depends on: what a layer runs (by layer, split and software), the
-    programs and the memory of a plan (by model, plan, batch and software), the times of kernels before any
-    factor scales them (by their work, the device and its curve), the price of an item (by its work, its
-    ranks, the cluster, the site and the curves), the time of a layer (by its prices), and that of a program
-    (by its layers and how often each repeats). Numbers are those of `predict`; earlier predictions do not
-    change them.
+    A predictor stores recent reports, curves and intermediate results, such as the operators of layers, the
+    memory of plans, and the times of kernels, layers and programs. The key of each result contains
+    everything that the result depends on, so that earlier predictions never change later ones.
 
     Parameters
     ----------
     most_results : int
-        The predictor holds at most twice this number of results: the newest, and older ones that were used
-        since. The default takes about 50 MB. Threads may share a predictor; if two need the same result at
-        once, both compute it.
+        The predictor stores at most twice this number of results: the newest ones, and older ones that were
+        used again. The default takes about 50 MB. Threads may share a predictor. If two threads need the
+        same result at the same time, both compute it.
 
     Examples
     --------
@@ -56,7 +52,7 @@ class Predictor:
         Raises
         ------
         SpecError
-            The job contradicts itself, or asks for what is not supported.
+            Settings of the job contradict each other or are not supported.
         """
         return self._reports.of(job, lambda: prediction.predict(job, self.book(job), self.results))
 

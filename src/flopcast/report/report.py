@@ -56,12 +56,11 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Report(Summarised):
-    """One prediction. Times include jitter; the breakdown sums to the step.
+    """One prediction. Times include jitter, and the components of the breakdown add up to the step.
 
-    Parts that take time to work out (rates, shares, intervals, memory, money and energy) are computed when
-    they are first read, and kept. `timeline` and `priced` are kept for what is drawn from a report: traces,
-    explanations. `whole` holds the factors of the whole step (`whole_step`), and `loader` what the input
-    pipeline adds to it, if the job describes one.
+    Rates, shares, intervals, memory, cost and energy are computed when they are first read. `timeline` and
+    `priced` are the inputs of traces and explanations. `whole` holds the factors that scale the whole step
+    (`whole_step`). `loader` holds the time that the input pipeline adds, if the job describes one.
     """
 
     job: Job

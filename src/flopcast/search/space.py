@@ -81,26 +81,28 @@ def _degrees(long_name: str, short_name: str, description: str) -> tuple[int, ..
 
 
 class Space(StrictModel):
-    """Plans that a search looks at: for every field the values that it may take.
+    """The plans that a search considers: the allowed values of each field.
 
-    Numbers are lists, or one word: "1,2,4", "256..4096" (doubling), "256..1024:256" (steps), "all". A field
-    that is empty, or left out, takes every value that may matter. Short names are those of a plan.
+    Numbers are a list or a text: "1,2,4", "256..4096" (doubled each time), "256..1024:256" (in steps) or
+    "all". The search tries all reasonable values of a field that is not given. Fields have the short names
+    of a plan.
 
     Attributes
     ----------
     num_devices : tuple of int
         Numbers of devices (gpus); by default, the size of the cluster.
     global_batch : tuple of int
-        Sequences of a step (gbs). If there are none, about four million tokens or, where the job
-        fine-tunes, about 128 sequences.
+        Number of sequences of a step (gbs). By default, about four million tokens, or about 128 sequences
+        for fine-tuning.
     data_parallel : tuple of int
-        Which replicas are allowed (dp). They follow from the devices and the other degrees.
+        Allowed data-parallel degrees (dp). By default, the degree follows from the number of devices and
+        the other degrees.
     data_shard : tuple of int
-        Replicas that share what `zero` says (dp_shard); 0 is all of them. The default is 0 and, with
-        ZeRO-3, also the replicas inside a scale-up domain: fewer ranks gather parameters faster, and each
-        keeps more.
+        Number of data-parallel ranks over which `zero` shards (dp_shard); 0 means all ranks. By default, 0
+        and, with ZeRO-3, also the number of these ranks inside a scale-up domain: fewer ranks gather
+        parameters faster, but each rank stores more.
     expert_parallel, expert_tensor_parallel : tuple of int
-        They have no effect on a model without experts, whose plans have 1 and the tensor-parallel degree.
+        Allowed degrees (ep, etp) for models with experts. They have no effect on other models.
     micro_batch : tuple of int
         By default, every divisor up to 65,536 tokens on a rank, and up to 8 sequences in any case.
     tables : tuple of str

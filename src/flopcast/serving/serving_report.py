@@ -50,11 +50,12 @@ class Estimate:
 class ServingReport:
     """The prediction of a serving job.
 
-    Latencies are in seconds, by metric (ttft, tpot, end_to_end, inter_token) and name: "mean", "p50",
-    "p90", "p99". Rates are those of all replicas. `served` and `summary` are of one replica. `shares`
-    divides the time of a mean iteration by component, and sums to 1. `log_sigma_factor` is the sigma of the
-    logarithm of an iteration's time, from which the intervals follow. Where prompts have instances of their
-    own, memory, shares and iterations are those of the instances that decode.
+    Latencies are in seconds, by metric (ttft, tpot, end_to_end, inter_token) and by name ("mean", "p50",
+    "p90", "p99"). Rates are those of all replicas together. `served` and `summary` describe one replica.
+    `shares` states the fraction of a mean iteration that each component takes. `log_sigma_factor` is the
+    standard deviation of the logarithm of the time of an iteration, from which the intervals are computed.
+    In a deployment with separate prefill instances, memory, shares and iterations are those of the decode
+    instances.
     """
 
     job: ServingJob

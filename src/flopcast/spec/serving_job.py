@@ -29,9 +29,9 @@ class ServingJob(StrictModel):
     plan : Deployment
         How the model is divided over devices, and in which formats.
     traffic : Traffic
-        The requests.
+        The requests that are served.
     slo : Slo
-        The latencies that requests must keep.
+        The latency limits of requests.
     site : Site
         Calibration factors that were measured on this cluster. By default, factors of the catalogue.
     assumptions : tuple of str

@@ -60,9 +60,9 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
 
     Parameters
     ----------
-    job : as it was meant to run
+    job : the job as it was configured
     predict : predicts a job
-    log, trace : of a run of this job; without both, only the job's settings are judged
+    log, trace : of a run of this job; without both, only the settings of the job are examined
 
     Raises
     ------
