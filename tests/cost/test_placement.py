@@ -1,5 +1,6 @@
 """Groups of ranks on nodes, against a numbering of every rank, written out and counted."""
 
+from collections import Counter
 from functools import cache
 from itertools import permutations, product
 
@@ -73,8 +74,8 @@ def counted(order, degrees, axis, devices_per_node):
     """Ranks of the widest group on its fullest node, and the nodes that it touches."""
     spread = []
     for group in groups(order, degrees, axis):
-        nodes = [rank // devices_per_node for rank in group]
-        spread.append((len(set(nodes)), max(nodes.count(node) for node in nodes)))
+        nodes = Counter(rank // devices_per_node for rank in group)
+        spread.append((len(nodes), max(nodes.values())))
     nodes, inside = max(spread)
     return inside, nodes
 

@@ -54,7 +54,7 @@ ADAPTED = model() | {"adapters": {"rank": 8, "targets": ["q", "down"]}}
 WINDOWED = model(window=256)
 MODELS = st.sampled_from([model(), mixture(), WINDOWED, ADAPTED, model() | {"mtp": 1}])
 UNTIMED = settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -9,6 +9,7 @@ from flopcast.lab.logs.reader import read_log
 from flopcast.predictor import Predictor
 
 PREDICTOR = Predictor()
+PREDICTED = lru_cache(maxsize=512)(PREDICTOR.predict)  # diagnoses of a job change it in the same ways
 GOOD = {
     "model": "llama-2-7b",
     "cluster": "dgx-a100:4",
@@ -26,7 +27,7 @@ def found(one, text="", trace=None, *, plans=True):
         patch.setattr(settings, "choose", lambda job, fixed, _: CHOSEN(job, tuple(fixed.items())))
         if not plans:
             patch.setattr(diagnose, "better_plan", lambda *_: ())
-        return diagnose.diagnose(one, PREDICTOR.predict, log, trace)
+        return diagnose.diagnose(one, PREDICTED, log, trace)
 
 
 def without_plans(one, text="", trace=None):

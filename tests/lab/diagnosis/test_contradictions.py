@@ -1,10 +1,11 @@
 """Logs that are not of a run of the job: each field that says so is named first, with what to change."""
 
 import json
+from functools import cache
 
 import pytest
 from all_cases import all_cases
-from judged import GOOD, PREDICTOR, suspects
+from judged import GOOD, PREDICTED, suspects
 from judged import without_plans as found
 from perturbed_logs import ANYWHERE, CAUSES, OF_STAGES, data_loading, log_text, run_of
 
@@ -29,15 +30,21 @@ RIGHT = (("none", "none"), ("full", "full"), ("selective", "selective"))
 
 
 def run_with(described, *changes):
-    return run_of(PREDICTOR.predict(job(**described, changes=changes)))
+    return run_of(PREDICTED(job(**described, changes=changes)))
+
+
+@cache
+def recomputing(name, mode):
+    """A job that recomputes in this way."""
+    return job(**JOBS[name], changes=(f"plan.recompute={mode}",))
 
 
 def caused(name, modes, cause=None):
     """The diagnosis of a run that has a cause or none, described with its own recompute or with another."""
-    run = run_with(JOBS[name], f"plan.recompute={modes[0]}")
+    run = run_of(PREDICTED(recomputing(name, modes[0])))
     if cause is not None:
         CAUSES[cause](run)
-    return found(job(**JOBS[name], changes=(f"plan.recompute={modes[1]}",)), log_text(run))
+    return found(recomputing(name, modes[1]), log_text(run))
 
 
 @all_cases("name", JOBS)
@@ -166,7 +173,7 @@ def test_sizes_of_a_log_of_another_model_are_told_and_do_not_become_those_of_the
 
 
 def test_printed_rates_that_no_formula_gives_for_the_job_are_told():
-    report = PREDICTOR.predict(job(**GOOD))
+    report = PREDICTED(job(**GOOD))
     right = CONVENTIONS["megatron-core"].flop(report.job) / 32 / report.step_time_s / 1e12
     tokens = 128 * 4096 / 32 / report.step_time_s
     for cell, held, factor in (

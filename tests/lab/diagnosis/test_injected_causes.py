@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 from all_cases import all_cases
-from judged import GOOD, PREDICTOR, found
+from judged import GOOD, PREDICTED, found
 from perturbed_logs import ANYWHERE, CAUSES, log_text, run_of
 
 from flopcast.jobs import job
@@ -29,7 +29,7 @@ CASES = [(name, cause) for name in JOBS for cause in (ANYWHERE if name == "dense
 
 def injected(one, causes):
     """The diagnosis of a run that has some causes."""
-    run = run_of(PREDICTOR.predict(one))
+    run = run_of(PREDICTED(one))
     for name in causes:
         CAUSES[name](run)
     return found(one, log_text(run))
@@ -48,7 +48,7 @@ def test_a_run_that_goes_as_predicted_has_no_measured_suspect(name):
 @all_cases("name, cause", CASES)
 def test_a_cause_alone_comes_first_and_costs_what_it_was_given(name, cause):
     one = job(**JOBS[name])
-    run = run_of(PREDICTOR.predict(one))
+    run = run_of(PREDICTED(one))
     before_s = run.steps_s.copy()
     CAUSES[cause](run)
 

@@ -3,7 +3,7 @@
 from functools import cache
 
 from all_cases import all_cases
-from judged import PREDICTOR
+from judged import PREDICTOR, without_plans
 
 from flopcast.jobs import job
 from flopcast.lab.diagnosis.diagnose import diagnose
@@ -24,10 +24,7 @@ SWITCHES = {
 }
 
 
-@cache
-def diagnosed(one):
-    """The diagnosis of a job without a log, shared by the suspects that it is asked for."""
-    return diagnose(one, PREDICTOR.predict)
+diagnosed = cache(without_plans)  # of a job without a log, shared by the suspects that it is asked for
 
 
 @all_cases("name", SWITCHES)
