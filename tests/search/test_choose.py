@@ -121,10 +121,13 @@ def test_a_given_plan_is_not_second_guessed():
 
 def test_the_usual_batch_holds_about_four_million_tokens():
     """4 M tokens a batch: Llama 2 (arXiv:2307.09288, section 2.2)."""
-    for cluster, length in (("dgx-a100:1", 2048), ("selene:128", 4096), ("selene:3", 8192)):
-        job = make_job(
-            cluster=cluster, batch={"sequence_length": length}, plan="auto gbs=3072 precision=fp16"
-        )
+    for cluster, devices, length in (
+        ("dgx-a100:1", 8, 2048),
+        ("selene:128", 1024, 4096),
+        ("selene:3", 24, 8192),
+    ):
+        plan = f"dp={devices} gbs=3072 precision=fp16"
+        job = make_job(cluster=cluster, batch={"sequence_length": length}, plan=plan)
 
         batch = usual_batch(job)
 
@@ -133,13 +136,13 @@ def test_the_usual_batch_holds_about_four_million_tokens():
 
 
 def test_a_batch_is_never_smaller_than_one_sequence_a_device():
-    job = make_job(cluster="selene:256", plan="auto gbs=2048", batch={"sequence_length": 32768})
+    job = make_job(cluster="selene:256", plan="dp=2048 gbs=2048", batch={"sequence_length": 32768})
 
     assert usual_batch(job) == 2048
 
 
 def test_tensor_parallelism_stays_inside_a_scale_up_domain():
-    job = make_job(cluster="vista:16", plan="auto gbs=16")
+    job = make_job(cluster="vista:16", plan="dp=16 gbs=16")
 
     assert {plan.tensor_parallel for plan in candidates(job, {})} == {1}
 
@@ -258,8 +261,8 @@ def test_a_model_of_very_many_entries_needs_the_whole_plan():
 
 
 def test_a_plan_is_chosen_for_slow_parts_as_if_all_were_equal():
-    equal = flopcast.job("llama-3-8b", gpus=16)
-    slow = flopcast.job("llama-3-8b", gpus=16, slow="device=3:0.8")
+    equal = flopcast.job("llama-3-8b", gpus=8)
+    slow = flopcast.job("llama-3-8b", gpus=8, slow="device=3:0.8")
 
     assert slow.plan == equal.plan
     assert "flopcast chooses the plan as if all devices and links had equal speeds" in slow.assumptions
