@@ -60,7 +60,7 @@ FIRST = (  # the longest groups, so that workers end together
     "test_choose.py",
     "test_api_of_server.py",
     "test_sweep_command.py",
-    "test_incumbents.py",
+    "test_pruning.py",
     "test_uneven.py",
     "test_physical_bounds.py",
     "test_screen.py",

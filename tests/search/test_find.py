@@ -17,7 +17,7 @@ from flopcast.search.default_plan import UsualPlans
 from flopcast.search.exact import play_each
 from flopcast.search.find import find
 from flopcast.search.grid import batches, plan_at
-from flopcast.search.incumbents import NO_INCUMBENTS
+from flopcast.search.pruning import NO_INCUMBENTS
 from flopcast.search.question import Question
 from flopcast.search.settings import plan_key
 from flopcast.search.space import Space

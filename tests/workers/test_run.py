@@ -12,7 +12,7 @@ from flopcast.search.chunks import CHUNK_PLANS, chunks
 from flopcast.search.default_plan import UsualPlans
 from flopcast.search.find import find
 from flopcast.search.grid import num_plans
-from flopcast.search.incumbents import NO_INCUMBENTS
+from flopcast.search.pruning import NO_INCUMBENTS
 from flopcast.workers import tasks
 from flopcast.workers.executor import AbstractExecutor, SerialExecutor
 from flopcast.workers.ledger import open_ledger

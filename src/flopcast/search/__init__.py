@@ -1,7 +1,7 @@
 """The search for good plans: all plans of a space, screened by estimate, the best simulated exactly.
 
 `find` (find.py) answers a `Question` (question.py): jobs, a space of plans (space.py), objectives and
-limits. grid.py writes the space as columns, screen.py estimates whole batches, incumbents.py rules out
+limits. grid.py writes the space as columns, screen.py estimates whole batches, pruning.py rules out
 plans that cannot win, top_candidates.py keeps the best, exact.py simulates them, and rank.py orders them
 with their uncertainty. `choose` (default_plan.py) picks the plan of a job that has none.
 

@@ -2,7 +2,7 @@
 
 Answers: what are the losses of screened plans, and which of them lack nothing but memory?
 Elsewhere: the screening (screen.py), which plans are kept (top_candidates.py), which are worth an estimate
-(incumbents.py).
+(pruning.py).
 """
 
 import numpy as np

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from flopcast.search.default_plan import FirstChoice
 from flopcast.search.exact import Exact
-from flopcast.search.incumbents import Incumbents
+from flopcast.search.pruning import Incumbents
 from flopcast.search.question import Question
 from flopcast.search.refine import Variants
 from flopcast.search.top_candidates import Candidate, TopCandidates

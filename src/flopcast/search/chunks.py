@@ -16,7 +16,7 @@ from flopcast.records import dataclass
 from flopcast.search.evolved_plans import evolved
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import num_plans, plans_by_structure, plans_from
-from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents
+from flopcast.search.pruning import NO_INCUMBENTS, Incumbents
 from flopcast.search.question import Question
 from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.cluster import Cluster

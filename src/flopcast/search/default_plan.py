@@ -23,8 +23,8 @@ from flopcast.kept_results import KeptResults
 from flopcast.records import dataclass, replace
 from flopcast.search.exact import Exact, play_each
 from flopcast.search.grid import batches_on
-from flopcast.search.incumbents import Incumbents
 from flopcast.search.memory_limit import WHOLE_FRACTION, memory_ratio, with_outside
+from flopcast.search.pruning import Incumbents
 from flopcast.search.question import Question
 from flopcast.search.rank import Ranked, grouped, num_tied, over_ratio, ranked
 from flopcast.search.refine import Refining, asked_variants, refined

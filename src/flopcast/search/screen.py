@@ -28,7 +28,7 @@ from flopcast.spec.orders import filled_after
 from flopcast.spec.plan import Plans
 from flopcast.spec.rows import EqualRows, of_equal_program, rows_of, runs
 from flopcast.timeline.closed_form import StepTerms, joined_terms, step_terms, steps_of
-from flopcast.timeline.least_time import least_seconds, least_terms
+from flopcast.timeline.lower_bounds import least_seconds, least_terms
 from flopcast.workload.checks import valid
 from flopcast.workload.lower import lower
 from flopcast.workload.program import Programs

@@ -17,8 +17,8 @@ from flopcast.kept_results import NOTHING_KEPT, KeptResults
 from flopcast.records import dataclass, replace
 from flopcast.search.batch_losses import BatchLosses
 from flopcast.search.grid import plan_at
-from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents, selection
 from flopcast.search.pareto_front import front, thinned
+from flopcast.search.pruning import NO_INCUMBENTS, Incumbents, selection
 from flopcast.search.question import Question
 from flopcast.search.screen import Screened, Worth, screen
 from flopcast.spec.cluster import Cluster

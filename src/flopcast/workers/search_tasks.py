@@ -24,7 +24,7 @@ from flopcast.search.chunks import Chunk, chunks, played
 from flopcast.search.default_plan import UsualPlans
 from flopcast.search.exact import Exact, groups
 from flopcast.search.find import SearchResult, best_so_far, decided
-from flopcast.search.incumbents import NO_INCUMBENTS, Incumbents
+from flopcast.search.pruning import NO_INCUMBENTS, Incumbents
 from flopcast.search.question import Question
 from flopcast.search.refine import asked_variants
 from flopcast.search.settings import CandidatesBySetting, all_refined, to_refine

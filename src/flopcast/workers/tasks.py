@@ -30,7 +30,7 @@ from flopcast.search.chunk_text import (
 )
 from flopcast.search.chunks import BookOf, Chunk, played, screened
 from flopcast.search.default_plan import UsualPlans, first_choice, usual_plans
-from flopcast.search.incumbents import Incumbents
+from flopcast.search.pruning import Incumbents
 from flopcast.search.question import Question
 from flopcast.search.refine import Refinement, asked_variants, variants
 from flopcast.spec.job import Job

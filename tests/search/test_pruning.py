@@ -156,7 +156,7 @@ def test_every_usual_plan_is_in_the_space(name):
         assert found <= every
 
 
-def test_incumbents_are_read_from_plain_data():
+def test_pruning_are_read_from_plain_data():
     data = {"best_loss": 1.0, "last_loss": 2.0, "on_front": [[1.0, 3.0]], "faster": []}
 
     assert read_incumbents(data).on_front == ((1.0, 3.0),)
