@@ -49,7 +49,8 @@ def small(plan, blocks=4, memory_bytes=None):
 def test_the_regret_against_every_choice_is_at_most_a_percent(plan, monkeypatch):
     monkeypatch.setattr(per_layer, "options_of", lambda *_, **__: iter(OPTIONS))
     whole = small(plan)
-    book, kept = load_book(whole.cluster), KeptResults(4096)
+    book, kept = load_book(whole.cluster), KeptResults(16384)
+    monkeypatch.setattr(per_layer, "KeptResults", lambda _: kept)  # shared by all limits of memory
     search = _Search(whole, book, OPTIONS, kept)
     plans = [search.mixed(whole.plan, choice) for choice in product(range(3), repeat=4)]
     plans += [layout_of(whole.plan, option) for option in OPTIONS]

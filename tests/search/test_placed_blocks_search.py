@@ -58,7 +58,8 @@ def test_the_regret_against_every_choice_is_at_most_a_percent(
     options = tuple({**each, "zero": 2 if beside else 1} for each in OPTIONS)
     monkeypatch.setattr(per_layer, "options_of", lambda *_, **__: iter(options))
     whole = placed(plan, beside)
-    book, kept = load_book(whole.cluster), KeptResults(4096)
+    book, kept = load_book(whole.cluster), KeptResults(16384)
+    monkeypatch.setattr(per_layer, "KeptResults", lambda _: kept)  # shared by all limits of memory
     search = _Search(whole, book, options, kept)
     plans = [search.mixed(whole.plan, choice) for choice in product(range(3), repeat=4)]
     plans += [layout_of(whole.plan, option) for option in options]
