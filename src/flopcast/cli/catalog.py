@@ -37,7 +37,7 @@ def command(kind: str | None, name: str | None) -> None:
     if kind is not None and kind not in catalog.KINDS:
         kinds_known = (*catalog.KINDS, "hub")
         near = (*nearest(kind, kinds_known), "models")
-        because, fix = "these are the kinds of entries in the catalogue", f"flopcast catalog {near[0]}"
+        because, fix = "the catalogue has no such kind of entries", f"flopcast catalog {near[0]}"
         raise spec_error("KIND", kind, ", ".join(kinds_known), because, fix)
     if kind is not None and name is not None:
         print_json(catalog.document(kind, name).data)

@@ -28,7 +28,7 @@ def command(shell: str) -> None:
 
     kind = get_completion_class(shell) if shell in SHELLS else None
     if kind is None:
-        because, fix = "these shells are supported", "choose one of them"
+        because, fix = "flopcast writes scripts only for these shells", "choose one of them"
         allowed = ", ".join(SHELLS)
         raise spec_error("SHELL", shell, allowed, because, fix)
     made = kind(group, {}, "flopcast", COMPLETE)

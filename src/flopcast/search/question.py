@@ -208,5 +208,5 @@ def _unknown(name: str) -> Problem:
     import difflib
 
     near = difflib.get_close_matches(name, OBJECTIVES, n=1)
-    allowed, because = ", ".join(OBJECTIVES), "these are the objectives by which flopcast ranks plans"
+    allowed, because = ", ".join(OBJECTIVES), "flopcast does not rank plans by other objectives"
     return Problem("objective", name, allowed, because, f"write {near[0] if near else 'step_time'}")

@@ -60,7 +60,7 @@ def explain_serving(report: ServingReport, book: CurveBook, what: str) -> Explan
         fix = f"did you mean {nearest[0]}?" if nearest else "flopcast explain tpot …"
         known = f"ttft, tpot, iteration, memory; components: {', '.join(components)};"
         known += f" operators: {', '.join(operators)}"
-        raise SpecError([Problem("WHAT", what, known, "these are the numbers of a serving report", fix)])
+        raise SpecError([Problem("WHAT", what, known, "a serving report contains only these numbers", fix)])
     return names[what]()
 
 

@@ -94,6 +94,6 @@ def _unknown(what: str, known: Mapping[str, Mapping[str, Thunk]]) -> Problem:
     shown = {"whole": tuple(known["whole"]), "components": tuple(known["components"])} if near else known
     listed = "\n           ".join(f"{kind}: {', '.join(group)}" for kind, group in shown.items() if group)
     listed += "\n           or an operator, a factor or a category of memory" if near else ""
-    because = "these are all the numbers that flopcast can explain for this job"
+    because = "a prediction of this job contains only these numbers"
     fix = f"did you mean {near[0]}?" if near else "flopcast explain step"
     return Problem("WHAT", what, listed, because, fix)

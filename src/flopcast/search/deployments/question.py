@@ -41,7 +41,7 @@ class DeploymentQuestion:
         for name in self.objectives:
             if name not in SERVING_OBJECTIVES:
                 known = ", ".join(SERVING_OBJECTIVES)
-                because = "these are the objectives by which a search ranks deployments"
+                because = "a search does not rank deployments by other objectives"
                 problems.append(Problem("--objective", name, f"one of {known}", because, "write cost"))
             elif SERVING_OBJECTIVES[name].needs_price and not self.priced:
                 because = "the catalogue has no price for the devices of this cluster"
