@@ -254,7 +254,7 @@ def test_the_printed_flop_of_a_token_tell_whether_a_second_token_is_predicted(ru
     ("changes", "field"),
     [
         ({"kind": "inference"}, "kind"),
-        ({"gpu_model": "TPUv4"}, "device"),
+        ({"gpu_model": "TPUv3"}, "device"),
         ({"seq_len": ""}, "sequence_length"),
         ({"micro_batch": ""}, "micro_batch"),
         ({"num_gpus": ""}, "num_devices"),
@@ -270,7 +270,7 @@ def test_a_row_that_cannot_be_expressed_says_what_is_missing(run_of, changes, fi
 
 
 def test_everything_that_is_in_the_way_is_told_at_once(run_of):
-    run = run_of(framework="MaxText", gpu_model="TPUv4", global_batch="", seq_len="")
+    run = run_of(framework="MaxText", gpu_model="TPUv3", global_batch="", seq_len="")
 
     assert reasons(run) == {"device", "global_batch", "sequence_length"}
 

@@ -36,7 +36,7 @@ def test_a_device_is_known_by_whatever_its_maker_and_its_owner_call_it(printed, 
     assert (known.cluster, known.replaces) == (cluster, replaces)
 
 
-@pytest.mark.parametrize("printed", ["TPUv4", "", "a device of nobody"])
+@pytest.mark.parametrize("printed", ["TPUv3", "", "a device of nobody"])
 def test_a_device_that_is_in_no_catalogue_is_none(printed):
     assert cluster_of(run(machine=Machine(device=printed))) is None
 
