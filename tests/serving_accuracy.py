@@ -144,7 +144,7 @@ are therefore development scores.
   more decode devices, and the rows have two different values of TPOT. flopcast then assumes that the
   smaller value belongs to the faster deployment. For all other rows, it predicts the first deployment,
   without drafted tokens. The fit uses none of the 469 rows. Without them, the median error of TPOT with
-  models left out is the same (11.5 %).
+  models left out is the same (11.7 %).
 - Rows of GB200 from 2025 state only the sum of all devices, or no devices at all. flopcast predicts the
   published deployment with this sum and with the nearest concurrency. For SGLang, the scripts of that
   time ignored the stated degrees, so we used the degrees of later recipes with the same names.
