@@ -111,8 +111,9 @@ def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
     """Report the error of curves on measurements that they were not fitted to.
 
     For every kernel class, this command leaves out some rows of DATA, fits the curve to the other rows, and
-    predicts the rows that it left out. It does this three times: with a random fifth of the rows, with the
-    rows of models of one width, and with the largest shapes. It also predicts all rows of a device with the
+    predicts the rows that it left out. It does this three times: it
+    leaves out a random fifth of the rows, then all rows of models of one width, and then the largest
+    shapes. It also predicts all rows of a device with the
     curve of another device. The output lists the errors, the share of measurements inside the 90 %
     interval, and the variation between repeated measurements. This takes minutes; progress goes to stderr.
 

@@ -34,7 +34,7 @@ option --cluster.
 
 \b
 flopcast import {kind} FILE --gpus 16 -o job.yaml
-flopcast predict FILE --cluster dgx-h100:2"""
+flopcast predict job.yaml --cluster dgx-h100:2"""
 
 
 class _Kinds(click.Group):

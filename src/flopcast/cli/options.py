@@ -66,7 +66,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "gpus": click.option(
         "--gpus",
         type=click.IntRange(min=1),
-        help="Number of devices (GPUs). It replaces the number of nodes of the cluster.",
+        help="Number of devices (GPUs). The number of nodes follows from it.",
     ),
     "plan": click.option("--plan", help='The plan, such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
     "offload": click.option(
@@ -116,7 +116,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--images",
         metavar="NxWIDTHxHEIGHT[+...]",
         help="Images per sequence, for vision-language models: 2x1024x768 means two images of 1024x768"
-        " pixels. --seq includes their tokens.",
+        " pixels. Count their tokens in --seq.",
     ),
     "lora": click.option(
         "--lora",
@@ -198,8 +198,8 @@ OF_RUN = ("tokens", "epochs", "checkpoint", "price")  # matter to the time and c
 SAMPLES = click.option(
     "--samples",
     help=(
-        'Number of sequences to fine-tune on, such as "52k". The default global batch is then that of '
-        "fine-tuning."
+        'Number of sequences to fine-tune on, such as "52k". The default global batch is then '
+        "about 128 sequences, as is usual for fine-tuning."
     ),
 )
 ARGUMENTS = (

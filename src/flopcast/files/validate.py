@@ -103,7 +103,7 @@ def _unit_fault(
             in_words = words and "USD/h" not in units
             word = f"{name}={right.replace(' ', '')}"
             fix = f"write {word} in {where}" if in_words else f'write {where} "{right}"'
-        return "the number needs one of these units", fix
+        return "the number has no unit", fix
     if "USD/h" in units:
         because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"
         return because, "convert the price to USD/h"

@@ -157,7 +157,7 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     others = (other for other in all_names[:24] if other not in near)
     shown = all_names if len(all_names) <= 24 else (*near, *others)
     more = f", … ({len(all_names)} in all)" if len(all_names) > 24 else ""
-    other = " For another, give the path of its Hugging Face config.json" if kind == "models" else ""
+    other = " For another model, give the path of its Hugging Face config.json" * (kind == "models")
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
     price = 'write "2.10 USD/h", or ' * (kind == "prices")
     listing = f" (flopcast catalog {kind} lists all)" * (kind in KINDS)

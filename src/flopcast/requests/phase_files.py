@@ -51,7 +51,7 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
     stated = [name for name in LENGTHS if getattr(request, name) is not None]
     if stated:
         allowed, because = (
-            "a length of the run, or --phases FILE, not both",
+            "either a length of the run (--tokens, --samples) or --phases FILE",
             "each phase in the file has its own number of tokens",
         )
         raise SpecError(

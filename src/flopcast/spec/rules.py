@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
             not c.structure.sequence_parallel
             or c.batch.sequence_length % (c.plans.tensor_parallel * c.plans.context_parallel) == 0
         ),
-        allowed="false, unless tensor_parallel divides sequence_length / context_parallel",
+        allowed="true only if tensor_parallel divides sequence_length / context_parallel",
         because="sequence parallelism gives every rank the same number of tokens",
         fix="set sequence_parallel to false",
     ),
@@ -111,9 +111,9 @@ RULES: tuple[Rule, ...] = (
             f"{first(c.plans.pipeline_parallel)} stages × {first(c.plans.virtual_stages)} virtual"
         ),
         allowed=lambda c: (
-            f"pipeline_parallel · virtual_stages = a divisor of the {c.model.num_blocks} blocks "
-            f"({listed(divisors(c.model.num_blocks))}), or a list of the blocks of each chunk in "
-            "stage_layers"
+            f"a product pipeline_parallel · virtual_stages that divides the {c.model.num_blocks} blocks "
+            f"({listed(divisors(c.model.num_blocks))}); or set stage_layers to the numbers of blocks of "
+            "the chunks"
         ),
         because="this stack puts the same number of blocks into every chunk",
         fix=_unequal_stages,

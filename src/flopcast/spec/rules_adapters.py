@@ -59,7 +59,7 @@ RULES: tuple[Rule, ...] = (
         field="model.adapters.base_dtype",
         holds=lambda c: not (stores_fewer_bits(c) and c.model.has_experts),
         value=lambda c: c.model.adapters.base_dtype if c.model.adapters else "",
-        allowed="model, because blocks have experts",
+        allowed="the value model (the precision of the model), because blocks have experts",
         because="experts that are stored in 4 bits are not supported yet",
         fix="set base_dtype to model (--lora instead of --qlora)",
     ),

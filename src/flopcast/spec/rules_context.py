@@ -71,8 +71,8 @@ RULES: tuple[Rule, ...] = (
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (c.batch.sequence_length % parts(c) == 0),
         allowed=lambda c: (
-            f"a degree that cuts sequence_length = {c.batch.sequence_length} into equal slices; this plan "
-            f"has {first(parts(c))} slices"
+            f"a degree for which the number of slices ({first(parts(c))} in this plan) divides "
+            f"sequence_length = {c.batch.sequence_length}"
         ),
         because=(
             "all ranks hold the same number of tokens; in zigzag order, each rank holds two slices of"

@@ -86,10 +86,13 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: first(c.plans.context_parallel),
         allowed=lambda c: (
-            f"a degree that cuts source_length = {c.batch.source_tokens} into equal slices; this plan has "
-            f"{first(parts(c))} slices"
+            f"a degree for which the number of slices ({first(parts(c))} in this plan) divides "
+            f"source_length = {c.batch.source_tokens}"
         ),
-        because="all ranks also hold the same number of tokens of the encoder",
+        because=(
+            "all ranks hold the same number of tokens of the encoder; in zigzag order, each rank holds two"
+            " slices"
+        ),
         fix="set context_parallel to 1",
     ),
     Rule(
@@ -98,7 +101,7 @@ RULES: tuple[Rule, ...] = (
             not (c.structure.sequence_parallel and c.model.has_encoder)
             or c.batch.source_tokens % c.plans.tensor_parallel == 0
         ),
-        allowed="false, unless tensor_parallel divides source_length",
+        allowed="true only if tensor_parallel divides source_length",
         because="sequence parallelism also gives every rank the same number of tokens of the encoder",
         fix="set sequence_parallel to false",
     ),

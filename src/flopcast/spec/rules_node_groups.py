@@ -100,7 +100,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="cluster.groups",
         holds=lambda c: _several(c) or not c.cluster.groups[0].tiers,
-        value=lambda _: "tiers of the only group",
+        value=lambda _: "one group with tiers",
         allowed=(
             "no tiers in the group, because there is only one group; describe the networks in cluster.tiers"
         ),

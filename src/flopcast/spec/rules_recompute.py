@@ -34,7 +34,7 @@ def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule
         holds=lambda c: c.structure.recompute != "selective" or not _unknown(c, names(c)),
         value=lambda c: _unknown(c, names(c)),
         allowed=lambda c: ", ".join(_modules(c.model)),
-        because="selective recompute needs names of modules that the blocks of this model have",
+        because="the blocks of this model have no such module; commas separate the names of modules",
         fix=lambda c: f"remove {_unknown(c, names(c))}",
     )
 

@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: bool(np.all(np.array(_given(c)[1:-1]) > 0)),
         value=lambda c: with_runs(_given(c)),
         allowed="1 or more in all chunks but the first and the last chunk, which may have 0",
-        because="a chunk without blocks needs the embedding or the head as its layer",
+        because="a chunk without blocks must hold at least the embedding or the head",
         fix=_fix,
     ),
 )

@@ -55,6 +55,7 @@ def backward_peak(
 
     >>> from flopcast.dtypes import constant
     >>> from flopcast.operators.item import kernel
+    >>> from flopcast.operators.matmul import Matmul
     >>> work = Matmul(m=constant(10), n=constant(3), k=constant(2), dtype="bf16")
     >>> linear = kernel("up", work, ("x",), "y", component="mlp")
     >>> [backward_peak((linear,), frozenset(), writes).item() / 2 for writes in (True, False)]

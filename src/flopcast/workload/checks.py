@@ -116,8 +116,8 @@ RULES: tuple[Rule, ...] = (
         holds=_every_stage_filled,
         value=lambda c: first(c.plans.pipeline_parallel),
         allowed=lambda c: (
-            f"a number of stages to which this stack's division gives at least one layer each: "
-            f"{_most_filled(c)}, for example"
+            f"a number of stages, such as {_most_filled(c)}, for which this stack gives every stage at"
+            " least one layer"
         ),
         because="every stage needs at least one layer with weights",
         fix=lambda c: f"set pipeline_parallel to {_most_filled(c)}",

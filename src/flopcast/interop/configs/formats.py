@@ -152,7 +152,7 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
     if fit is None:
         first, *others = documents
         names = ", ".join(document.name for document in others)
-        allowed = f"one file; several files only in the formats {' and '.join(several)}"
+        allowed = f"one file; only the formats {' and '.join(several)} accept several files"
         because = "in all other formats, one file describes the whole job"
         fix = f"remove {names}, or write changes of the job as KEY=VALUE"
         raise spec_error("further files", names, allowed, because, fix, where=first.name)
@@ -209,7 +209,7 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
         The file is not a mapping, or every fault of its keys, each with its line.
     """
     if not isinstance(document.data, dict) or not document.data:
-        because = f"the format of the file is {KINDS[kind].description}, but the file has no keys"
+        because = f"the file was taken for {KINDS[kind].description}, but it has no keys"
         raise SpecError([_fault(document, "document", document.data, "keys with values", because)])
     return KINDS[kind].read(document, options)
 

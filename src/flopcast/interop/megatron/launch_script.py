@@ -115,7 +115,9 @@ def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
         if (trained := other_model(word.text)) and not word.text.endswith(PROGRAM):
             allowed = "a program that trains a GPT-like model: pretrain_gpt.py"
             because = f"this program trains {trained}, which is not supported yet"
-            fix = "write pretrain_gpt.py to predict a decoder of the same blocks"
+            fix = (
+                "to predict a decoder with layers of the same sizes, replace the program by pretrain_gpt.py"
+            )
             raise spec_error("training program", word.text, allowed, because, fix, where=where)
 
 

@@ -215,7 +215,7 @@ def job_of_settings(document: Document, kind: str, model: str | None = None) -> 
         The file is not a mapping, or every fault of its settings.
     """
     if not isinstance(document.data, dict) or not document.data:
-        because = f"the format of the file is {KINDS[kind].description}, but the file has no keys"
+        because = f"the file was taken for {KINDS[kind].description}, but it has no keys"
         fix = "give the file of the engine"
         raise spec_error("document", document.data, "keys with values", because, fix, document.where(()))
     keys = keys_of_engine(kind)
