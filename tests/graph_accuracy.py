@@ -33,10 +33,10 @@ This page compares predicted and measured step times of CNNs, vision transformer
 transformers, detection models and recommendation models. Each row of the first table shows the errors
 for one table of measurements in data/graphs. The columns are:
 
-- *score*: says on which step times the efficiencies of kernels were fitted. *Fitted*: on all step times,
-  including those of this table. *Left out*: on all step times except those of the predicted device, or all
-  except those of one fifth of the model families, to which the predicted family belongs. *Benchmarks of
-  single kernels*: on no step time; the efficiencies come from benchmarks.
+- *score*: says on which step times the efficiencies of kernels were fitted. *Fitted*: on all step
+  times, including those of this table. *Left out*: on all step times except those of the predicted
+  device, or except those of a fifth of the model families that contains the predicted family.
+  *Benchmarks of single kernels*: on no step time; the efficiencies come from benchmarks.
 - *baseline*: the errors of a simple model, in which the step time is proportional to the multiply-adds
   of a model. The factor of proportionality is the median of the same table.
 - *median*, *mean*, *p90*: median, mean and 90th percentile of |predicted − measured| / measured.

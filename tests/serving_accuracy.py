@@ -175,11 +175,11 @@ are therefore development scores.
   short prompts and of 10 rows with long prompts). For MoE models, the measured TTFT is 1.5 times this
   time on TensorRT-LLM, 1.7 to 2.4 times on vLLM, and 1.7 to 2.1 times on SGLang. Constants that are
   fitted to both kinds of models are therefore too large for dense models and too small for MoE models.
-- The first requests of a measurement may wait until kernels are compiled. InferenceX has sent requests
-  before a measurement only since the end of January 2026 (its pull request 480). Among earlier rows,
-  and among rows of SGLang on B300, some rows have a mean TTFT of 7 to 9 s, while other rows of the same
-  model have a mean TTFT of half a second. In the rows on B300, TPOT is also twice as long as predicted,
-  because sequences in decode wait as well.
+- The first requests of a measurement may wait until kernels are compiled. InferenceX sends warm-up
+  requests only since the end of January 2026 (its pull request 480). Among earlier rows, and among rows
+  of SGLang on B300, some rows have a mean TTFT of 7 to 9 s, while other rows of the same model have a
+  mean TTFT of half a second. In the rows on B300, TPOT is also twice as long as predicted, because
+  sequences in decode wait as well.
 - If a row of MLPerf names TensorRT as its software, the engine is compiled, and a C++ runtime launches
   its kernels. flopcast therefore predicts these rows without the time of launches from Python. With
   this time, the median error of TPOT was 36.6 %.

@@ -15,7 +15,7 @@ OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and
 @click.option(
     "--to-plan",
     help='Also predict what each rank reads if a job with another plan loads the checkpoint. "dp=4" '
-    "changes one field of the plan that saved it.",
+    "is the plan of the job that wrote the checkpoint, with dp=4.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document

@@ -34,7 +34,8 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
         --plan "dp=16 tp=8 pp=8 gbs=1536" plan.vpp=3
     flopcast compare llama-3.1-70b --engine vllm --cluster dgx-h100:1 --plan "tp=4" plan.tp=8
 
-    With --engine, --traffic or --slo, flopcast compares latencies, output, cost and energy of serving.
+    With --engine, --traffic or --slo, flopcast compares the latency, throughput, cost and energy of
+    serving.
     """
     from flopcast.api import predict
     from flopcast.render.comparison import as_json, marked_text

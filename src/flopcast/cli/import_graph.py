@@ -38,9 +38,9 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
     may return only the model.
 
     A name such as timm:resnet50, hf:google-t5/t5-11b or diffusers:FOLDER is a model of timm, transformers
-    or diffusers. The library creates the model without weights. For transformers and diffusers, its
-    configuration comes from the Hugging Face hub or from a folder. --size batch=8 and --size tokens=512 set
-    the sizes of the example input.
+    or diffusers. The library creates the model without weights. For transformers and diffusers, the
+    configuration of the model comes from the Hugging Face hub or from a folder. --size batch=8 and --size
+    tokens=512 set the sizes of the example input.
 
     \b
     flopcast import graph timm:resnet50 -o resnet50.yaml

@@ -116,7 +116,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--images",
         metavar="NxWIDTHxHEIGHT[+...]",
         help="Images per sequence, for vision-language models: 2x1024x768 means two images of 1024x768"
-        " pixels. Count their tokens in --seq.",
+        " pixels. --seq must include their tokens.",
     ),
     "lora": click.option(
         "--lora",

@@ -16,7 +16,7 @@ from flopcast.requests.job_request import JobRequest
 @click.option("--json", "wants_json", is_flag=True, help="Print the run as JSON.")
 @writes_document
 def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:
-    """Predict a whole training run: its days, goodput, cost and energy.
+    """Predict a whole training run: its duration, goodput, cost and energy.
 
     The time and cost include failures, restarts and checkpoints. cluster.reliability sets their rates and
     times; the defaults are published values. A file of phases (--phases) lists, for each phase, its number

@@ -50,9 +50,10 @@ over the rows of a class, and then over the classes and devices of data/operator
 fraction of the measurements that lie in their 90 % interval. The intervals were estimated without these
 rows."""
 BESIDE = """
-For comparison, we trained two other models on the same files. Random forests predict the time, as in
-arXiv:2509.22832. Boosted trees predict log(time / bound), where the bound is the time at the peak rates
-of the device. The training data of these models included some rows that flopcast excludes."""
+For comparison, we trained two other models on the same files. The first model uses random forests that
+predict the time, as in arXiv:2509.22832. The second model uses boosted trees that predict
+log(time / bound), where the bound is the time at the peak rates of the device. The training data of
+these models included some rows that flopcast excludes."""
 CLASSES = {
     "operators": """
 ## Classes of data/operators
