@@ -150,4 +150,4 @@ def test_a_whole_search_by_evolution_has_the_best_plan_and_a_front_by_preference
         min(one.losses[0].value for one in every.plans), rel=1e-9
     )
     assert "by preference" in as_text(found, with_front=True)
-    assert "evolution chose the plans" in as_text(found)
+    assert "an evolutionary algorithm chose the plans" in as_text(found)

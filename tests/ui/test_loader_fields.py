@@ -29,5 +29,5 @@ def test_a_search_over_http_finds_where_to_cut_a_model():
 
     text, data, _ = found("split_points", {"find": "split_points", "job": document})
 
-    assert "no other has a lower latency and a higher throughput" in text
+    assert "no other division has both a lower latency and a higher throughput" in text
     assert any(point["on_front"] for point in data["split_points"])
