@@ -73,10 +73,10 @@ class _Values:
         Raises
         ------
         ValueError
-            The text is too deep.
+            Values are nested deeper than MAX_DEPTH levels.
         """
         if len(path) > MAX_DEPTH:
-            raise ValueError("too deep")
+            raise ValueError(f"values are nested deeper than {MAX_DEPTH} levels")
         self.lines[path] = node.lineno
         if isinstance(node, ast.Constant):
             plain = node.value is None or isinstance(node.value, (bool, int, float, str))
@@ -97,7 +97,7 @@ class _Values:
     def _number(self, node: ast.expr, depth: int) -> float | None:
         """Return the number that an expression makes of known ones; None if it is none."""
         if depth > MAX_DEPTH:
-            raise ValueError("too deep")
+            raise ValueError(f"values are nested deeper than {MAX_DEPTH} levels")
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self._number(node.operand, depth + 1)
             return None if inner is None else -inner
