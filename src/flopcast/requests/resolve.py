@@ -330,7 +330,7 @@ def _with_gpus(document: Document, gpus: object) -> Document:
         raise spec_error("--gpus", gpus, "a whole number above 0", because, fix)
     cluster = stated_cluster(document)
     if "base" not in cluster:
-        because = "flopcast computes the number of nodes from the nodes of a cluster of the catalogue"
+        because = "flopcast knows the devices of a node only for clusters of the catalogue"
         allowed = "no value, unless the cluster is from the catalogue (flopcast catalog clusters)"
         raise spec_error("--gpus", gpus, allowed, because, fix)
     name = str(cluster["base"]).partition(":")[0]

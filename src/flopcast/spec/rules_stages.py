@@ -56,7 +56,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.stage_layers",
         holds=lambda c: not _given(c) or _chunks(c) == len(_given(c)),
         value=lambda c: f"{len(_given(c))} chunks",
-        allowed=lambda c: f"pipeline_parallel · virtual_stages = {first(_chunks(c))} numbers",
+        allowed=lambda c: f"a list of length {first(_chunks(c))} (pipeline_parallel · virtual_stages)",
         because="each entry is the number of blocks of one chunk, in the order of the model",
         fix=_fix,
     ),

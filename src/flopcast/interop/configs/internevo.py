@@ -127,7 +127,8 @@ def _model(reader: ConfigReader, layers: int) -> None:
         mixer["kv_heads"] = kept
     ratio = reader.raw("model.mlp_ratio")
     if ratio is not None and (isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or ratio <= 0):
-        reader.fault("model.mlp_ratio", "a number above 0", "the width of an MLP is a multiple", "write 4")
+        because = "the width of an MLP is mlp_ratio · hidden_size"
+        reader.fault("model.mlp_ratio", "a number above 0", because, "write 4")
         ratio = None
     inner = ceil(int(hidden * float(str(4 if ratio is None else ratio))) / INNER_MULTIPLE) * INNER_MULTIPLE
     block = {

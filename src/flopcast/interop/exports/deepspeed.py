@@ -62,7 +62,8 @@ def export_deepspeed(job: Job) -> Exported:
         edit = "add plan.pipeline_parallel=1"
         raise SpecError([not_expressible("plan.pipeline_parallel", stages, "1", TARGET, edit)])
     if job.plan.zero == 0 and job.plan.precision != "fp16" and job.plan.data_parallel > 1:
-        raise SpecError([not_expressible("plan.zero", 0, "1, 2 or 3 in bf16", TARGET, "add plan.zero=1")])
+        allowed = "1, 2 or 3, because the job is in bf16"
+        raise SpecError([not_expressible("plan.zero", 0, allowed, TARGET, "add plan.zero=1")])
     text = json.dumps(_settings(job), indent=2)
     lost = checked(job, text.encode("utf-8"), _read, TARGET, LEFT_OPEN)
     foreign = (

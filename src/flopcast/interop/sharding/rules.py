@@ -92,7 +92,7 @@ def sharding_rules(shapes: Mapping[str, Shape], ranks: int) -> tuple[ShardingRul
         size for (_, shape), count in counts.items() if len(shape) > 1 for size in shape[-2:] * count
     )
     if not widths:
-        because = "flopcast derives the division of parameters from the shapes of matrices"
+        because = "flopcast decides from the shapes of matrices how parameters are divided over ranks"
         raise spec_error("parameters", len(shapes), "at least one matrix", because, "list all parameters")
     hidden = widths.most_common(1)[0][0]
     last = _last_squares(counts, hidden)
