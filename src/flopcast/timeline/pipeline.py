@@ -285,7 +285,7 @@ def _one_by_one(
 def _round_by_round(
     g: Graph, duration_s: Floats, lag_s: Floats, earliest_s: Floats, free_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Return start and end of every node; those of a round are computed together."""
+    """Return the start and the end of every node. The nodes of a round are computed together."""
     end = np.zeros(len(duration_s))
     end[: len(free_s)] = free_s
     start, before = end.copy(), g.waits[:, 0]

@@ -17,7 +17,14 @@ from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import SHARDED_STATES, place
-from flopcast.interop.configs.trainers import OPTIMIZERS, note_lengths, read_adapters, write_scores
+from flopcast.interop.configs.trainers import (
+    OPTIMIZERS,
+    names_all_linears,
+    note_lengths,
+    put_whole_batch,
+    read_adapters,
+    write_scores,
+)
 from flopcast.interop.configs.tuning import PAIR, note_pairs, put_reference, put_score
 
 COMMAND, RANKS = "launcher.command", "launcher.ranks"
@@ -88,13 +95,8 @@ def _batch(reader: ConfigReader, sequences: int) -> None:
     reader.put_degree("context_parallel", ring, ring_key)
     if ring > 1:
         reader.put(("plan", "context_order"), "zigzag", ring_key)
-    micro_key, key = reader.first(*MICRO), reader.first(*BATCH)
-    micro, whole = reader.count(micro_key, 8), reader.count(key, 128)
-    if whole % (micro * replicas):
-        because = f"{replicas} replicas run whole micro-batches of {micro} samples"
-        reader.fault(key, f"a multiple of {micro * replicas}", because, f"write {micro * replicas}")
-    reader.put(("plan", "micro_batch"), sequences * micro, micro_key)
-    reader.put(("plan", "global_batch"), sequences * whole, key)
+    micro, whole = (reader.first(*MICRO), 8), (reader.first(*BATCH), 128)
+    put_whole_batch(reader, micro, whole, replicas, "samples", sequences)
 
 
 def _states(reader: ConfigReader) -> None:
@@ -129,5 +131,5 @@ def _adapters(reader: ConfigReader) -> None:
             reader.fault(four, "false, unless lora_rank is above 0", because, "add --lora_rank 16")
         return
     targets = reader.first(*TARGETS)
-    every = reader.raw(targets) in (None, "all-linear", ["all-linear"])
+    every = names_all_linears(reader, targets)
     read_adapters(reader, rank, targets, every, four if quantised else "")

@@ -20,6 +20,7 @@ from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.trainers import (
     Adapter,
     Names,
+    names_all_linears,
     note_lengths,
     read_adapters,
     read_training,
@@ -116,5 +117,5 @@ def _adapters(reader: ConfigReader) -> None:
         return
     if not reader.has(*METHOD):
         reader.assume("adapters of rank 8, ms-swift's default without train_type")
-    every = reader.raw(TARGETS) in (None, "all-linear", ["all-linear"], "ALL", "DEFAULT")
+    every = names_all_linears(reader, TARGETS, "ALL", "DEFAULT")
     read_adapters(reader, "lora_rank", TARGETS, every, BITS if bits else "", USUAL)

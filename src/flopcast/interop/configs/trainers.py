@@ -175,6 +175,38 @@ def note_lengths(reader: ConfigReader, key: str, packed: bool) -> None:
         )
 
 
+def put_whole_batch(
+    reader: ConfigReader,
+    micro: tuple[str, int],
+    whole: tuple[str, int],
+    replicas: int,
+    unit: str,
+    sequences: int = 1,
+) -> None:
+    """Put the micro-batch and the batch of all replicas into the plan, which must divide.
+
+    Parameters
+    ----------
+    micro, whole : each its key and its default
+    replicas : number of data-parallel ranks
+    unit : what the file counts: "samples" or "sequences"
+    sequences : number of sequences of each unit
+    """
+    (micro_key, usual_micro), (key, usual) = micro, whole
+    each, total = reader.count(micro_key, usual_micro), reader.count(key, usual)
+    share = each * replicas
+    if total % share:
+        because = f"{replicas} replicas run whole micro-batches of {each} {unit}"
+        reader.fault(key, f"a multiple of {share}", because, f"write {share}")
+    reader.put(("plan", "micro_batch"), sequences * each, micro_key)
+    reader.put(("plan", "global_batch"), sequences * total, key)
+
+
+def names_all_linears(reader: ConfigReader, key: str, *words: object) -> bool:
+    """Return whether adapters go to all linear layers, as they do without the key, or under these words."""
+    return reader.raw(key) in (None, "all-linear", ["all-linear"], *words)
+
+
 def write_scores(reader: ConfigReader, *keys: str) -> None:
     """Make attention write its scores to memory, for any stack."""
     stack = reader.data["stack"]

@@ -15,7 +15,12 @@ from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import SHARDED_STATES, place
-from flopcast.interop.configs.trainers import note_lengths, read_adapters
+from flopcast.interop.configs.trainers import (
+    names_all_linears,
+    note_lengths,
+    put_whole_batch,
+    read_adapters,
+)
 
 MODEL, LENGTH, PACKED = "model.partial_pretrain", "data.max_length", "use_remove_padding"
 MICRO, OLDER_MICRO, BATCH = (
@@ -44,7 +49,8 @@ def read(document: Document, options: ImportOptions) -> Document:
     read_model(reader, MODEL)
     reader.put(("batch", "sequence_length"), reader.count(LENGTH, 1024), LENGTH)
     note_lengths(reader, LENGTH, packed=False)
-    _batch(reader, _degrees(reader))
+    micro = reader.first(MICRO, OLDER_MICRO)
+    put_whole_batch(reader, (micro, 4), (BATCH, 256), _degrees(reader), "sequences")
     reader.put(("plan", "zero"), 3)
     reader.put(("plan", "precision"), "bf16")
     reader.choice("model.strategy", STRATEGIES, "fsdp")
@@ -55,8 +61,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     if reader.flag(checkpointing):
         reader.put(("plan", "recompute"), "full", checkpointing)
     if reader.count(RANK, 0, least=0):
-        every = reader.raw(TARGETS) in (None, "all-linear", ["all-linear"])
-        read_adapters(reader, RANK, TARGETS, every, "")
+        read_adapters(reader, RANK, TARGETS, names_all_linears(reader, TARGETS), "")
     reader.put(("stack",), "torch-fsdp2")
     return reader.made()
 
@@ -78,15 +83,3 @@ def _degrees(reader: ConfigReader) -> int:
                 PACKED if reader.has(PACKED) else CONTEXT, "true", because, f"write {PACKED}: true"
             )
     return replicas
-
-
-def _batch(reader: ConfigReader, replicas: int) -> None:
-    """Put the batch of all replicas and that of a device into the plan."""
-    key = reader.first(MICRO, OLDER_MICRO)
-    micro, whole = reader.count(key, 4), reader.count(BATCH, 256)
-    if whole % (micro * replicas):
-        because = f"{replicas} replicas run whole micro-batches of {micro} sequences"
-        allowed, fix = f"a multiple of {micro * replicas}", f"write {micro * replicas}"
-        reader.fault(BATCH, allowed, because, fix)
-    reader.put(("plan", "micro_batch"), micro, key)
-    reader.put(("plan", "global_batch"), whole, BATCH)

@@ -155,11 +155,8 @@ def _with_copies(row: Mapping[str, str], pool: dict[str, int]) -> dict[str, int]
 
 def _is_large(row: Mapping[str, str]) -> bool:
     """Return whether a row is of SGLang and of DeepSeek with weights of 8 bits."""
-    return (row["backend"], row.get("precision"), "DeepSeek" in row["model_path"]) == (
-        "sglang",
-        "fp8",
-        True,
-    )
+    of_deepseek = "DeepSeek" in row["model_path"]
+    return of_deepseek and row["backend"] == "sglang" and row.get("precision") == "fp8"
 
 
 def _formats(row: Mapping[str, str]) -> tuple[str, str]:
