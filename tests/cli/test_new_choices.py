@@ -159,7 +159,7 @@ WRONG = {  # words of a plan, and what the answer must name
     "cp=3": ("plan.context_parallel", "set context_parallel to"),
     "dp_shard=3 zero=3": ("plan.data_shard", "a divisor of data_parallel = 8"),
     "dp_shard=4": ("plan.data_shard", "set zero to"),
-    "stage_layers=4,4": ("plan.stage_layers", "1 numbers"),
+    "stage_layers=4,4": ("plan.stage_layers", "one number (pipeline_parallel"),
     "stage_layers=7": ("plan.stage_layers", "set stage_layers to 8"),
     "ep=2": ("plan.expert_parallel", "1, because the model is dense"),
     "schedule=dualpipe": ("plan.pipeline_parallel", "an even number"),

@@ -51,20 +51,28 @@ def _fix(case: Case) -> str:
     return f"set stage_layers to {_mended(case)}"
 
 
+def _counted(numbers: int) -> str:
+    """Return how many numbers a list must have, in words: ``a list of 4 numbers``."""
+    return "one number" if numbers == 1 else f"a list of {numbers} numbers"
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.stage_layers",
         holds=lambda c: not _given(c) or _chunks(c) == len(_given(c)),
-        value=lambda c: f"{len(_given(c))} chunks",
-        allowed=lambda c: f"a list of length {first(_chunks(c))} (pipeline_parallel · virtual_stages)",
+        value=lambda c: with_runs(_given(c)),
+        allowed=lambda c: f"{_counted(first(_chunks(c)))} (pipeline_parallel · virtual_stages)",
         because="each entry is the number of blocks of one chunk, in the order of the model",
         fix=_fix,
     ),
     Rule(
         field="plan.stage_layers",
         holds=lambda c: not _given(c) or sum(_given(c)) == c.model.num_blocks,
-        value=lambda c: f"{sum(_given(c))} blocks",
-        allowed=lambda c: f"numbers with the sum {c.model.num_blocks}, the number of blocks of the model",
+        value=lambda c: with_runs(_given(c)),
+        allowed=lambda c: (
+            f"numbers whose sum is {c.model.num_blocks}, the number of blocks of the model "
+            f"(the sum is now {sum(_given(c))})"
+        ),
         because="every block belongs to exactly one chunk",
         fix=_fix,
     ),
