@@ -63,6 +63,10 @@ PLANS = {
     "openrlhf/sft_llama3.sh": "dp=8 mbs=2 gbs=256 zero=2 recompute=full",
     "openrlhf/sft_ring.sh": "dp=4 cp=4 mbs=1 gbs=32 zero=3 recompute=full",
     "openrlhf/sft_sections.sh": "dp=8 mbs=2 gbs=64 zero=3 recompute=full offload=optimizer:host",
+    "verl/engine_fsdp.sh": "dp=8 mbs=4 gbs=64 zero=3",
+    "verl/engine_fsdp2.yaml": "dp=4 cp=2 dp_shard=2 mbs=6 gbs=96 context_exchange=all_to_all zero=3"
+    " recompute=full offload=optimizer:host,parameters:host",
+    "verl/engine_megatron.sh": "dp=2 tp=2 ep=4 etp=1 pp=2 mbs=2 gbs=96 sp zero=1 recompute=full:block:3",
     "verl/gemma_hosted.yaml": "dp=8 mbs=2 gbs=128 zero=3 recompute=full"
     " offload=optimizer:host,parameters:host",
     "verl/llama_lora_ulysses.yaml": "dp=4 cp=2 mbs=4 gbs=64 zero=3 context_exchange=all_to_all",

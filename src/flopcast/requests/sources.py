@@ -24,6 +24,15 @@ from flopcast.requests.words import SCRIPTS, is_command, is_path
 CONFIG = "config.json"
 SCRIPT = "megatron"  # the kind of a launch script
 OWN = {"plan", "cluster", "stack", "batch", "engine", "traffic"}  # keys of a job of ours
+FURTHER = {
+    "model",
+    "run",
+    "site",
+    "checkpoint",
+    "loader",
+    "assumptions",
+    "slo",
+}  # which others may have too
 OF_STEP = ("rollout", "training")  # the jobs of a step of reinforcement learning
 COMMAND = "command"  # the name of a command that stands in no file
 
@@ -147,15 +156,23 @@ def source_of(
     if request.kind or ending in (".toml", ".py"):
         return _foreign(raw, name, request)
     document = read_yaml(raw, name)
-    if isinstance(document.data, dict) and not OWN & document.data.keys():
-        from flopcast.interop.configs.formats import kind_of
+    if isinstance(document.data, dict) and OWN & document.data.keys() <= {"engine"}:
+        from flopcast.interop.configs.formats import kind_of, known_kind
 
         kind = kind_of(document)
         if kind:
             return _foreign(raw, name, replace(request, kind=kind))
+        if not _is_config(document) and _is_foreign(document.data):
+            known_kind(None, document)  # raises the error that lists the formats
     if _is_config(document):
         document = _with_model(Document(COMMAND_LINE, {}, {}), document)
     return JobSource(document=document)
+
+
+def _is_foreign(data: Mapping[str, object]) -> bool:
+    """Return whether most keys of a file are in no job of ours."""
+    known = data.keys() & (OWN | FURTHER | set(OF_STEP))
+    return not OWN & data.keys() and len(known) < len(data) / 2
 
 
 def _served(

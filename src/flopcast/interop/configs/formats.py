@@ -35,7 +35,7 @@ from flopcast.interop.configs.keys import Keys, flattened, keys_of
 from flopcast.interop.configs.python_text import read_python
 from flopcast.interop.configs.toml_text import read_toml
 from flopcast.interop.configs.trainer_commands import trainer_document
-from flopcast.interop.configs.unsupported_programs import has, refusal, unread_program
+from flopcast.interop.configs.unsupported_programs import BY_HAND, has, refusal, unread_program
 from flopcast.records import dataclass, replace
 
 FEWEST_SIGNS = 2
@@ -134,9 +134,11 @@ def _fit(document: Document, name: str) -> tuple[float, int]:
     return (-unknown, signs) if unknown <= MOST_UNKNOWN_FRACTION else NO_FIT
 
 
-def _most_signs(document: Document) -> str:
-    """Return the format most of whose signs a file has, for a file that none fits."""
-    return max(KINDS, key=lambda name: _signs(document.data, KINDS[name].signs))
+def _way_out(document: Document) -> str:
+    """Return what to do with a file that no format fits: name that with most of its signs, if any."""
+    counts = {name: _signs(document.data, kind.signs) for name, kind in KINDS.items()}
+    best = max(counts, key=counts.__getitem__)
+    return f"name the format by --kind {best}" if counts[best] else BY_HAND
 
 
 def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Document, str]:
@@ -195,7 +197,7 @@ def known_kind(kind: str | None, document: Document) -> str:
     )
     where = "argument --kind" if name else document.where(())
     near = difflib.get_close_matches(str(name), [*KINDS, *DESCRIPTIONS], n=1, cutoff=0.7)
-    fix = f"did you mean {near[0]}?" if near else f"name the format by --kind {_most_signs(document)}"
+    fix = f"did you mean {near[0]}?" if near else _way_out(document)
     fault = "" if name else "is not recognised"
     raise spec_error("format", name, allowed, because, fix, where=where, fault=fault)
 
@@ -239,5 +241,4 @@ def _ambiguous(document: Document, names: str) -> Problem:
 
 
 def _fault(document: Document, field: str, value: object, allowed: str, because: str) -> Problem:
-    fix = f"name the format by --kind {_most_signs(document)}"
-    return Problem(field, value, allowed, because, fix, where=document.where(()))
+    return Problem(field, value, allowed, because, _way_out(document), where=document.where(()))

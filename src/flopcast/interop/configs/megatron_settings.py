@@ -122,9 +122,7 @@ class TranslatedFlags:
         read_plan(builder, ranks)
         changes = switched(arguments, catalog.stack(base))
         named = "--vocab-size" if reader.options.model else ""  # the model of the command line has its own
-        problems = [problem for problem in arguments.problems if problem.field != named]
-        reader.problems += [self._with_keys(problem) for problem in problems]
-        reader.assumptions += [self._named(text) for text in arguments.assumptions]
+        self._report([problem for problem in arguments.problems if problem.field != named], arguments)
         own = reader.data.get("model")
         model = {} if reader.options.model else builder.data["model"]
         reader.data |= builder.data
@@ -133,6 +131,22 @@ class TranslatedFlags:
         )
         reader.lines = builder.lines | reader.lines
         return changes
+
+    def read_plan(self, ranks: int, layers: int) -> None:
+        """Read the plan of all flags into the config reader, for a model that has so many layers."""
+        builder = JobBuilder(
+            self._reader.document.name, 1, Arguments(self._reader.document.name, self._flags, 1)
+        )
+        builder.layers = layers
+        read_plan(builder, ranks)
+        self._report(builder.arguments.problems, builder.arguments)
+        self._reader.data["plan"] = builder.data["plan"]
+        self._reader.lines |= builder.lines
+
+    def _report(self, problems: list[Problem], arguments: Arguments) -> None:
+        """Add the problems and assumptions of flags to those of the file, under the names of its keys."""
+        self._reader.problems += [self._with_keys(problem) for problem in problems]
+        self._reader.assumptions += [self._named(text) for text in arguments.assumptions]
 
     def _value(self, key: str) -> tuple[str, object]:
         """Return a field's key and value; a type is dumped as an object, `_target_: torch.bfloat16`.

@@ -30,7 +30,9 @@ STARTS: Mapping[str, Literal["flags", "overrides"]] = {  # words that start a tr
     "swift pt": "flags",
     "swift rlhf": "flags",
     "verl.trainer.fsdp_sft_trainer": "overrides",
+    "verl.trainer.sft_trainer": "overrides",
 }
+GROUPS = ("engine", "optim", "model")  # of overrides: `engine=megatron` is the key `engine.group`
 NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 WORDS = {"true": True, "false": False, "null": None, "none": None}
 
@@ -122,9 +124,10 @@ def _flags(words: Sequence[Word]) -> Iterator[tuple[str, object, int]]:
 
 
 def _overrides(words: Sequence[Word]) -> Iterator[tuple[str, object, int]]:
-    """Yield keys of overrides with their values; `+key=value` adds a key."""
+    """Yield keys of overrides with their values; `+key=value` adds a key, `engine=name` names a group."""
     for word in words:
         key, equals, value = word.text.lstrip("+").partition("=")
+        key = f"{key}.group" if key in GROUPS else key
         if equals and value.startswith("[") and value.endswith("]"):
             parts = value[1:-1].split(",")
             yield key, [_scalar(part.strip().strip("'\"")) for part in parts if part.strip()], word.line

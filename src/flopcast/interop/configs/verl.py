@@ -1,41 +1,54 @@
-"""veRL's YAML of supervised tuning as a job.
+"""veRL's supervised tuning as a job: YAML, and scripts with overrides.
 
-Answers: which model, plan and stack does a file of `verl.trainer.fsdp_sft_trainer` ask for?
-Elsewhere: its keys (tables/verl.yaml), what it has in common with other trainers (trainers.py).
+Answers: which model, plan and stack does a run of veRL's SFT trainer ask for?
+Elsewhere: its keys (tables/verl.yaml), what it has in common with other trainers (trainers.py), flags of
+Megatron-Core (megatron_settings.py).
 
 References
 ----------
 volcengine/verl: verl/trainer/config/sft_trainer.yaml (names, defaults), verl/trainer/fsdp_sft_trainer.py:
 FSDP shards parameters over all ranks and multiplies in bf16; the batch is that of all replicas; the ranks
-of Ulysses share sequences by heads.
+of Ulysses share sequences by heads. The newer trainer, verl/trainer/sft_trainer.py, has a section for its
+engine, FSDP or Megatron-Core (verl/trainer/config/engine, model/hf_model.yaml, sft_trainer_engine.yaml). It
+fills micro-batches up to a number of tokens.
 """
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.model_names import read_model
-from flopcast.interop.configs.placements import SHARDED_STATES, place
+from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
 from flopcast.interop.configs.trainers import (
     names_all_linears,
     note_lengths,
     put_whole_batch,
     read_adapters,
 )
+from flopcast.library import catalog
 
-MODEL, LENGTH, PACKED = "model.partial_pretrain", "data.max_length", "use_remove_padding"
+MODEL, LENGTH = ("model.partial_pretrain", "model.path"), "data.max_length"
+PACKED = ("use_remove_padding", "model.use_remove_padding")
 MICRO, OLDER_MICRO, BATCH = (
     "data.micro_batch_size_per_gpu",
     "data.micro_batch_size",
     "data.train_batch_size",
 )
+DYNAMIC, TOKENS = "data.use_dynamic_bsz", "data.max_token_len_per_gpu"
 RANK, TARGETS = "model.lora_rank", "model.target_modules"
-CONTEXT, NODES, DEVICES = "ulysses_sequence_parallel_size", "trainer.nnodes", "trainer.n_gpus_per_node"
+CONTEXT = ("ulysses_sequence_parallel_size", "engine.ulysses_sequence_parallel_size")
+NODES, DEVICES = "trainer.nnodes", "trainer.n_gpus_per_node"
 RANKS = "launcher.ranks"  # which torchrun starts
-STRATEGIES = {"fsdp": "fsdp", "fsdp2": "fsdp"}
+ENGINES = {"fsdp": "fsdp", "fsdp2": "fsdp", "megatron": "megatron"}
+STRATEGIES = {"fsdp": "fsdp", "fsdp2": "fsdp"}  # of the older trainer
+GROUP = "engine.group"  # `engine=megatron` of a script
+MEGATRON = "engine.tensor_model_parallel_size"
+CORE = "engine.override_transformer_config"
+MOVES = ("param_offload", "grad_offload", "optimizer_offload")  # between steps
 
 
 def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of veRL's SFT trainer.
+    """Return the job of a file or command of veRL's SFT trainer.
 
     Examples
     --------
@@ -46,40 +59,124 @@ def read(document: Document, options: ImportOptions) -> Document:
     (64, 3, 'torch-fsdp2')
     """
     reader = ConfigReader(document, keys_of("verl"), options)
-    read_model(reader, MODEL)
-    reader.put(("batch", "sequence_length"), reader.count(LENGTH, 1024), LENGTH)
+    newer = reader.below("engine") or reader.has(MODEL[1])
+    read_model(reader, MODEL[newer])
+    length = reader.count(LENGTH, 1024)
+    reader.put(("batch", "sequence_length"), length, LENGTH)
     note_lengths(reader, LENGTH, packed=False)
-    micro = reader.first(MICRO, OLDER_MICRO)
-    put_whole_batch(reader, (micro, 4), (BATCH, 256), _degrees(reader), "sequences")
-    reader.put(("plan", "zero"), 3)
-    reader.put(("plan", "precision"), "bf16")
-    reader.choice("model.strategy", STRATEGIES, "fsdp")
-    offload = "model.fsdp_config.cpu_offload"
-    if reader.flag(offload) and reader.flag("model.fsdp_config.offload_params"):
-        place(reader, SHARDED_STATES, offload)
-    checkpointing = "model.enable_gradient_checkpointing"
-    if reader.flag(checkpointing):
-        reader.put(("plan", "recompute"), "full", checkpointing)
+    if newer and _engine(reader) == "megatron":
+        _megatron(reader, length)
+    else:
+        _fsdp(reader, length, newer)
     if reader.count(RANK, 0, least=0):
         read_adapters(reader, RANK, TARGETS, names_all_linears(reader, TARGETS), "")
-    reader.put(("stack",), "torch-fsdp2")
     return reader.made()
 
 
-def _degrees(reader: ConfigReader) -> int:
-    """Return the number of replicas; ranks that share sequences send heads to each other."""
-    context = reader.count(CONTEXT, 1)
+def _engine(reader: ConfigReader) -> str:
+    """Return the engine of the newer trainer; states that it moves between steps are refused."""
+    for name in MOVES:
+        if reader.flag(f"engine.{name}"):
+            reader.refuse(f"engine.{name}", "states that move to the host and back in every step")
+    if reader.has(MEGATRON):
+        return "megatron"
+    return reader.choice(reader.first(GROUP, "engine.strategy"), ENGINES, "fsdp")
+
+
+def _fsdp(reader: ConfigReader, length: int, newer: bool) -> None:
+    """Put the plan and the stack of FSDP into the job."""
+    context_key = reader.first(*CONTEXT)
+    context = reader.count(context_key, 1)
+    replicas = _replicas(reader, context, context_key)
+    reader.put(("plan", "data_parallel"), replicas, NODES, DEVICES)
+    reader.put_degree("context_parallel", context, context_key)
+    packed = reader.first(*PACKED)
+    unpadded = reader.flag(packed)
+    if context > 1:
+        reader.put(("plan", "context_exchange"), "all_to_all", context_key)
+        if not unpadded:
+            because = "ranks share sequences only where padding is removed"
+            name = packed if reader.has(packed) else context_key
+            reader.fault(name, "true", because, f"write {PACKED[newer]}: true")
+    if newer and reader.flag(DYNAMIC, True):
+        reader.put(("plan", "micro_batch"), _filled(reader, length, replicas, context), TOKENS)
+        reader.put(("plan", "global_batch"), reader.count(BATCH, 256), BATCH)
+    else:
+        put_whole_batch(reader, (reader.first(MICRO, OLDER_MICRO), 4), (BATCH, 256), replicas, "sequences")
+    if not newer and reader.flag(DYNAMIC):
+        reader.refuse(DYNAMIC, "micro-batches whose number of sequences varies")
+    reader.put(("plan", "zero"), 3)
+    reader.put(("plan", "precision"), "bf16")
+    if not newer:
+        reader.choice("model.strategy", STRATEGIES, "fsdp")
+    group = reader.count("engine.fsdp_size", -1, least=-1) // context
+    if 0 < group < replicas:
+        reader.put(("plan", "data_shard"), group, "engine.fsdp_size")
+    older, policy = "model.fsdp_config.cpu_offload", "engine.offload_policy"
+    if reader.flag(policy) or (reader.flag(older) and reader.flag("model.fsdp_config.offload_params")):
+        place(reader, SHARDED_STATES, policy, older)
+    checkpointing = "model.enable_gradient_checkpointing"
+    if reader.flag(checkpointing, newer):
+        reader.put(("plan", "recompute"), "full", checkpointing)
+    if reader.flag("model.enable_activation_offload"):
+        place(reader, ACTIVATIONS, "model.enable_activation_offload")
+    keeps = not reader.flag("engine.reshard_after_forward", True)
+    kept = {"base": "torch-fsdp2", "sharding": {"gathers": "every_micro_batch"}}
+    reader.put(("stack",), kept if keeps else "torch-fsdp2", "engine.reshard_after_forward")
+
+
+def _replicas(reader: ConfigReader, share: int, key: str) -> int:
+    """Return the number of replicas, each of `share` ranks; `key` is the setting that makes them share."""
     stated = reader.count(NODES, 1) * reader.count(DEVICES, 8) if reader.has(NODES, DEVICES) else None
     stated = reader.count(RANKS) if reader.has(RANKS) else stated
-    packed = reader.flag(PACKED)
-    replicas = max(reader.ranks(stated, share=context, shared=CONTEXT) // context, 1)
-    reader.put(("plan", "data_parallel"), replicas, NODES, DEVICES)
-    reader.put_degree("context_parallel", context, CONTEXT)
-    if context > 1:
-        reader.put(("plan", "context_exchange"), "all_to_all", CONTEXT)
-        if not packed:
-            because = "ranks share sequences only where padding is removed"
-            reader.fault(
-                PACKED if reader.has(PACKED) else CONTEXT, "true", because, f"write {PACKED}: true"
-            )
-    return replicas
+    return max(reader.ranks(stated, share=share, shared=key) // share, 1)
+
+
+def _filled(reader: ConfigReader, length: int, replicas: int, context: int) -> int:
+    """Return the number of sequences that fill each micro-batch up to its tokens."""
+    tokens, total = reader.count(TOKENS, 8192) * context, reader.count(BATCH, 256)
+    key = TOKENS if reader.has(TOKENS) else LENGTH
+    if tokens < length:
+        because = f"a micro-batch holds at least one sequence of {length} tokens"
+        reader.fault(
+            key, f"at least {length // context}", because, f"write {TOKENS}: {-(-length // context)}"
+        )
+    if total % replicas:
+        because = f"{replicas} replicas run as many sequences"
+        reader.fault(
+            BATCH, f"a multiple of {replicas}", because, f"write {-(-total // replicas) * replicas}"
+        )
+    if reader.faulty(key, BATCH):
+        return 1
+    each = total // replicas
+    number = next(size for size in range(min(tokens // length, each), 0, -1) if each % size == 0)
+    reader.assume(
+        f"micro-batches of {number} sequences, which fill at most {tokens} tokens if all have {length}", key
+    )
+    return number
+
+
+def _megatron(reader: ConfigReader, length: int) -> None:
+    """Put the plan and the stack of Megatron-Core into the job, as its flags state them."""
+    flags = TranslatedFlags(reader)
+    flags.section("engine", "model", skipped=("sequence_parallel",))  # it is on by default
+    flags.section(CORE, "model")
+    names = ("tensor_model", "pipeline_model", "context")
+    sizes = [reader.count(f"engine.{name}_parallel_size") for name in names]
+    share = sizes[0] * sizes[1] * sizes[2]
+    replicas = _replicas(reader, share, MEGATRON)
+    for flag, key in (
+        ("--sequence-parallel", "engine.sequence_parallel"),
+        ("--use-distributed-optimizer", "engine.use_distributed_optimizer"),
+    ):
+        if reader.flag(key, True):
+            flags.add(flag, key)
+    flags.add("--fp16" if reader.text("engine.dtype") == "float16" else "--bf16", "engine.dtype")
+    filled = reader.flag(DYNAMIC, True)
+    micro = _filled(reader, length, replicas, sizes[2]) if filled else reader.count(MICRO, 4)
+    flags.add("--micro-batch-size", TOKENS if filled else MICRO, micro)
+    flags.add("--global-batch-size", BATCH, reader.count(BATCH, 256))
+    base = str(reader.part("model").get("base", ""))
+    layers = sum(block.count for block in catalog.model(base).blocks) if base else 1
+    flags.read_plan(share * replicas, layers)
+    reader.put(("stack",), "megatron-core-2025", GROUP)
