@@ -109,11 +109,15 @@ def predict_rl(document: "Document | Mapping[str, object]") -> "RlReport":
     """
     from flopcast.files.yaml_text import Document
     from flopcast.requests.rl_request import rl_request
+    from flopcast.rl.scoring import scoring_job
     from flopcast.rl.step import rl_step
 
     asked = rl_request(document if isinstance(document, Document) else Document("step", document, {}))
     trained = predict(asked.training)
-    return rl_step(asked.rollout, trained, asked.plan, load_serving_book(asked.rollout.cluster))
+    scored = None
+    if asked.plan.passes and asked.plan.scored_on == "training":
+        scored = predict(scoring_job(asked.training, asked.plan))
+    return rl_step(asked.rollout, trained, scored, asked.plan, load_serving_book(asked.rollout.cluster))
 
 
 def predict_checkpoint(job: Job, loading: Job | None = None) -> CheckpointReport:

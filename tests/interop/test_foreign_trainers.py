@@ -523,12 +523,3 @@ def test_a_script_that_starts_two_trainers_is_refused_with_their_lines():
 
     with pytest.raises(SpecError, match="lines 1, 2"):
         source_of(text.encode(), "both.sh", JobRequest())
-
-
-def test_reinforcement_learning_of_these_programs_is_refused_by_name():
-    for command in (
-        "python -m openrlhf.cli.train_ppo_ray --pretrain a",
-        "python3 -m verl.trainer.main_ppo",
-    ):
-        with pytest.raises(SpecError, match=r"howto/rl\.md"):
-            source_of(command.encode(), "rl.sh", JobRequest())

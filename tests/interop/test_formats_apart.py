@@ -41,10 +41,9 @@ precision: amp_bf16
 fsdp: {wrapping_strategy: by_block_and_size, precision: mixed}
 """,
     "veRL": """
-data: {train_batch_size: 256, train_files: train.parquet, max_prompt_length: 512}
-actor_rollout_ref: {model: {path: Qwen/Qwen2.5-7B}, rollout: {name: vllm, n: 8}}
-algorithm: {adv_estimator: grpo}
-trainer: {total_epochs: 4, n_gpus_per_node: 8, nnodes: 1, default_local_dir: out}
+data: {path: test.parquet, n_samples: 5, output_path: out.parquet, batch_size: 128}
+model: {path: Qwen/Qwen2.5-7B}
+rollout: {name: vllm, temperature: 1.0, prompt_length: 1536, response_length: 512}
 """,
     "Megatron-SWIFT": """
 model: Qwen/Qwen2.5-7B-Instruct
@@ -85,9 +84,9 @@ num_processes: 8
 """,
 }  # sizes and names of the programs' own examples
 COMMANDS = {
-    "OpenRLHF": "python -m openrlhf.cli.train_ppo_ray --max_len 2048 --train_batch_size 256",
+    "OpenRLHF": "python -m openrlhf.cli.train_kd --max_len 2048 --train_batch_size 256",
     "Megatron-SWIFT": "megatron sft --model Qwen/Qwen2.5-7B --micro_batch_size 1",
-    "veRL": "python3 -m verl.trainer.main_ppo data.train_batch_size=256",
+    "veRL": "python3 -m verl.trainer.main_generation data.n_samples=5",
     "LitGPT": "litgpt finetune_lora meta-llama/Llama-2-7b-hf --train.micro_batch_size 2",
 }
 UNRELATED = {

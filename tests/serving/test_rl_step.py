@@ -47,11 +47,34 @@ def test_scorers_add_up_and_cost_less_than_generation():
 
 
 def test_devices_of_their_own_overlap_generation_with_training():
-    for scorers in (0, 16):  # on the engine of the rollout, which the training does not wait for
-        phases = seconds(report := predict_rl({**STEP, "apart": True, "scorers": scorers}))
-        generated = phases["rollout"] + phases["scoring"] + phases["handoff"]
-        assert report.step_s.value == pytest.approx(max(generated, phases["training"]))
-    assert generated > phases["training"]
+    longer = set()
+    for side in ("rollout", "training"):
+        for scorers in (0, 16):
+            apart = {"apart": True, "scorers": scorers, "scored_on": side}
+            phases = seconds(report := predict_rl({**STEP, **apart}))
+            times = {"rollout": phases["rollout"] + phases["handoff"], "training": phases["training"]}
+            times[side] += phases["scoring"]  # the other side does not wait for the scores
+            assert report.step_s.value == pytest.approx(max(times.values()))
+            longer.add(max(times, key=times.get))
+    assert longer == {"rollout", "training"}
+
+
+def test_a_critic_is_scored_and_trained_like_the_model_and_epochs_repeat_the_training():
+    plain, critic, twice = (
+        seconds(predict_rl({**STEP, **changes})) for changes in ({}, {"critics": 1}, {"epochs": 2})
+    )
+    assert critic["training"] == pytest.approx(2 * plain["training"])
+    assert critic["scoring"] == pytest.approx(2 * plain["scoring"])
+    assert twice["training"] == pytest.approx(2 * plain["training"])
+    assert twice["scoring"] == pytest.approx(plain["scoring"])
+
+
+def test_scores_of_the_trainer_are_a_forward_pass_over_all_answers():
+    """128 answers in batches of 64: the same work as two forward steps of the training job."""
+    once = {**STEP["training"], "batch": {"sequence_length": 1024, "forward_only": True}}
+    once["plan"] = "dp=8 mbs=1 gbs=128 zero=1"
+    forward = predict(rl_request(Document("step", {**STEP, "training": once}, {})).training)
+    assert seconds(predict_rl(STEP))["scoring"] == pytest.approx(forward.step_time_s)
 
 
 def test_a_handoff_sends_all_weights_or_those_of_adapters():

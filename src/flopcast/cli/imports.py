@@ -5,6 +5,7 @@ Elsewhere: measurements (import_measurements.py), the formats (interop/configs/,
 
 import json
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import click
@@ -25,7 +26,7 @@ from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.sources import SCRIPT
+from flopcast.requests.sources import OF_STEP, SCRIPT
 
 HELP = "Make a job file from {description}.\n\n{more}"
 MORE = """Assumptions and unknown keys are listed on stderr. flopcast does not execute the file and reads
@@ -124,10 +125,14 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
     from flopcast.library.job_yaml import job_text
     from flopcast.requests.job_files import job_of, read_file
     from flopcast.requests.resolve import made_from, of_training
+    from flopcast.requests.rl_request import rl_document
     from flopcast.requests.serving_request import serving_job_of
     from flopcast.requests.serving_words import OF_SERVING
 
     check_writable("--out", out)
+    if (step := rl_document(request)) is not None:
+        _deliver_step(step, out)
+        return
     document = made_from(request, of_training(lambda document, _: document), assume_cluster=False)
     if not isinstance(document.data, dict):
         allowed, because = (
@@ -149,6 +154,20 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
     else:
         job_of(document)
     _deliver(job_text(data), out, "written")
+
+
+def _deliver_step(step: Document, out: Path | None) -> None:
+    """Check a step of reinforcement learning and write it; its assumptions go to stderr."""
+    from flopcast.library.job_yaml import job_text
+    from flopcast.requests.rl_request import rl_request
+
+    jobs = rl_request(step)
+    for note in jobs.training.assumptions:
+        click.echo(f"note: {note}", err=True)
+    data = dict(step.data) if isinstance(step.data, dict) else {}
+    parts = {part: indent(job_text(data.pop(part)), "  ") for part in OF_STEP}
+    text = "".join(f"{part}:\n{lines.rstrip()}\n" for part, lines in parts.items())
+    _deliver(text + job_text(data), out, "written")
 
 
 def _deliver(text: str, out: Path | None, message: str) -> None:

@@ -199,6 +199,13 @@ KINDS: Mapping[str, FactorKind] = {
         " predictions of these ratios are development scores",
         rests_on="prior: four steps of 0.1 ms",
     ),
+    "rollouts": FactorKind(
+        label="time of rollouts in reinforcement learning",
+        meaning="time in which a trainer of reinforcement learning generates all answers of a step, divided"
+        " by the time that the engine alone needs for answers of the stated lengths. It stands for the"
+        " software of the trainer, for log-probabilities of sampled tokens, and for very long answers",
+        rests_on="prior: the usual error of a load that nobody measured",
+    ),
     "loader": FactorKind(
         label="speed of a stage of data loading",
         rests_on="prior: the usual error of a time that a user states",

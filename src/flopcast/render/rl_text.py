@@ -27,16 +27,19 @@ def marked_text(report: RlReport) -> str:
         show_seconds(bound, like=report.step_s.value) for bound in (report.step_s.low, report.step_s.high)
     )
     where = "on separate devices" if plan.apart else "on the same devices, one after another"
+    critics = f" of the model and of {plan.critics} critics" if plan.critics else ""
+    critics = critics.removesuffix("s") if plan.critics == 1 else critics
+    answers = "1 answer" if plan.samples == 1 else f"{plan.samples} answers"
     lines = [
-        f"{rollout.job.model.name}: {plan.prompts} prompts with {plan.samples} answers each, generation and"
+        f"{rollout.job.model.name}: {plan.prompts} prompts with {answers} each, generation and"
         f" training {where}",
         f"rollout   {rollout.job.devices} × {rollout.job.cluster.node.device.name},"
         f" {rollout.job.engine.name} {plan_text(rollout.job)}",
         f"training  {training.job.cluster.machine},"
-        f" {training.job.plan.short()}, {report.train_steps} optimizer steps",
+        f" {training.job.plan.short()}, {report.train_steps} optimizer steps{critics}",
         f"step      {answer(show_seconds(report.step_s.value))}   (90 %: {low} to {high})",
     ]
-    tokens = rollout.output_tokens_per_s.value
+    tokens = report.generated_tokens_per_s.value
     lines.append(f"rate      {show(tokens, 'tokens/s')} generated during the rollout")
     if report.usd is not None:
         lines.append(f"cost      {show_usd(report.usd.value)} a step")
@@ -50,9 +53,7 @@ def marked_text(report: RlReport) -> str:
         ]
         for name in PHASES
     ]
-    sent = (
-        f"each generating device receives {show_memory(report.handoff_bytes)} of weights ({plan.handoff})"
-    )
+    sent = f"each generating device keeps {show_memory(report.handoff_bytes)} of weights ({plan.handoff})"
     if plan.handoff_over != "link":
         sent += f" from {report.handoff_tensors} tensors in files ({plan.handoff_over})"
     texts = [*rollout.job.assumptions, *training.assumptions]
@@ -71,6 +72,6 @@ def as_json(report: RlReport) -> dict[str, object]:
         "handoff_bytes_per_device": nine_digits(report.handoff_bytes),
         "handoff_tensors": report.handoff_tensors,
         "usd_per_step": estimate_as_json(report.usd),
-        "generated_tokens_per_s": estimate_as_json(report.rollout.output_tokens_per_s),
+        "generated_tokens_per_s": estimate_as_json(report.generated_tokens_per_s),
         "assumptions": [*report.rollout.job.assumptions, *report.training.assumptions],
     }

@@ -112,7 +112,7 @@ def made_from(
     gpus = _unsized(document, stated) if request.gpus is None else request.gpus
     if source.devices is not None and gpus == source.devices and not stated_cluster(document):
         gpus = None  # the file's plan counts them, and there is no cluster to size
-    document, unsized = _tried(document, lambda given: _with_gpus(given, gpus))
+    document, unsized = _tried(document, lambda given: with_gpus(given, gpus))
     document = _with_price(document, request.price, anew=False)
     problems = (*unsized, *mistyped, *twofold, *untargeted)
     if mistyped:  # what the changes would have mended is no fault
@@ -152,7 +152,7 @@ def _faults_of_options(request: JobRequest) -> tuple[Problem, ...]:
         document = _with_usual_cluster(document, request)
     document = _with_price(document, request.price, anew=True)
     if request.cluster is not None:
-        document, unsized = _tried(document, lambda given: _with_gpus(given, request.gpus))
+        document, unsized = _tried(document, lambda given: with_gpus(given, request.gpus))
         problems += unsized
     data = document.data if isinstance(document.data, dict) else {}
     for key in NOUNS.keys() & data.keys():
@@ -317,7 +317,7 @@ def _unsized(document: Document, stated: int | None) -> int | None:
     return None if sized else stated
 
 
-def _with_gpus(document: Document, gpus: object) -> Document:
+def with_gpus(document: Document, gpus: object) -> Document:
     """Return the cluster with as many nodes as `gpus` need, or a part of one node.
 
     They win over a number of nodes; other changes of the cluster stay.

@@ -15,10 +15,11 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.edits import edited_document
 from flopcast.records import replace
-from flopcast.requests.job_files import read_file
+from flopcast.requests.job_files import USUAL, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.resolve import resolve
-from flopcast.requests.sources import OF_STEP, is_step
+from flopcast.requests.resolve import resolve, with_gpus
+from flopcast.requests.sources import OF_STEP, import_options, is_step
+from flopcast.requests.words import SCRIPTS
 from flopcast.spec.job import Job
 
 if TYPE_CHECKING:
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     from flopcast.spec.serving_job import ServingJob
 
 ENDINGS = (".yaml", ".yml", ".json")
+SHARED = ("cluster", "gpus", "model", "traffic", "seq", "arg", "env")  # options beside a trainer's file
 OPTIONS = tuple(
     each.name for each in fields(JobRequest) if each.name not in ("files", "changes", "source", "kind")
 )
+NOT_GIVEN = (None, (), "", False)
 Made = TypeVar("Made")
 
 
@@ -43,19 +46,24 @@ class RlRequest(NamedTuple):
 def rl_document(request: JobRequest) -> Document | None:
     """Return the document of a request that names the file of a step; None for any other request.
 
+    The file is one of flopcast, or a script or YAML file of a trainer (interop/configs/rl_formats.py).
+
     Raises
     ------
     SpecError
-        The file cannot be read, or options stand beside it, which belong to one of its two jobs.
+        The file cannot be read or has faults, or an option does not say which job it belongs to.
     """
-    if len(request.files) != 1 or Path(request.files[0]).suffix not in ENDINGS:
+    if len(request.files) != 1 or not exists(request.files[0]):
         return None
-    if not exists(request.files[0]):
+    read = _read(request)
+    if read is None:
         return None
-    document = read_yaml(read_file(Path(request.files[0])), request.files[0])
-    if not is_step(document.data):
+    document, shared = (read, ()) if is_step(read.data) else (_step_of_trainer(read, request), SHARED)
+    if document is None:
         return None
-    given = [name for name in OPTIONS if getattr(request, name) not in (None, (), "", False)]
+    given = [
+        option for option in OPTIONS if option not in shared and getattr(request, option) not in NOT_GIVEN
+    ]
     because, allowed = (
         "the file describes two jobs, and the option does not say which one it applies to",
         "no value together with a file of a reinforcement learning step",
@@ -63,12 +71,58 @@ def rl_document(request: JobRequest) -> Document | None:
     fix = "write it into the file, or as rollout.KEY=VALUE or training.KEY=VALUE"
     if given:
         raise SpecError(
-            [Problem(f"--{name}", getattr(request, name), allowed, because, fix) for name in given]
+            [Problem(f"--{option}", getattr(request, option), allowed, because, fix) for option in given]
         )
     for part in OF_STEP:
         document = _edited_part(document, part, request.changes)
     others = [change for change in request.changes if change.partition(".")[0] not in OF_STEP]
     return edited_document(document, others)
+
+
+def _read(request: JobRequest) -> Document | None:
+    """Return the content of a YAML or JSON file, or the settings of a trainer that a script starts."""
+    path = Path(request.files[0])
+    if path.suffix in ENDINGS:
+        return read_yaml(read_file(path), str(path))
+    if path.suffix not in SCRIPTS:
+        return None
+    from flopcast.interop.configs.trainer_commands import trainer_document
+
+    return trainer_document(read_file(path), str(path), request.arg, request.env)
+
+
+def _step_of_trainer(read: Document, request: JobRequest) -> Document | None:
+    """Return the step that a file of another program describes, on the cluster of the request."""
+    from flopcast.interop.configs.rl_formats import step_of
+
+    document = step_of(read, import_options(request))
+    if document is None or not isinstance(document.data, dict):
+        return None
+    data = dict(document.data)
+    for part in OF_STEP:
+        data[part] = _with_options(data[part], request, serves=part == OF_STEP[0])
+    return replace(document, data=data)
+
+
+def _with_options(job: dict[str, object], request: JobRequest, *, serves: bool) -> dict[str, object]:
+    """Return one of the jobs with the model, cluster and lengths of the request."""
+    devices = job.pop("gpus")
+    sized = isinstance(request.cluster, str) and ":" in request.cluster
+    machine = Document("", {"cluster": request.cluster or USUAL["cluster"]}, {})
+    machine = with_gpus(machine, None if sized else devices)
+    changed = job | (machine.data if isinstance(machine.data, dict) else {})
+    if isinstance(request.model, str):
+        model = job.get("model")
+        changed["model"] = (model if isinstance(model, dict) else {}) | {"base": request.model}
+    if serves and request.traffic is not None:
+        changed["traffic"] = request.traffic
+    if not serves and request.seq is not None:
+        changed["batch"] = {"sequence_length": request.seq}
+    if request.cluster is None and not serves:
+        notes = job.get("assumptions")
+        usual = f"cluster {USUAL['cluster']}"
+        changed["assumptions"] = [*(notes if isinstance(notes, list) else []), usual]
+    return changed
 
 
 def _edited_part(document: Document, part: str, changes: Sequence[str]) -> Document:

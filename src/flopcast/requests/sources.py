@@ -10,6 +10,7 @@ a Hugging Face config, wherever it stands, unless it has the keys of a program t
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.inputs import exists
@@ -20,6 +21,9 @@ from flopcast.requests.graph_models import graph_model, is_graph
 from flopcast.requests.job_files import COMMAND_LINE, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.words import SCRIPTS, is_command, is_path
+
+if TYPE_CHECKING:
+    from flopcast.interop.configs.config_reader import ImportOptions
 
 CONFIG = "config.json"
 SCRIPT = "megatron"  # the kind of a launch script
@@ -158,8 +162,9 @@ def source_of(
     document = read_yaml(raw, name)
     if isinstance(document.data, dict) and OWN & document.data.keys() <= {"engine"}:
         from flopcast.interop.configs.formats import kind_of, known_kind
+        from flopcast.interop.configs.rl_formats import start_of
 
-        kind = kind_of(document)
+        kind = start_of(document.data) or kind_of(document)
         if kind:
             return _foreign(raw, name, replace(request, kind=kind))
         if not _is_config(document) and _is_foreign(document.data):
@@ -220,13 +225,14 @@ def _foreign(raw: bytes, name: str, request: JobRequest) -> JobSource:
 
 def _read_foreign(document: Document, request: JobRequest) -> JobSource:
     """Return the source of another program's file whose text was read."""
-    from flopcast.interop.configs.config_reader import ImportOptions
     from flopcast.interop.configs.formats import known_kind, read_kind
+    from flopcast.interop.configs.rl_formats import step_of
     from flopcast.interop.megatron.launch_script import ranks_of
 
+    if step := step_of(document, import_options(request)):
+        return JobSource(document=step)
     model = request.model if isinstance(request.model, str) else None
-    options = ImportOptions(devices=request.devices, whole=request.whole_cluster, model=model is not None)
-    document = read_kind(document, known_kind(request.kind, document), options)
+    document = read_kind(document, known_kind(request.kind, document), import_options(request))
     devices = ranks_of(document)
     if model is None or not isinstance(document.data, dict):
         return JobSource(document=document, devices=devices)
@@ -239,6 +245,18 @@ def _read_foreign(document: Document, request: JobRequest) -> JobSource:
     data = document.data if isinstance(document.data, dict) else {}
     changed = data | {"model": named | kept if isinstance(named, dict) else named}
     return JobSource(document=replace(document, data=changed), devices=devices, has_model=True)
+
+
+def import_options(request: JobRequest) -> "ImportOptions":
+    """Return what a request states of the job of another program's file."""
+    from flopcast.interop.configs.config_reader import ImportOptions
+
+    return ImportOptions(
+        devices=request.devices,
+        whole=request.whole_cluster,
+        model=isinstance(request.model, str),
+        lengths=request.traffic is not None and request.seq is not None,
+    )
 
 
 def read_model_file(path: str, where: str = "") -> Document:

@@ -6,14 +6,16 @@ weights (handoff.py), the same as text and JSON (render/rl_text.py), the file of
 (requests/rl_request.py).
 
 All answers of a step are asked for at once, and the phase ends with the longest. Scoring computes each
-answer with its prompt once, forward, on the same engine. Phases on the same devices follow one another; on
-devices of their own, answers of the next step are generated and scored while this step is trained.
+answer with its prompt once for each scorer and critic, forward: with the plan of the training, or on the
+engine. Critics are trained after the model, with its plan. Phases on the same devices follow one another;
+on separate devices, answers of the next step are generated while this step is trained.
 """
 
 import math
 from collections.abc import Mapping
 
 from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.tier_constants import fitted_ratio
 from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.rl.handoff import handoff_of
@@ -24,6 +26,8 @@ from flopcast.spec.operations import HOUR_S
 from flopcast.spec.rl_plan import RlPlan
 from flopcast.spec.serving_job import ServingJob
 
+ROLLOUTS = "rollouts"  # the constant of a trainer's rollouts
+UNFITTED_LOG_SIGMA = 0.7  # of that constant, where it is not fitted
 ROLLOUT, SCORING, TRAINING, HANDOFF = PHASES = ("rollout", "scoring", "training", "handoff")
 
 
@@ -36,17 +40,19 @@ class RlReport:
     plan : RlPlan
         How both jobs share devices.
     rollout : ServingReport
-        Generation of the answers.
+        Generation of the answers by the engine alone.
+    generated_tokens_per_s : Estimate
+        Rate of the rollout in the trainer.
     training : Report
         One step of the training job.
     train_steps : int
-        Training steps in each step of reinforcement learning.
+        Optimizer steps of the trained model in each step of reinforcement learning.
     phases : mapping of Estimate
         Seconds by name of the phase: generation, scoring, training, hand-over of weights.
     step_s : Estimate
         Time from step to step, in which phases on separate devices overlap.
     handoff_bytes : float
-        Bytes of weights or adapters that each generating device receives.
+        Bytes of weights or adapters that each generating device keeps.
     handoff_tensors : int
         Number of tensors in a checkpoint of all weights, or of all adapters.
     usd : Estimate or None
@@ -55,6 +61,7 @@ class RlReport:
 
     plan: RlPlan
     rollout: ServingReport
+    generated_tokens_per_s: Estimate
     training: Report
     train_steps: int
     phases: Mapping[str, Estimate]
@@ -64,13 +71,16 @@ class RlReport:
     usd: Estimate | None
 
 
-def rl_step(rollout: ServingJob, training: Report, plan: RlPlan, book: CurveBook) -> RlReport:
+def rl_step(
+    rollout: ServingJob, training: Report, scoring: Report | None, plan: RlPlan, book: CurveBook
+) -> RlReport:
     """Predict a step of reinforcement learning.
 
     Parameters
     ----------
     rollout : the job that generates; its traffic states the lengths of prompts and answers
     training : the prediction of the training step on the answers
+    scoring : the prediction of one forward pass over all answers; None where the rollout's engine scores
     plan : how the phases are put together
     book : the curves of the cluster of `rollout`
 
@@ -80,23 +90,26 @@ def rl_step(rollout: ServingJob, training: Report, plan: RlPlan, book: CurveBook
         As `serve`; or the handoff is of adapters, and the training has none.
     """
     served = serve(_at_once(rollout, plan.answers), book, leave_out_share=0.0)
-    scored = None
-    if plan.scorers:
-        scored = serve(_at_once(_scoring(rollout), plan.answers), book, leave_out_share=0.0)
+    ratio = fitted_ratio(book.levels, ROLLOUTS)
+    doubt = book.levels[ROLLOUTS].log_sigma_factor if ROLLOUTS in book.levels else UNFITTED_LOG_SIGMA
+    sigma = math.hypot(served.log_sigma_factor, doubt)
+    generated = Estimate.log_normal(ratio * served.served.end_s, sigma)
+    tokens_per_s = served.output_tokens_per_s.value / ratio
     steps = max(math.ceil(plan.answers / training.job.plan.global_batch), 1)
-    low, high = (steps * bound for bound in training.bounds_s)
-    trained = Estimate(value=steps * training.step_time_s, low=low, high=high)
+    steps *= plan.epochs
+    trained = _step(training).times(steps * (1 + plan.critics))
     sent = handoff_of(rollout, training.job.model, plan, book.levels)
     phases = {
-        ROLLOUT: _whole(served),
-        SCORING: _whole(scored).times(plan.scorers) if scored else Estimate(value=0.0, low=0.0, high=0.0),
+        ROLLOUT: generated,
+        SCORING: _scored(rollout, scoring, plan, book),
         TRAINING: trained,
         HANDOFF: sent.taken,
     }
-    step_s = _together(phases, apart=plan.apart)
+    step_s = _together(phases, plan)
     return RlReport(
         plan=plan,
         rollout=served,
+        generated_tokens_per_s=Estimate.log_normal(tokens_per_s, sigma),
         training=training,
         train_steps=steps,
         phases=phases,
@@ -105,6 +118,22 @@ def rl_step(rollout: ServingJob, training: Report, plan: RlPlan, book: CurveBook
         handoff_tensors=sent.tensors,
         usd=_cost(rollout, training, step_s, apart=plan.apart),
     )
+
+
+def _step(report: Report) -> Estimate:
+    """Return the time of one step of a job."""
+    low, high = report.bounds_s
+    return Estimate(value=report.step_time_s, low=low, high=high)
+
+
+def _scored(rollout: ServingJob, scoring: Report | None, plan: RlPlan, book: CurveBook) -> Estimate:
+    """Return the time in which all scorers and critics compute all answers once."""
+    if not plan.passes:
+        return Estimate(value=0.0, low=0.0, high=0.0)
+    if scoring is not None:
+        return _step(scoring).times(plan.passes)
+    asked = _at_once(_scoring(rollout), plan.answers)
+    return _whole(serve(asked, book, leave_out_share=0.0)).times(plan.passes)
 
 
 def _at_once(job: ServingJob, answers: int) -> ServingJob:
@@ -128,14 +157,16 @@ def _whole(report: ServingReport) -> Estimate:
     return Estimate.log_normal(report.served.end_s, report.log_sigma_factor)
 
 
-def _together(phases: Mapping[str, Estimate], *, apart: bool) -> Estimate:
+def _together(phases: Mapping[str, Estimate], plan: RlPlan) -> Estimate:
     """Return the time from step to step: the sum of the phases, or the longer side of two that overlap."""
 
     def of(end: str) -> float:
         values = {name: getattr(phase, end) for name, phase in phases.items()}
-        if not apart:
+        if not plan.apart:
             return float(sum(values.values()))
-        return float(max(values[ROLLOUT] + values[SCORING] + values[HANDOFF], values[TRAINING]))
+        sides = {ROLLOUT: values[ROLLOUT] + values[HANDOFF], TRAINING: values[TRAINING]}
+        sides[plan.scored_on] += values[SCORING]
+        return float(max(sides.values()))
 
     return Estimate(value=of("value"), low=of("low"), high=of("high"))
 

@@ -19,6 +19,14 @@ class RlPlan(StrictModel):
     scorers : int
         Number of models, as large as the one that generates, that compute every answer once, such as a
         reference model or a reward model.
+    scored_on : str
+        Where answers are scored: by the workers of the "training", with its plan, as usual trainers do, or
+        by the engine of the "rollout".
+    critics : int
+        Number of value models, as large as the one that generates. Each of them computes every answer once,
+        and is trained like it, on the same devices.
+    epochs : int
+        How often the training goes through the answers of a step.
     handoff : str
         Which weights the generating devices receive after each step: all ("full"), or those of the trained
         adapters ("adapter").
@@ -43,6 +51,9 @@ class RlPlan(StrictModel):
     prompts: int = Field(default=128, ge=1, le=10**6)
     samples: int = Field(default=8, ge=1, le=10**4)
     scorers: int = Field(default=1, ge=0, le=16)
+    scored_on: Literal["training", "rollout"] = "training"
+    critics: int = Field(default=0, ge=0, le=16)
+    epochs: int = Field(default=1, ge=1, le=1000)
     handoff: Literal["full", "adapter"] = "full"
     handoff_over: Literal["link", "nvme", "file_system", "object_store"] = "link"
     handoff_tensor_s: float | None = Field(default=None, ge=0)
@@ -53,3 +64,8 @@ class RlPlan(StrictModel):
     def answers(self) -> int:
         """Return the answers of a step."""
         return self.prompts * self.samples
+
+    @property
+    def passes(self) -> int:
+        """Return how often each answer is computed once, forward, after it is generated."""
+        return self.scorers + self.critics

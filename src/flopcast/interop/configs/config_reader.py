@@ -31,12 +31,13 @@ class ImportOptions:
     """The settings of the command line that complete a foreign file.
 
     `devices`, where it says their number; `whole`, those of the cluster that it names without one. `model`,
-    whether it names the model itself.
+    whether it names the model itself; `lengths`, whether it states those of prompts, answers and sequences.
     """
 
     devices: int | None = None
     whole: int | None = None
     model: bool = False
+    lengths: bool = False
 
 
 class ConfigReader:

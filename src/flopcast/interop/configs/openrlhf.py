@@ -67,8 +67,8 @@ def read(document: Document, options: ImportOptions) -> Document:
     packed = reader.flag(reader.first(*PACKED))
     note_lengths(reader, reader.first(*PACKED) if packed else key, packed)
     _batch(reader, PAIR if trained in ("dpo", "rm") else 1)
-    _states(reader)
-    _adapters(reader)
+    put_states(reader)
+    put_adapters(reader)
     if trained == "dpo":
         note_pairs(reader, COMMAND)
         put_reference(reader, COMMAND)
@@ -99,7 +99,7 @@ def _batch(reader: ConfigReader, sequences: int) -> None:
     put_whole_batch(reader, micro, whole, replicas, "samples", sequences)
 
 
-def _states(reader: ConfigReader) -> None:
+def put_states(reader: ConfigReader) -> None:
     """Put sharding, precision, optimizer and the stack into the job."""
     precision = reader.choice(reader.first(*TYPE), TYPES, "bf16")
     reader.put(("plan", "precision"), precision, *TYPE)
@@ -121,7 +121,7 @@ def _states(reader: ConfigReader) -> None:
     reader.put(("stack",), stack, *STAGE)
 
 
-def _adapters(reader: ConfigReader) -> None:
+def put_adapters(reader: ConfigReader) -> None:
     """Put adapters into the model if their rank is above 0."""
     rank, four = reader.first(*ADAPTER_RANK), reader.first(*FOUR_BITS)
     quantised = reader.flag(four)

@@ -26,11 +26,14 @@ STARTS: Mapping[str, Literal["flags", "overrides"]] = {  # words that start a tr
     "openrlhf.cli.train_sft": "flags",
     "openrlhf.cli.train_dpo": "flags",
     "openrlhf.cli.train_rm": "flags",
+    "openrlhf.cli.train_ppo_ray": "flags",
     "swift sft": "flags",
     "swift pt": "flags",
     "swift rlhf": "flags",
     "verl.trainer.fsdp_sft_trainer": "overrides",
     "verl.trainer.sft_trainer": "overrides",
+    "verl.trainer.main_ppo": "overrides",
+    "recipe.dapo.main_dapo": "overrides",
 }
 GROUPS = ("engine", "optim", "model")  # of overrides: `engine=megatron` is the key `engine.group`
 NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")

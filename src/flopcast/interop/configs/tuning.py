@@ -1,6 +1,6 @@
-"""Training with a frozen model or a head that scores, as files of trainers ask for it.
+"""Further models beside the trained one, as files of trainers ask for them.
 
-Answers: which reference, teacher and head does a preference-tuning, distillation or reward run have?
+Answers: which reference, teacher, critic and head does a tuning, distillation or reward run have?
 Elsewhere: what they cost (workload/companions.py), the keys of each trainer (trl.py, llama_factory.py,
 torchtune.py).
 """
@@ -45,3 +45,20 @@ def put_teacher(reader: ConfigReader, key: str, name: str) -> None:
         return
     reader.put(("model", "teacher"), entry, key)
     reader.assume(f"the teacher {name} is {entry} in the catalogue", key)
+
+
+def note_longest(reader: ConfigReader, tokens: int, key: str) -> None:
+    """Note that every prompt and answer of a rollout is predicted as the longest one that may occur."""
+    if not reader.options.lengths:
+        way = "state the lengths of your data by --traffic 'prompt=400 output=300' and --seq"
+        reader.assume(f"every sequence has {tokens} tokens, the most that can occur; {way}", key)
+
+
+def put_critic(reader: ConfigReader, estimator: str, critic: str, actor: str) -> None:
+    """Put a trained critic, which must be as large as the actor, into a step of reinforcement learning."""
+    sizes = [catalog.known("models", reader.text(key)) for key in (critic, actor)]
+    if reader.has(critic) and sizes[0] != sizes[1]:
+        because = "flopcast predicts a critic only if it has the size of the actor"
+        reader.fault(critic, reader.text(actor), because, f"write {reader.text(actor)}, or remove {critic}")
+    reader.put(("step", "critics"), 1, estimator)
+    reader.assume("the critic is as large as the actor and is trained with the same plan", estimator)

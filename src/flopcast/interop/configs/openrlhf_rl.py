@@ -1,0 +1,138 @@
+"""OpenRLHF's command of PPO, GRPO and similar algorithms as a step of reinforcement learning.
+
+Answers: which rollout and which training does `openrlhf.cli.train_ppo_ray` run?
+Elsewhere: the words of a command (trainer_commands.py), keys that change no step (tables/openrlhf-rl.yaml),
+SFT, DPO and reward models, with which it shares sharding and adapters (openrlhf.py).
+
+References
+----------
+OpenRLHF/OpenRLHF: openrlhf/cli/train_ppo_ray.py (names, defaults: `rollout_batch_size` counts prompts,
+`train_batch_size` answers; without a critic for every estimator but "gae"; no reference model with
+`init_kl_coef 0`; no reward model of its own with `remote_rm_url`).
+"""
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs import openrlhf
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.trainers import put_whole_batch
+from flopcast.interop.configs.tuning import note_longest, put_critic
+
+START = "openrlhf.cli.train_ppo_ray"
+MODEL, CRITIC_MODEL = "pretrain", "critic_pretrain"
+NODES, DEVICES = "actor_num_nodes", "actor_num_gpus_per_node"
+ENGINES, TENSOR, MEMORY = "vllm_num_engines", "vllm_tensor_parallel_size", "vllm_gpu_memory_utilization"
+TOGETHER, ASYNC = "colocate_all_models", "async_train"
+PROMPT, ANSWER, LONGEST = "prompt_max_len", "generate_max_len", "max_len"
+PROMPTS, SAMPLES, EPOCHS = "rollout_batch_size", "n_samples_per_prompt", "max_epochs"
+BATCH, MICRO, DYNAMIC = "train_batch_size", "micro_train_batch_size", "use_dynamic_batch"
+MOST_TOKENS, ESTIMATOR, KL = "train_max_tokens_per_gpu", "advantage_estimator", "init_kl_coef"
+REMOTE, REWARD = "remote_rm_url", "reward_pretrain"
+RING, DS_TENSOR, CHECKPOINTING = "ring_attn_size", "ds_tensor_parallel_size", "gradient_checkpointing"
+CRITIC = "gae"  # the estimator that needs a value model
+ESTIMATORS = dict.fromkeys(
+    ("gae", "reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo"), "none"
+) | {CRITIC: CRITIC}
+
+
+def read(document: Document, options: ImportOptions) -> ConfigReader:
+    """Return the reader after it put the two jobs together.
+
+    Examples
+    --------
+    >>> from flopcast.interop.configs.rl_formats import step_document
+    >>> flags = {"pretrain": "meta-llama/Meta-Llama-3-8B", "actor_num_gpus_per_node": 8,
+    ...     "colocate_all_models": True, "rollout_batch_size": 128, "n_samples_per_prompt": 8,
+    ...     "train_batch_size": 128, "micro_train_batch_size": 4, "zero_stage": 3,
+    ...     "advantage_estimator": "group_norm"}
+    >>> step = step_document(read(Document("ppo.sh", flags, {}), ImportOptions())).data
+    >>> step["prompts"], step["samples"], step["training"]["plan"]["zero"], step["scorers"]
+    (128, 8, 3, 3)
+    """
+    reader = ConfigReader(document, keys_of("openrlhf-rl"), options)
+    read_model(reader, MODEL)
+    devices = _devices(reader)
+    ring, tensor = reader.count(RING), reader.count(DS_TENSOR)
+    replicas = max(devices // (ring * tensor), 1)
+    reader.put(("plan", "data_parallel"), replicas, DEVICES)
+    reader.put_degree("tensor_parallel", tensor, DS_TENSOR)
+    reader.put_degree("context_parallel", ring, RING)
+    if ring > 1:
+        reader.put(("plan", "context_order"), "zigzag", RING)
+    longest = _lengths(reader)
+    _batch(reader, replicas, longest)
+    openrlhf.put_states(reader)
+    openrlhf.put_adapters(reader)
+    if reader.flag(CHECKPOINTING):
+        reader.put(("plan", "recompute"), "full", CHECKPOINTING)
+    _rollout(reader)
+    _step(reader)
+    return reader
+
+
+def _devices(reader: ConfigReader) -> int:
+    """Put the devices of both jobs into them; return those of the training."""
+    stated = reader.count(NODES) * reader.count(DEVICES, 8)
+    share = reader.count(RING) * reader.count(DS_TENSOR)
+    training = reader.ranks(stated, share, RING if reader.count(RING) > 1 else DS_TENSOR)
+    together, apart = reader.flag(TOGETHER), reader.flag(ASYNC)
+    generating = training if together else reader.count(ENGINES) * reader.count(TENSOR)
+    if not together and not apart:
+        because = "flopcast predicts models on separate devices only if generation overlaps with training"
+        allowed, fix = "true, unless async_train is set", "add --colocate_all_models"
+        reader.fault(TOGETHER, allowed, because, fix, "" if reader.has(TOGETHER) else "is missing")
+    if not together and apart:
+        reader.put(("step", "apart"), True, ASYNC)
+    reader.put(("gpus",), training, DEVICES)
+    reader.put(("rollout", "gpus"), generating, ENGINES, DEVICES)
+    return training
+
+
+def _lengths(reader: ConfigReader) -> int:
+    """Put the lengths of prompts and answers into both jobs; return the length of a sequence."""
+    prompt, answer = reader.count(PROMPT, 1024), reader.count(ANSWER, 1024)
+    longest = reader.count(LONGEST, prompt + answer)
+    reader.put(("batch", "sequence_length"), longest, LONGEST, ANSWER)
+    lengths = {"prompt": prompt, "output": longest - prompt if reader.has(LONGEST) else answer}
+    reader.put(("rollout", "traffic"), lengths, ANSWER, LONGEST)
+    note_longest(reader, longest, reader.first(ANSWER, LONGEST))
+    return longest
+
+
+def _batch(reader: ConfigReader, replicas: int, longest: int) -> None:
+    """Put the batch of answers into the plan; a limit on tokens gives the micro-batch."""
+    if not reader.flag(DYNAMIC):
+        put_whole_batch(reader, (MICRO, 4), (BATCH, 128), replicas, "answers")
+        return
+    whole = reader.count(BATCH, 128)
+    share, most = max(whole // replicas, 1), max(reader.count(MOST_TOKENS, 16192) // longest, 1)
+    each = next((size for size in range(min(most, share), 0, -1) if share % size == 0), 1)
+    reader.assume(f"micro-batches of {each} sequences, which have at most {MOST_TOKENS} tokens", DYNAMIC)
+    reader.put(("plan", "micro_batch"), each, MOST_TOKENS, DYNAMIC)
+    reader.put(("plan", "global_batch"), whole, BATCH)
+
+
+def _rollout(reader: ConfigReader) -> None:
+    """Put vLLM and its deployment into the rollout."""
+    engine = {"base": "vllm", "memory_fraction": reader.fraction(MEMORY, 0.95)}
+    reader.put(("rollout", "engine"), engine, MEMORY)
+    reader.put(("rollout", "plan", "tensor_parallel"), reader.count(TENSOR), TENSOR)
+
+
+def _step(reader: ConfigReader) -> None:
+    """Put the prompts and the models that compute each answer into the step."""
+    reader.put(("step", "prompts"), reader.count(PROMPTS, 1024), PROMPTS)
+    reader.put(("step", "samples"), reader.count(SAMPLES), SAMPLES)
+    if (epochs := reader.count(EPOCHS)) > 1:
+        reader.put(("step", "epochs"), epochs, EPOCHS)
+    names = ["the log-probabilities of the actor"]
+    if reader.fraction(KL, 0.01):
+        names.append("the reference model")
+    if not reader.has(REMOTE):
+        names.append("the reward model")
+        reader.assume("the reward model is as large as the actor", REWARD)
+    reader.put(("step", "scorers"), len(names), KL, REWARD, REMOTE)
+    reader.assume(f"scoring: {', '.join(names)}, each predicted as a pass of the engine", KL)
+    if reader.choice(ESTIMATOR, ESTIMATORS, CRITIC) == CRITIC:
+        put_critic(reader, ESTIMATOR, CRITIC_MODEL, MODEL)

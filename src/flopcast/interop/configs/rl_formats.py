@@ -1,0 +1,83 @@
+"""Formats that describe a step of reinforcement learning, and what their readers share.
+
+Answers: does this script or file describe such a step, and which two jobs does it consist of?
+Elsewhere: what the keys mean (verl_rl.py, openrlhf_rl.py), formats of one training job (formats.py), the
+step itself (spec/rl_plan.py, rl/step.py).
+
+A reader puts fields of the training job where any reader puts them, those of the rollout below "rollout",
+and those of the step below "step". `step_document` makes the two jobs of them.
+"""
+
+from collections.abc import Callable, Mapping
+
+from flopcast.files.yaml_text import Document, Path
+from flopcast.interop.configs import openrlhf_rl, verl_rl
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.trainer_commands import LAUNCHER
+from flopcast.interop.configs.unsupported_programs import has
+
+READERS: Mapping[str, Callable[[Document, ImportOptions], ConfigReader]] = {
+    verl_rl.START: verl_rl.read,
+    verl_rl.DAPO: verl_rl.read,
+    openrlhf_rl.START: openrlhf_rl.read,
+}
+ROLLOUT, STEP, TRAINING = "rollout", "step", "training"
+
+
+def step_of(document: Document, options: ImportOptions) -> Document | None:
+    """Return the step that a command or a YAML file of a trainer describes; None for any other document.
+
+    Parameters
+    ----------
+    document : the settings of a command (trainer_commands.py), or the content of a file
+    options : what the command line states
+
+    Returns
+    -------
+    Document
+        With the keys of a file of a step (docs/howto/rl.md), and `gpus`, the devices, in both jobs.
+
+    Raises
+    ------
+    SpecError
+        Every fault of the file.
+    """
+    start = start_of(document.data)
+    return step_document(READERS[start](document, options)) if start else None
+
+
+def start_of(data: object) -> str | None:
+    """Return the program for such a step to which these settings belong; None if there is none.
+
+    >>> start_of({"actor_rollout_ref": {"model": {"path": "Qwen/Qwen2.5-7B"}}})
+    'verl.trainer.main_ppo'
+    """
+    launcher = data.get(LAUNCHER) if isinstance(data, dict) else None
+    start = str(launcher.get("command")) if isinstance(launcher, dict) else ""
+    if not start and has(data, verl_rl.MODEL):
+        start = verl_rl.START
+    return start if start in READERS else None
+
+
+def step_document(reader: ConfigReader) -> Document:
+    """Return the two jobs and the fields of the step that a reader put together.
+
+    Raises
+    ------
+    SpecError
+        Every fault that the reader found.
+    """
+    made = reader.made()
+    training = dict(made.data) if isinstance(made.data, dict) else {}
+    rollout, step = training.pop(ROLLOUT, {}), training.pop(STEP, {})
+    if isinstance(rollout, dict) and isinstance(model := training.get("model"), dict):
+        rollout = {"model": {key: value for key, value in model.items() if key != "adapters"}} | rollout
+    lines = {_moved(path): line for path, line in made.lines.items()}
+    return Document(made.name, {ROLLOUT: rollout, TRAINING: training} | step, lines, made.places)
+
+
+def _moved(path: Path) -> Path:
+    """Return where a value of the reader stands in the step."""
+    if path[:1] == (ROLLOUT,) or not path:
+        return path
+    return path[1:] if path[0] == STEP else (TRAINING, *path)

@@ -1,0 +1,212 @@
+"""veRL's settings of GRPO, PPO and similar algorithms as a step of reinforcement learning.
+
+Answers: which rollout and which training does `verl.trainer.main_ppo`, or veRL's recipe of DAPO, run?
+Elsewhere: the words of a command (trainer_commands.py), keys that change no step (tables/verl-rl.yaml),
+supervised tuning (verl.py).
+
+References
+----------
+volcengine/verl: verl/trainer/config/ppo_trainer.yaml and ppo_megatron_trainer.yaml (names, defaults),
+verl/trainer/ppo/ray_trainer.py (the order of a step: rollout, log-probabilities of the actor and the
+reference, values of the critic, updates), verl/workers/fsdp_workers.py (mini-batches count prompts;
+offloaded states return to the devices for their phase).
+"""
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.placements import SHARDED_STATES, place
+from flopcast.interop.configs.trainers import names_all_linears, read_adapters
+from flopcast.interop.configs.tuning import note_longest, put_critic
+
+START, DAPO = "verl.trainer.main_ppo", "recipe.dapo.main_dapo"
+ACTOR, ROLLOUT, MODEL = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model")
+MEGATRON, FSDP = f"{ACTOR}.megatron", f"{ACTOR}.fsdp_config"
+RECOMPUTE = f"{MEGATRON}.override_transformer_config.recompute"
+CONFIG, STRATEGY = "--config-name", f"{ACTOR}.strategy"
+PROMPTS, SAMPLES = "data.train_batch_size", f"{ROLLOUT}.n"
+PROMPT, ANSWER = "data.max_prompt_length", "data.max_response_length"
+MINI, EPOCHS = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs"
+MICRO = (f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size")
+DYNAMIC, MOST_TOKENS = f"{ACTOR}.use_dynamic_bsz", f"{ACTOR}.ppo_max_token_len_per_gpu"
+NODES, DEVICES = "trainer.nnodes", "trainer.n_gpus_per_node"
+RANK, TARGETS = f"{MODEL}.lora_rank", f"{MODEL}.target_modules"
+CHECKPOINTING, PACKED = f"{MODEL}.enable_gradient_checkpointing", f"{MODEL}.use_remove_padding"
+CONTEXT = f"{ACTOR}.ulysses_sequence_parallel_size"
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm", "hf": "hugging-face"}
+LIMITS = {"max_sequences": "max_num_seqs", "max_tokens": "max_num_batched_tokens"}
+ADVANTAGE, KL_LOSS, KL_REWARD = (
+    "algorithm.adv_estimator",
+    f"{ACTOR}.use_kl_loss",
+    "algorithm.use_kl_in_reward",
+)
+CRITIC = "gae"  # the estimator that needs a value model
+RESIDENT = ("param_offload", "optimizer_offload", "grad_offload")
+
+
+def read(document: Document, options: ImportOptions) -> ConfigReader:
+    """Return the reader after it put the two jobs together.
+
+    Examples
+    --------
+    >>> from flopcast.interop.configs.rl_formats import step_document
+    >>> reader = read(Document("grpo.yaml", {
+    ...     "data": {"train_batch_size": 64, "max_prompt_length": 512, "max_response_length": 1024},
+    ...     "algorithm": {"adv_estimator": "grpo"},
+    ...     "actor_rollout_ref": {
+    ...         "model": {"path": "Qwen/Qwen2.5-7B"},
+    ...         "actor": {"ppo_mini_batch_size": 32, "ppo_micro_batch_size_per_gpu": 4},
+    ...         "rollout": {"name": "vllm", "n": 8, "tensor_model_parallel_size": 2}}}, {}),
+    ...     ImportOptions(devices=8))
+    >>> step = step_document(reader).data
+    >>> step["prompts"], step["samples"], step["training"]["plan"]["global_batch"], step["rollout"]["plan"]
+    (64, 8, 256, {'tensor_parallel': 2})
+    """
+    reader = ConfigReader(document, keys_of("verl-rl"), options)
+    read_model(reader, f"{MODEL}.path")
+    usual = "megatron" if "megatron" in reader.text(CONFIG) or reader.below(MEGATRON) else "fsdp"
+    strategy = reader.choice(STRATEGY, {"fsdp": "fsdp", "fsdp2": "fsdp", "megatron": "megatron"}, usual)
+    replicas = _megatron(reader) if strategy == "megatron" else _sharded(reader)
+    _batch(reader, replicas)
+    if reader.count(RANK, 0, least=0):
+        read_adapters(reader, RANK, TARGETS, names_all_linears(reader, TARGETS), "")
+        reader.put(("step", "handoff"), "adapter", RANK)
+    _rollout(reader)
+    _step(reader)
+    return reader
+
+
+def _ranks(reader: ConfigReader, share: int, shared: str) -> int:
+    """Return the devices, which both jobs use."""
+    ranks = reader.ranks(reader.count(NODES, 1) * reader.count(DEVICES, 8), share, shared)
+    for part in (("gpus",), ("rollout", "gpus")):
+        reader.put(part, ranks, DEVICES, NODES)
+    return ranks
+
+
+def _sharded(reader: ConfigReader) -> int:
+    """Put FSDP into the training job; return the number of replicas."""
+    context = reader.count(CONTEXT, 1)
+    replicas = max(_ranks(reader, context, CONTEXT) // context, 1)
+    reader.put(("plan", "data_parallel"), replicas, DEVICES)
+    reader.put_degree("context_parallel", context, CONTEXT)
+    if context > 1:
+        reader.put(("plan", "context_exchange"), "all_to_all", CONTEXT)
+    reader.put(("plan", "zero"), 3)
+    group = reader.raw(f"{FSDP}.fsdp_size")
+    if group not in (None, -1) and reader.count(f"{FSDP}.fsdp_size") < replicas:
+        reader.put(("plan", "data_shard"), reader.count(f"{FSDP}.fsdp_size"), f"{FSDP}.fsdp_size")
+    if reader.flag(f"{FSDP}.offload_policy"):
+        place(reader, SHARDED_STATES, f"{FSDP}.offload_policy")
+    if reader.flag(CHECKPOINTING, True):
+        reader.put(("plan", "recompute"), "full", CHECKPOINTING)
+    _note_resident(reader, FSDP)
+    reader.put(("stack",), "torch-fsdp2", STRATEGY)
+    return replicas
+
+
+def _megatron(reader: ConfigReader) -> int:
+    """Put Megatron's degrees into the training job; return the number of replicas."""
+    tensor, stages, context = (
+        reader.count(f"{MEGATRON}.{name}")
+        for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+    )
+    share = tensor * stages * context
+    replicas = max(_ranks(reader, share, f"{MEGATRON}.tensor_model_parallel_size") // share, 1)
+    reader.put(("plan", "data_parallel"), replicas, DEVICES)
+    for field, name, size in (
+        ("tensor_parallel", "tensor_model_parallel_size", tensor),
+        ("pipeline_parallel", "pipeline_model_parallel_size", stages),
+        ("context_parallel", "context_parallel_size", context),
+        ("expert_parallel", "expert_model_parallel_size", None),
+        ("expert_tensor_parallel", "expert_tensor_parallel_size", None),
+        ("virtual_stages", "virtual_pipeline_model_parallel_size", None),
+    ):
+        key = f"{MEGATRON}.{name}"
+        reader.put_degree(field, reader.count(key) if size is None else size, key)
+    if tensor > 1 and reader.flag(f"{MEGATRON}.sequence_parallel", True):
+        reader.put(("plan", "sequence_parallel"), True, f"{MEGATRON}.sequence_parallel")
+    reader.put(("plan", "zero"), int(reader.flag(f"{MEGATRON}.use_distributed_optimizer", True)))
+    mode = reader.choice(f"{RECOMPUTE}_granularity", {"full": "full", "selective": "selective"}, "none")
+    method = reader.choice(f"{RECOMPUTE}_method", {"uniform": "uniform", "block": "block"}, "uniform")
+    blocks = reader.count(f"{RECOMPUTE}_num_layers")
+    if mode == "full" and (method, blocks) != ("uniform", 1):
+        mode = f"full:{method}:{blocks}"
+    if mode != "none":
+        reader.put(("plan", "recompute"), mode, f"{RECOMPUTE}_granularity")
+    _note_resident(reader, MEGATRON)
+    reader.put(("stack",), "megatron-core-2025", STRATEGY)
+    return replicas
+
+
+def _note_resident(reader: ConfigReader, section: str) -> None:
+    """Note states that wait in the memory of the host while they are not needed."""
+    for name in RESIDENT:
+        if reader.flag(f"{section}.{name}"):
+            text = (
+                "the states return to the devices for the update; the time of these copies is not predicted"
+            )
+            reader.assume(f"{name}: {text}", f"{section}.{name}")
+
+
+def _batch(reader: ConfigReader, replicas: int) -> None:
+    """Put lengths, micro-batch and mini-batch into the training job; veRL's mini-batches count prompts."""
+    longest = reader.count(PROMPT, 512) + reader.count(ANSWER, 512)
+    reader.put(("batch", "sequence_length"), longest, ANSWER, PROMPT)
+    note_longest(reader, longest, ANSWER)
+    if not reader.flag(PACKED):
+        reader.assume(f"{PACKED} is off: the training computes {longest} tokens of every answer", PACKED)
+    whole = reader.count(MINI, 256) * reader.count(SAMPLES, 1)
+    each, key = _micro_batch(reader, longest, whole // max(replicas, 1)), reader.first(*MICRO)
+    if whole % (each * replicas):
+        allowed = f"prompts whose number of answers is a multiple of {each * replicas}"
+        because = f"{replicas} replicas run whole micro-batches of {each} sequences"
+        reader.fault(MINI, allowed, because, f"write {each * replicas}")
+    reader.put(("plan", "micro_batch"), each, key, MOST_TOKENS)
+    reader.put(("plan", "global_batch"), whole, MINI, SAMPLES)
+    reader.put(("plan", "precision"), "bf16")
+
+
+def _micro_batch(reader: ConfigReader, longest: int, share: int) -> int:
+    """Return the sequences of a micro-batch: as stated, or as many as a limit on tokens allows."""
+    if not reader.flag(DYNAMIC):
+        return reader.required(*MICRO)
+    most = max(reader.count(MOST_TOKENS, 16384) // longest, 1)
+    each = next((size for size in range(min(most, share), 0, -1) if share % size == 0), 1)
+    reader.assume(f"micro-batches of {each} sequences, which have at most {MOST_TOKENS} tokens", DYNAMIC)
+    return each
+
+
+def _rollout(reader: ConfigReader) -> None:
+    """Put the engine, its deployment and the lengths into the rollout."""
+    engine: dict[str, object] = {"base": reader.choice(f"{ROLLOUT}.name", ENGINES, "vllm")}
+    memory = f"{ROLLOUT}.gpu_memory_utilization"
+    engine["memory_fraction"] = reader.fraction(memory, 0.5)
+    reader.put(("rollout", "engine"), engine, f"{ROLLOUT}.name")
+    tensor = f"{ROLLOUT}.tensor_model_parallel_size"
+    reader.put(("rollout", "plan", "tensor_parallel"), reader.count(tensor, 2), tensor)
+    for field, name in LIMITS.items():
+        if reader.has(key := f"{ROLLOUT}.{name}"):
+            reader.put(("rollout", "plan", field), reader.count(key), key)
+    lengths = {"prompt": reader.count(PROMPT, 512), "output": reader.count(ANSWER, 512)}
+    reader.put(("rollout", "traffic"), lengths, ANSWER)
+
+
+def _step(reader: ConfigReader) -> None:
+    """Put the prompts and the models that compute each answer into the step."""
+    reader.put(("step", "prompts"), reader.count(PROMPTS, 1024), PROMPTS)
+    reader.put(("step", "samples"), reader.count(SAMPLES, 1), SAMPLES)
+    if (epochs := reader.count(EPOCHS, 1)) > 1:
+        reader.put(("step", "epochs"), epochs, EPOCHS)
+    reference = reader.flag(KL_LOSS) or reader.flag(KL_REWARD)
+    rewards = reader.flag("reward_model.enable")
+    reader.put(("step", "scorers"), 1 + reference + rewards, KL_LOSS, KL_REWARD)
+    names = [
+        "the log-probabilities of the actor",
+        *(["the reference model"] if reference else []),
+        *(["the reward model"] if rewards else []),
+    ]
+    reader.assume(f"scoring: {', '.join(names)}, each predicted as a pass of the engine", KL_LOSS)
+    if (reader.text(ADVANTAGE) or CRITIC) == CRITIC:
+        put_critic(reader, ADVANTAGE, "critic.model.path", f"{MODEL}.path")
