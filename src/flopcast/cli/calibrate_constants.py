@@ -184,8 +184,8 @@ Each constant is in one of four files in `src/flopcast/catalog/constants`:
 - `offload.json`: factors of states in host memory or on drives, fitted by the same command on a table of
   such runs;
 - `checkpoints.json`: factors of checkpoints, fitted by the same command on published checkpoints;
-- `chosen.json`: a factor of checkpoints and one of handoffs in reinforcement learning. They were chosen by
-  hand, because no table has such runs.
+- `chosen.json`: a factor of checkpoints, and factors of handoffs and rollouts in reinforcement learning.
+  They were chosen by hand, because no table has such runs.
 
 The factors have these meanings. *Sigma* is a standard deviation of the logarithm.
 
