@@ -46,6 +46,7 @@ def test_json_holds_every_row_with_its_line_and_assumptions(table):
     assert row["where"] == f"{table}:2"
     assert any("precision fp16" in told for told in row["assumptions"])
     assert [entry["where"] for entry in found["left_out"]] == [f"{table}:4", f"{table}:3"]
+    assert [entry["id"] for entry in found["left_out"]] == ["a-3", "a-2"]
     assert found["all"]["rows"] == 1
 
 

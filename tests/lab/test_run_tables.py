@@ -118,6 +118,7 @@ def test_a_row_with_too_few_cells_is_left_out_and_the_others_are_kept(tmp_path):
 
     assert [run.id for run in table.runs] == ["whole"]
     assert [problem.where.rpartition(":")[2] for problem in table.problems] == ["3"]
+    assert dict(table.unread) == {f"{path}:3": "cut"}
 
 
 def test_a_header_that_is_none_says_what_the_nearest_kind_of_table_lacks(tmp_path):
@@ -190,6 +191,7 @@ def test_a_row_that_was_copied_is_left_out_with_the_line_of_the_first(tmp_path):
     assert [run.id for run in table.runs] == ["a", "b"]
     assert problem.where.endswith("runs.csv:4")
     assert "runs.csv:2 has the same" in problem.because
+    assert list(table.unread.values()) == ["a"]
 
 
 def test_a_row_with_more_cells_than_the_header_says_so(tmp_path):

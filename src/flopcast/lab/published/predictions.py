@@ -114,10 +114,13 @@ class PublishedTables:
         bare = None if levels is None else NO_LEVELS
         known = {**levels_of_other_runs(), **levels} if levels else bare
         broken = [problem for table in self._tables for problem in table.problems]
+        unread = {place: name for table in self._tables for place, name in table.unread.items()}
         runs = [
             self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
         ]
-        return compare_runs(runs, self._reproduced, lambda job: self._predicted.of(job, known), broken)
+        return compare_runs(
+            runs, self._reproduced, lambda job: self._predicted.of(job, known), broken, unread
+        )
 
     def step_time_s(self, job: Job, of_run: Job) -> float:
         """Return the step time without constants of a job that runs the programs of a run's job.

@@ -28,10 +28,11 @@ PARTS = ("architecture", "machine", "mapping", "software", "observed")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTable:
-    """The runs of one file, and the faults of the rows that are none."""
+    """The runs of one file, the faults of the rows that are none, and the ids of these by their place."""
 
     runs: tuple[Run, ...]
     problems: tuple[Problem, ...]
+    unread: Mapping[str, str]
 
 
 def read_tables(paths: Sequence[Path]) -> list[RunTable]:
@@ -73,20 +74,24 @@ def read_table(path: Path) -> RunTable:
     runs: list[Run] = []
     problems: list[Problem] = []
     places: dict[str, str] = {}
+    unread: dict[str, str] = {}
+    titles = [title for title, column in header.columns.items() if column.to == ("", "id")]
     for line, row in rows:
         place = f"{path}:{line}"
         try:
             run = _run(row, header, place, f"{path.stem}-{line}")
         except SpecError as error:
             problems += error.problems
+            unread[place] = next(filter(None, ((row.get(title) or "").strip() for title in titles)), place)
             continue
         if run.id in places:
             because = f"the row at {places[run.id]} has the same id; one of the two rows may be a copy"
             problems.append(_fault(place, "id", run.id, "a unique id", because))
+            unread[place] = run.id
             continue
         places[run.id] = place
         runs.append(run)
-    return RunTable(runs=tuple(runs), problems=tuple(problems))
+    return RunTable(runs=tuple(runs), problems=tuple(problems), unread=unread)
 
 
 def _run(row: Mapping[str, str], header: Header, place: str, name: str) -> Run:

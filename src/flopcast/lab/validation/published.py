@@ -12,6 +12,7 @@ on its device, and otherwise over all other rows. So no row affects its own base
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -148,16 +149,20 @@ class Published:
 
 
 def compare_runs(
-    tables: Sequence[Iterable[Run]], reproduce: Reproduce, predict: Predict, broken: Iterable[Problem] = ()
+    tables: Sequence[Iterable[Run]],
+    reproduce: Reproduce,
+    predict: Predict,
+    broken: Iterable[Problem] = (),
+    unread: Mapping[str, str] = MappingProxyType({}),
 ) -> Published:
     """Predict every run of some tables.
 
     A run of a later table that an earlier one holds counts once. `reproduce` refuses a run with every
     reason; `predict` is called once for jobs that are equal but for what they assume. `broken` are faults
-    of rows that could not be read, one or more of each.
+    of rows that could not be read, one or more of each; `unread` are the ids of these rows by their place.
     """
     rows: list[ComparedRun] = []
-    left_out = _unreadable(broken)
+    left_out = _unreadable(broken, unread)
     twice: list[str] = []
     known: dict[Job, Report] = {}
     for table in tables:
@@ -312,13 +317,13 @@ def _same(row: ComparedRun, other: ComparedRun) -> bool:
     )
 
 
-def _unreadable(problems: Iterable[Problem]) -> list[LeftOut]:
-    """Return rows that cannot be read as runs, by file and line, each with all of its faults."""
+def _unreadable(problems: Iterable[Problem], names: Mapping[str, str]) -> list[LeftOut]:
+    """Return rows that cannot be read as runs, each with all of its faults."""
     by_row: dict[str, list[str]] = {}
     for problem in problems:
         reason = f"{problem.field} = {problem.value!r}: {problem.because}"
         by_row.setdefault(problem.where, []).append(reason)
     return [
-        LeftOut(id=where, source=UNREADABLE, where=where, reasons=tuple(reasons))
+        LeftOut(id=names.get(where, where), source=UNREADABLE, where=where, reasons=tuple(reasons))
         for where, reasons in by_row.items()
     ]
