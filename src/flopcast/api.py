@@ -287,13 +287,14 @@ def diagnose(job: Job, log: Path | None = None, trace: Path | None = None) -> "S
     )
 
 
-def report_page(report: "Report | SlowStep | ServingReport") -> str:
+def report_page(report: "Report | SlowStep | ServingReport | RlReport") -> str:
     """Return the report as one HTML file, which also shows the same plan on other numbers of devices.
 
     Parameters
     ----------
     report : a prediction, or a diagnosis, whose page begins with the measured steps. The page of a serving
-        report has a latency–throughput curve instead of other numbers of devices.
+        report has a latency–throughput curve instead of other numbers of devices, and that of a step of
+        reinforcement learning has its phases.
 
     Returns
     -------
@@ -307,8 +308,13 @@ def report_page(report: "Report | SlowStep | ServingReport") -> str:
     >>> page.startswith("<!doctype html>"), len(page) < 1_000_000
     (True, True)
     """
+    from flopcast.rl.step import RlReport
     from flopcast.serving.serving_report import ServingReport
 
+    if isinstance(report, RlReport):
+        from flopcast.render import rl_page
+
+        return rl_page.as_html(report)
     if isinstance(report, ServingReport):
         return _serving_page(report)
     from flopcast.lab.diagnosis.settings import best_changes  # a prediction needs no page

@@ -112,6 +112,19 @@ def test_the_command_reads_a_file_and_names_every_fault(tmp_path):
     assert "training.KEY=VALUE" in beside.err
 
 
+def test_the_page_of_a_step_holds_its_phases_and_the_same_numbers(tmp_path):
+    path, page = tmp_path / "rl.yaml", tmp_path / "step.html"
+    path.write_text(yaml.safe_dump(STEP), encoding="utf-8")
+    told = flopcast("predict", str(path), "--report", str(page), "--json")
+    html = page.read_text(encoding="utf-8")
+    assert told.code == 0, told.err
+    step_s = json.loads(told.out)["step_s"]["value"]
+    assert html.startswith("<!doctype html>")
+    assert f"{step_s:.3g}"[:4] in html
+    for word in ("rollout", "scoring", "training", "handoff", "the engine alone"):
+        assert word in html
+
+
 CONTRADICTIONS = {
     "training.cluster": {"cluster": "dgx-h100:2", "plan": "dp=16 mbs=1 gbs=64 zero=1"},
     "training.model": {"model": "llama-2-7b"},

@@ -87,7 +87,7 @@ def command(
     options.check_writable("--report", report)
     options.check_writable("--trace", trace)
     if (step := rl_document(request)) is not None:
-        _predict_rl(step, wants_json, {"--log": log, "--report": report, "--trace": trace})
+        _predict_rl(step, wants_json, report, {"--log": log, "--trace": trace})
         return
     if serves(request):
         _predict_serving(request, wants_json, log, report, trace)
@@ -128,15 +128,17 @@ def _check_unknown_operators(made: "Report", allowed: bool) -> None:
         click.echo(needless_option_note(made.breakdown, made.step_time_s), err=True)
 
 
-def _predict_rl(document: Document, wants_json: bool, files: dict[str, Path | None]) -> None:
-    """Print the prediction of a step of reinforcement learning.
+def _predict_rl(
+    document: Document, wants_json: bool, report: Path | None, files: dict[str, Path | None]
+) -> None:
+    """Print the prediction of a step of reinforcement learning, and write its page.
 
     Raises
     ------
     SpecError
         The file has faults, or an output of one job is asked for.
     """
-    from flopcast.api import predict_rl
+    from flopcast.api import predict_rl, report_page
     from flopcast.render.rl_text import as_json, marked_text
 
     if given := [name for name, path in files.items() if path is not None]:
@@ -145,7 +147,10 @@ def _predict_rl(document: Document, wants_json: bool, files: dict[str, Path | No
             "such a step consists of a rollout and a training job, and the option applies to a single job",
         )
         raise spec_error(given[0], str(files[given[0]]), allowed, because, f"remove {given[0]}")
-    options.print_found(predict_rl(document), wants_json, as_json, marked_text)
+    made = predict_rl(document)
+    options.print_found(made, wants_json, as_json, marked_text)
+    if report is not None:
+        options.write_output("--report", report, report_page(made))
 
 
 def _predict_serving(

@@ -22,25 +22,16 @@ def as_text(report: RlReport) -> str:
 
 def marked_text(report: RlReport) -> str:
     """Return the same text with marks for a terminal (terminal.py)."""
-    plan, rollout, training = report.plan, report.rollout, report.training
     low, high = (
         show_seconds(bound, like=report.step_s.value) for bound in (report.step_s.low, report.step_s.high)
     )
-    where = "on separate devices" if plan.apart else "on the same devices, one after another"
-    critics = f" of the model and of {plan.critics} critics" if plan.critics else ""
-    critics = critics.removesuffix("s") if plan.critics == 1 else critics
-    answers = "1 answer" if plan.samples == 1 else f"{plan.samples} answers"
-    lines = [
-        f"{rollout.job.model.name}: {plan.prompts} prompts with {answers} each, generation and"
-        f" training {where}",
-        f"rollout   {rollout.job.devices} × {rollout.job.cluster.node.device.name},"
-        f" {rollout.job.engine.name} {plan_text(rollout.job)}",
-        f"training  {training.job.cluster.machine},"
-        f" {training.job.plan.short()}, {report.train_steps} optimizer steps{critics}",
-        f"step      {answer(show_seconds(report.step_s.value))}   (90 %: {low} to {high})",
-    ]
     tokens = report.generated_tokens_per_s.value
-    lines.append(f"rate      {show(tokens, 'tokens/s')} generated during the rollout")
+    lines = [
+        heading(report),
+        *jobs_of(report),
+        f"step      {answer(show_seconds(report.step_s.value))}   (90 %: {low} to {high})",
+        f"rate      {show(tokens, 'tokens/s')} generated during the rollout",
+    ]
     if report.usd is not None:
         lines.append(f"cost      {show_usd(report.usd.value)} a step")
     total = sum(phase.value for phase in report.phases.values())
@@ -53,12 +44,39 @@ def marked_text(report: RlReport) -> str:
         ]
         for name in PHASES
     ]
+    texts = [*report.rollout.job.assumptions, *report.training.assumptions]
+    parts = (lines, ["phases", *aligned(rows, "<>><"), sent_text(report)], assumption_lines(texts))
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def heading(report: RlReport) -> str:
+    """Return the model, the number of answers, and which devices the phases share."""
+    plan = report.plan
+    where = "on separate devices" if plan.apart else "on the same devices, one after another"
+    answers = "1 answer" if plan.samples == 1 else f"{plan.samples} answers"
+    name = report.rollout.job.model.name
+    return f"{name}: {plan.prompts} prompts with {answers} each, generation and training {where}"
+
+
+def jobs_of(report: RlReport) -> list[str]:
+    """Return one line about the rollout and one about the training."""
+    rollout, training, critics = report.rollout.job, report.training.job, report.plan.critics
+    trained = f" of the model and of {critics} critic{'s' * (critics > 1)}" if critics else ""
+    return [
+        f"rollout   {rollout.devices} × {rollout.cluster.node.device.name},"
+        f" {rollout.engine.name} {plan_text(rollout)}",
+        f"training  {training.cluster.machine}, {training.plan.short()},"
+        f" {report.train_steps} optimizer steps{trained}",
+    ]
+
+
+def sent_text(report: RlReport) -> str:
+    """Return what each device of the engine receives in the handoff."""
+    plan = report.plan
     sent = f"each generating device keeps {show_memory(report.handoff_bytes)} of weights ({plan.handoff})"
     if plan.handoff_over != "link":
         sent += f" from {report.handoff_tensors} tensors in files ({plan.handoff_over})"
-    texts = [*rollout.job.assumptions, *training.assumptions]
-    parts = (lines, ["phases", *aligned(rows, "<>><"), sent], assumption_lines(texts))
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return sent
 
 
 def as_json(report: RlReport) -> dict[str, object]:

@@ -133,6 +133,6 @@ def _step(reader: ConfigReader) -> None:
         names.append("the reward model")
         reader.assume("the reward model is as large as the actor", REWARD)
     reader.put(("step", "scorers"), len(names), KL, REWARD, REMOTE)
-    reader.assume(f"scoring: {', '.join(names)}, each predicted as a pass of the engine", KL)
+    reader.assume(f"scoring: {', '.join(names)}, each a forward pass of the training workers", KL)
     if reader.choice(ESTIMATOR, ESTIMATORS, CRITIC) == CRITIC:
         put_critic(reader, ESTIMATOR, CRITIC_MODEL, MODEL)

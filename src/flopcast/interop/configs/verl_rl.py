@@ -207,6 +207,6 @@ def _step(reader: ConfigReader) -> None:
         *(["the reference model"] if reference else []),
         *(["the reward model"] if rewards else []),
     ]
-    reader.assume(f"scoring: {', '.join(names)}, each predicted as a pass of the engine", KL_LOSS)
+    reader.assume(f"scoring: {', '.join(names)}, each a forward pass of the training workers", KL_LOSS)
     if (reader.text(ADVANTAGE) or CRITIC) == CRITIC:
         put_critic(reader, ADVANTAGE, "critic.model.path", f"{MODEL}.path")
