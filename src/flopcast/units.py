@@ -270,6 +270,15 @@ def show_count(value: Number) -> str:
     return f"{value:,.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which gets an s unless the number is 1.
+
+    >>> counted(1, "rank"), counted(8, "rank")
+    ('1 rank', '8 ranks')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def show_usd(value: Number) -> str:
     """Return dollars as text with three significant digits.
 

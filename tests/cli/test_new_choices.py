@@ -151,7 +151,7 @@ WRONG = {  # words of a plan, and what the answer must name
     "zero=5": ("plan.zero", "0, 1, 2 or 3"),
     "recompute=full:blocks:2": ("recompute_method", "'uniform', 'block' or 'every'"),
     "recompute=full:block:0": ("recompute_layers", "number of at least 1"),
-    "recompute=full:block:9": ("plan.recompute_layers", "1 to 8, the number of blocks of a chunk"),
+    "recompute=full:block:9": ("plan.recompute_layers", "1 to 8, because a chunk has 8 blocks"),
     "recompute=selective:norm": ("plan.recompute_modules", "core_attention"),
     "optimizer=lion": ("optimizer", "'adamw_8bit'"),
     "optimizer=adafactor zero=1": ("plan.optimizer", "set zero to 0"),

@@ -47,7 +47,7 @@ def told(text, noun=Fan):
     return problem.allowed, problem.because, problem.fix
 
 
-MEANS = 'is documented as "power over its maximum"'
+MEANS = '("power over its maximum")'
 
 
 @all_cases(
@@ -56,27 +56,27 @@ MEANS = 'is documented as "power over its maximum"'
         (
             "load_fraction: -1",
             "a number of at least 0 and below 1",
-            f"smaller values are not possible; load_fraction {MEANS}",
+            f"smaller values are not possible for load_fraction {MEANS}",
         ),
         (
             "load_fraction: 1",
             "a number of at least 0 and below 1",
-            f"larger values are not possible; load_fraction {MEANS}",
+            f"larger values are not possible for load_fraction {MEANS}",
         ),
         (
             "spare_fraction: 0.3",
             "a number above 0 and at most 0.2",
-            f"larger values are not possible; spare_fraction {MEANS}",
+            f"larger values are not possible for spare_fraction {MEANS}",
         ),
         (
             "blades: 1",
             "a whole number from 2 to 9",
-            'smaller values are not possible; blades is documented as "of its wheel"',
+            'smaller values are not possible for blades ("of its wheel")',
         ),
         ("delay_s: 0 ms", "a quantity above 0 s", "smaller values are not possible"),
         ("draw_w: {full: 0 W}", "a quantity above 0 W", "smaller values are not possible"),
         ("blades: many", "a whole number", "the value is not a whole number"),
-        ("mode: 7", "'fast' or 'slow'", "no other value is supported"),
+        ("mode: 7", "'fast' or 'slow'", "flopcast supports no other value"),
         (
             "{mode: slow, delay_s: 1 ms}",
             "a delay_s of 1 s or more, where the mode is slow",
@@ -104,7 +104,7 @@ def test_the_edit_says_which_value_would_pass(text, fix):
 def test_the_spread_of_clocks_has_a_range_and_a_meaning():
     assert told("clock_spread_fraction: 0.5", Site) == (
         "a number from 0 to 0.2",
-        'larger values are not possible; clock_spread_fraction is documented as "standard deviation of the'
-        ' clocks of equal devices, divided by their mean"',
+        'larger values are not possible for clock_spread_fraction ("standard deviation of the'
+        ' clocks of equal devices, divided by their mean")',
         "set clock_spread_fraction to 0.2",
     )

@@ -139,15 +139,35 @@ def test_every_refusal_of_a_model_names_the_command_that_traces_it():
 
 
 BROKEN = {  # changes of Llama-2 7B → field, what would pass, why
-    "text for a number": ({"hidden_size": "4096"}, "hidden_size", "a whole number", "class"),
-    "a fraction": ({"num_hidden_layers": 31.5}, "num_hidden_layers", "a whole number", "class"),
-    "nothing": ({"num_attention_heads": 0}, "num_attention_heads", "at least 1", "class"),
-    "below nothing": ({"vocab_size": -1}, "vocab_size", "at least 1", "class"),
-    "truth for a number": ({"intermediate_size": True}, "intermediate_size", "or null", "class"),
-    "a list": ({"max_position_embeddings": [4096]}, "max_position_embeddings", "a whole number", "class"),
-    "number for truth": ({"tie_word_embeddings": 1}, "tie_word_embeddings", "true or false", "class"),
-    "text for truth": ({"attention_bias": "no"}, "attention_bias", "true or false", "class"),
-    "certain dropout": ({"attention_dropout": 1.0}, "attention_dropout", "below 1", "class"),
+    "text for a number": ({"hidden_size": "4096"}, "hidden_size", "a whole number", "transformers expects"),
+    "a fraction": (
+        {"num_hidden_layers": 31.5},
+        "num_hidden_layers",
+        "a whole number",
+        "transformers expects",
+    ),
+    "nothing": ({"num_attention_heads": 0}, "num_attention_heads", "at least 1", "transformers expects"),
+    "below nothing": ({"vocab_size": -1}, "vocab_size", "at least 1", "transformers expects"),
+    "truth for a number": (
+        {"intermediate_size": True},
+        "intermediate_size",
+        "or null",
+        "transformers expects",
+    ),
+    "a list": (
+        {"max_position_embeddings": [4096]},
+        "max_position_embeddings",
+        "a whole number",
+        "transformers expects",
+    ),
+    "number for truth": (
+        {"tie_word_embeddings": 1},
+        "tie_word_embeddings",
+        "true or false",
+        "transformers expects",
+    ),
+    "text for truth": ({"attention_bias": "no"}, "attention_bias", "true or false", "transformers expects"),
+    "certain dropout": ({"attention_dropout": 1.0}, "attention_dropout", "below 1", "transformers expects"),
     "odd heads": (
         {"num_attention_heads": 30},
         "num_attention_heads",
@@ -162,7 +182,7 @@ BROKEN = {  # changes of Llama-2 7B → field, what would pass, why
     ),
     "an activation": ({"hidden_act": "mish"}, "hidden_act", "silu", "not support other activations"),
     "an ungated one": ({"hidden_act": "relu"}, "hidden_act", "silu", "not support other activations"),
-    "an activation's number": ({"hidden_act": 3}, "hidden_act", "a string", "class"),
+    "an activation's number": ({"hidden_act": 3}, "hidden_act", "a string", "transformers expects"),
     "a number format": ({"torch_dtype": "float15"}, "torch_dtype", "bfloat16", "stored"),
     "two widths": ({"n_embd": 2048}, "n_embd", "4096", "hidden_size = 4096 is another name"),
     "experts": (

@@ -51,7 +51,7 @@ def test_what_is_no_count_is_told_once_and_the_default_goes_on(written):
     reader = sheet_of(f"b: 1\na: {written}\n")
 
     assert reader.count("a", 4) == 4
-    assert told(reader) == [("a.yaml:2", "a", "a whole number, 1 or more")]
+    assert told(reader) == [("a.yaml:2", "a", "a whole number of at least 1")]
     assert reader.problems[0].fix == "write 4"
 
 
@@ -217,7 +217,7 @@ def test_devices_that_nobody_says_and_replicas_that_are_not_whole_are_told():
 
     assert [problem.field for problem in unknown.problems] == ["world size"]
     assert [(problem.field, problem.where) for problem in cut.problems] == [("a", "a.yaml:1")]
-    assert "multiple of 3" in cut.problems[0].fix
+    assert "add --gpus 3" in cut.problems[0].fix
 
 
 def test_faults_are_raised_together_in_the_order_of_their_lines():

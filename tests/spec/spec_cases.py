@@ -9,7 +9,7 @@ from flopcast.files.yaml_text import resolve
 
 PLAN = {"data_parallel": 8, "micro_batch": 1, "global_batch": 16, "precision": "fp16"}
 DEEPSPEED = "gpt-neox-deepspeed"  # divides layers by its own rule, not evenly
-EDIT = re.compile(r"(\w+) (?:to|at) (\w+(?:[:.,]\w+)*)")
+EDIT = re.compile(r"(\w+) (?:to|at) (\w+(?:[-:.,=]\w+)*)")
 
 
 def model(blocks=8, heads=16, ffn_hidden=4096, **mixer):

@@ -118,7 +118,8 @@ def _wrong_value(
         because = f"{context.command_path} needs {name}"
         return Problem(name, None, allowed, because, f"add {_with_value(name, usual)}", fault="is missing")
     if path := PATH.match(error.message):
-        return Problem(name, path[1], allowed, f"the path {path[2]}", "name another path")
+        allowed, fix = f"a {_path_kind(parameter)}", f"choose the path of a {_path_kind(parameter)}"
+        return Problem(name, path[1], allowed, f"the path {path[2]}", fix)
     found = VALUE.match(error.message)
     value = next(filter(None, found.groups()), "") if found else None
     fix = f"write {_with_value(name, _nearest(value, parameter) or usual)}"
@@ -251,7 +252,18 @@ def _allowed(parameter: click.Parameter, context: click.Context) -> str:
     shown = ", ".join(words[:MOST_WORDS]) + (
         f", … ({len(words)} in all)" if len(words) > MOST_WORDS else ""
     )
-    return shown or ("a path" if isinstance(kind, click.Path) else f"see {context.command_path} --help")
+    return shown or (
+        f"the path of a {_path_kind(parameter)}"
+        if isinstance(kind, click.Path)
+        else f"see {context.command_path} --help"
+    )
+
+
+def _path_kind(parameter: click.Parameter) -> str:
+    """Return what the path of an option or an argument leads to: a file, a folder, or either."""
+    kind = parameter.type
+    kinds = {"file": getattr(kind, "file_okay", True), "folder": getattr(kind, "dir_okay", True)}
+    return " or ".join(name for name, right in kinds.items() if right)
 
 
 def _because(parameter: click.Parameter, value: str | None) -> str:

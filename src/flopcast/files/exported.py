@@ -39,6 +39,6 @@ def not_expressible(field: str, value: object, written: str, target: str, change
     written : what the exported file would mean instead
     change : one KEY=VALUE, or another edit, that makes the job one that the target can say
     """
-    because = f"{target} cannot express this value in this job, so the exported job would be different"
+    because = f"{target} cannot state this value for this job, and the exported run would use another value"
     fault = f"= {value!r} cannot be exported to {target}"
     return Problem(field, value, written, because, change, fault=fault)

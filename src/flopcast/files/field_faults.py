@@ -75,7 +75,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     ... except ValidationError as error:
     ...     fault = field_fault(error.errors()[0], "load_fraction", Fan, "load_fraction")
     >>> fault.allowed, fault.because
-    ('a number from 0 to 1', 'larger values are not possible; load_fraction is documented as "its load"')
+    ('a number from 0 to 1', 'larger values are not possible for load_fraction ("its load")')
     >>> fault.fix
     'set load_fraction to 1'
     """
@@ -86,7 +86,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         allowed = _range(detail, owner.model_fields[field] if owner else None, field)
         return FieldFault(
             allowed=allowed,
-            because=f"{refused} values are not possible" + (f"; {meaning}" if meaning else ""),
+            because=f"{refused} values are not possible{f' for {meaning}' if meaning else ''}",
             fix=f"set {name} to {_inside(detail, allowed, refused, field)}",
         )
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
@@ -101,7 +101,7 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         because = because or "these fields contradict each other"
         fix = fix or f"change one of these fields of {name}"
     else:
-        because = because or meaning or "no other value is supported"
+        because = because or f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
         right = _choice(detail["input"], allowed, _usual(owner, field))
         fix = fix or (f"set {name} to {right}" if right else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
@@ -183,7 +183,7 @@ def _choice(value: object, allowed: str, usual: str) -> str:
 
 
 def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
-    """Return what a field means, from its noun's docstring or its description; "" if neither says it.
+    """Return a field with what it means, as its noun's docstring or description says; "" if neither does.
 
     A description of what happens without the field is none.
     """
@@ -195,4 +195,4 @@ def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
     if text.partition(" ")[0][1:].islower():
         text = text[0].lower() + text[1:]  # but no abbreviation
     quoted = text.replace('"', "'")
-    return f'{field} is documented as "{quoted}"' if text else ""
+    return f'{field} ("{quoted}")' if text else ""

@@ -69,8 +69,8 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         if kind != stat.S_IFREG:
             name = KINDS.get(kind, "no file")
             raise OSError(
-                f"the path is {name} instead of a regular file; to read a stream, pipe it into the"
-                f" command and write {PIPED}"
+                f"the path is {name} instead of a regular file (to read a stream, pipe it into the "
+                f"command and give {PIPED} as the path)"
             )
         yield file
 

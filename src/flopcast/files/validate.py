@@ -142,7 +142,7 @@ def _problem(
     where = document.where(full)
     if detail["type"] == "missing":
         meaning = field_meaning(*_owner(noun, parts))
-        because = "this field has no default" + (f"; {meaning}" if meaning else "")
+        because = f"there is no default for {meaning or 'this field'}"
         fix = f"add {location[-1]} with a value"
         return Problem(field, None, "a value", because, fix, where=where, fault="is missing")
     name = _last_name(location) or field

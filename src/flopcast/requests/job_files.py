@@ -280,7 +280,7 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
         where = document.where(("cluster",))
         allowed = "NAME, or NAME:NODES with at least one node"
         raise spec_error(
-            field, name, allowed, "a cluster has a whole number of nodes", f"write {own_name}:1", where
+            field, name, allowed, "the number of nodes is a whole number", f"write {own_name}:1", where
         )
     if "nodes" not in changes:
         return own_name, int(text) if colon else None
@@ -290,8 +290,8 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
         raise spec_error(
             "cluster.nodes",
             nodes,
-            "1 or more",
-            "a cluster has a whole number of nodes",
+            "a whole number of at least 1",
+            "a cluster has at least one node",
             "write nodes: 1",
             where,
         )

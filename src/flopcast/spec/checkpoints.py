@@ -159,7 +159,8 @@ def _of_text(given: object) -> object:
         key, value = _setting(word)
         if key in found:
             raise ValueError(
-                f"each setting only once, but {word} sets a field again; fix: leave out {word}"
+                f"each setting only once; because {word} sets a field that another word sets; "
+                f"fix: leave out {word}"
             )
         found[key] = value
     return found

@@ -26,6 +26,11 @@ def listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers if len(numbers) <= 16 else [*numbers[:8], "…", *numbers[-3:]]))
 
 
+def up_to(least: int, most: int) -> str:
+    """Return which whole numbers are allowed: ``a whole number from 0 to 3``, or ``only 0``."""
+    return f"a whole number from {least} to {most}" if most > least else f"only {least}"
+
+
 def nearest_divisor(number: int, wanted: int) -> int:
     """Return the nearest divisor; of two the smaller, which needs fewer devices."""
     return min(divisors(number), key=lambda d: (abs(d - wanted), d))

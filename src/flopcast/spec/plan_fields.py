@@ -22,6 +22,7 @@ from flopcast.spec.shards import shards_word
 
 TABLE = ".csv"  # how the name of a table of tasks ends
 RUN = re.compile(r"(\d+)[x×](\d+)")  # a number that stands several times
+MOST_IN_FULL = 16  # numbers of a list that an error message writes one by one
 SHORTEST_RUN = 3  # of equal numbers, that is written as one
 MOST_ENTRIES = 4096  # of one list: no model has more chunks
 OptimizerName = Literal[
@@ -79,6 +80,15 @@ def with_runs(values: Sequence[int]) -> str:
             yield from (f"{value}x{times}",) if counted else (str(value),) * times
 
     return ",".join(words())
+
+
+def written_list(values: Sequence[int]) -> str:
+    """Return a list of numbers for an error message: in full unless it is long, then as `with_runs`.
+
+    >>> written_list((0, 2, 2, 2, 0)), written_list((2,) * 32)
+    ('0,2,2,2,0', '2x32')
+    """
+    return with_runs(values) if len(values) > MOST_IN_FULL else ",".join(map(str, values))
 
 
 Numbers = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)]

@@ -14,7 +14,7 @@ from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divided_over_chunks, divisors, listed, nearest_divisor
 from flopcast.spec.orders import rules_of_rows, uneven
-from flopcast.spec.plan_fields import with_runs
+from flopcast.spec.plan_fields import written_list
 from flopcast.spec.rules_heads import RULES as RULES_OF_HEADS
 
 
@@ -38,7 +38,7 @@ def _unequal_stages(case: Case) -> str:
     blocks, stages = case.model.num_blocks, first(case.plans.pipeline_parallel)
     chunks = stages * first(case.plans.virtual_stages)
     if chunks <= blocks:
-        return f"set stage_layers to {with_runs(divided_over_chunks(blocks, chunks))}"
+        return f"set stage_layers to {written_list(divided_over_chunks(blocks, chunks))}"
     return f"set pipeline_parallel to {nearest_divisor(blocks, stages)} and virtual_stages to 1"
 
 
@@ -73,9 +73,12 @@ def _has_chunks_of_schedule(case: Case) -> np.ndarray | bool:
     return np.where(case.plans.virtual_stages == 1, one.least_chunks == 1, several.least_chunks > 1)
 
 
-def _with_chunks() -> list[str]:
-    """Return the names of schedules of several chunks per stage."""
-    return [name for name, rule in SCHEDULES.items() if rule.least_chunks > 1]
+def _right_schedules(case: Case) -> str:
+    """Return which schedules have as many chunks per stage as the plan: one or several."""
+    *names, last = [name for name, rule in SCHEDULES.items() if rule.least_chunks > 1]
+    chunks, several = first(case.plans.virtual_stages), f"{', '.join(names)} or {last}"
+    allowed = several if chunks > 1 else f"a schedule other than {several}"
+    return f"{allowed}, because virtual_stages is {chunks}"
 
 
 RULES: tuple[Rule, ...] = (
@@ -95,7 +98,10 @@ RULES: tuple[Rule, ...] = (
             not c.structure.sequence_parallel
             or c.batch.sequence_length % (c.plans.tensor_parallel * c.plans.context_parallel) == 0
         ),
-        allowed="true only if tensor_parallel divides sequence_length / context_parallel",
+        allowed=lambda c: (
+            f"false, unless tensor_parallel = {first(c.plans.tensor_parallel)} divides sequence_length / "
+            f"context_parallel = {c.batch.sequence_length / first(c.plans.context_parallel):g}"
+        ),
         because="sequence parallelism gives every rank the same number of tokens",
         fix="set sequence_parallel to false",
     ),
@@ -107,15 +113,12 @@ RULES: tuple[Rule, ...] = (
             or uneven(c.plans)
             | (c.model.num_blocks % (c.plans.pipeline_parallel * c.plans.virtual_stages) == 0)
         ),
-        value=lambda c: (
-            f"{first(c.plans.pipeline_parallel)} stages × {first(c.plans.virtual_stages)} virtual"
-        ),
         allowed=lambda c: (
-            f"a product pipeline_parallel · virtual_stages that divides the {c.model.num_blocks} blocks "
-            f"({listed(divisors(c.model.num_blocks))}); or set stage_layers to the numbers of blocks of "
-            "the chunks"
+            "a degree for which pipeline_parallel · virtual_stages (now "
+            f"{first(c.plans.pipeline_parallel)} · {first(c.plans.virtual_stages)}) divides the "
+            f"{c.model.num_blocks} blocks: {listed(divisors(c.model.num_blocks))}"
         ),
-        because="this stack puts the same number of blocks into every chunk",
+        because="without stage_layers, this stack puts the same number of blocks into every chunk",
         fix=_unequal_stages,
     ),
     Rule(
@@ -143,10 +146,8 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=_has_chunks_of_schedule,
         value=lambda c: c.structure.pipeline_schedule,
-        allowed=lambda _: (
-            f"{', '.join(_with_chunks())} if virtual_stages is above 1, and other schedules if it is 1"
-        ),
-        because="only these schedules have several chunks on each stage",
+        allowed=_right_schedules,
+        because="a schedule has either one chunk or several chunks on each stage",
         fix="set schedule to auto",
     ),
     Rule(
@@ -174,7 +175,8 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
         allowed=lambda c: (
-            f"micro-batches in a multiple of pipeline_parallel = {first(c.plans.pipeline_parallel)}"
+            "a number of micro-batches that is a multiple of pipeline_parallel = "
+            f"{first(c.plans.pipeline_parallel)}"
         ),
         because="interleaved stages process micro-batches in groups of pipeline_parallel",
         fix=lambda c: f"set global_batch to {_whole_groups(c)}, or virtual_stages to 1",
@@ -183,7 +185,7 @@ RULES: tuple[Rule, ...] = (
         field="plan",
         holds=lambda c: _devices(c) == c.cluster.num_devices,
         value=lambda c: f"{first(_devices(c))} devices",
-        fault=lambda c: f"needs {first(_devices(c))} devices",
+        fault=lambda c: f"needs {first(_devices(c))} device{'s' * (first(_devices(c)) != 1)}",
         allowed=lambda c: (
             f"dp · tp · pp · cp = {c.cluster.num_devices}, the number of devices of the cluster"
         ),

@@ -13,6 +13,7 @@ from flopcast.layers.latent_attention import LatentAttention
 from flopcast.spec.batch import RankBatch
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.rules_context import parts
+from flopcast.units import counted
 
 
 def _windowed(case: Case) -> list[int]:
@@ -128,7 +129,7 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: c.batch.shared_by,
         allowed=lambda c: (
-            f"1; if context_parallel is 1, also a divisor of data_parallel = {first(c.plans.data_parallel)}"
+            f"1 or, if context_parallel is 1, a divisor of data_parallel = {first(c.plans.data_parallel)}"
         ),
         because="shared_by divides sequences over data-parallel ranks instead of context-parallel ranks",
         fix="set context_parallel to 1, and change shared_by to a divisor of data_parallel",
@@ -145,7 +146,7 @@ RULES: tuple[Rule, ...] = (
         field="batch.documents",
         about_lists=True,
         holds=lambda c: not (c.batch.listed and c.batch.documents),
-        value=lambda c: f"{len(c.batch.documents)} documents",
+        value=lambda c: counted(len(c.batch.documents), "document"),
         allowed="no value, because micro_batches or ranks is given",
         because="each listed micro-batch has its own documents field",
         fix="remove documents, or write them in each micro-batch",
@@ -154,9 +155,9 @@ RULES: tuple[Rule, ...] = (
         field="batch.ranks",
         about_lists=True,
         holds=lambda c: not (c.batch.micro_batches and c.batch.ranks),
-        value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
+        value=lambda c: counted(len(c.batch.ranks), "kind") + " of ranks",
         allowed="no value, because micro_batches is given",
-        because="micro_batches describes all ranks together, but ranks describes each class of ranks",
+        because="micro_batches describes all ranks together, but ranks describes each kind of ranks",
         fix="remove one of the two",
     ),
     Rule(
@@ -201,7 +202,7 @@ RULES: tuple[Rule, ...] = (
         field="batch.ranks",
         about_lists=True,
         holds=lambda c: (len(set(c.batch.rows)) <= 1) | ~_meets_early(c),
-        value=lambda c: f"{len(c.batch.ranks)} classes of ranks",
+        value=lambda c: counted(len(c.batch.ranks), "kind") + " of ranks",
         allowed=(
             "the same micro-batches on all ranks if the plan has ZeRO-2, ZeRO-3, expert parallelism or a "
             "schedule like zb_h2 or zb_v"

@@ -101,7 +101,7 @@ RULES: tuple[Rule, ...] = (
             not (c.structure.sequence_parallel and c.model.has_encoder)
             or c.batch.source_tokens % c.plans.tensor_parallel == 0
         ),
-        allowed="true only if tensor_parallel divides source_length",
+        allowed="false, unless tensor_parallel divides source_length",
         because="sequence parallelism also gives every rank the same number of tokens of the encoder",
         fix="set sequence_parallel to false",
     ),

@@ -71,6 +71,11 @@ def _groups_fit(case: Case) -> np.ndarray:
     return kept
 
 
+def _or_all(degree: int) -> str:
+    """Return the value of tensor_parallel as an alternative to 1; "" if it is 1."""
+    return f" or {degree}, the value of tensor_parallel" if degree > 1 else ", because tensor_parallel is 1"
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
@@ -98,7 +103,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_tensor_parallel",
         holds=lambda c: not _experts(c) or ~_cut_otherwise(c),
-        allowed=lambda c: f"1, or {first(c.plans.tensor_parallel)}, the value of tensor_parallel",
+        allowed=lambda c: f"1{_or_all(first(c.plans.tensor_parallel))}",
         because="dividing an expert over only some of the tensor-parallel ranks is not supported yet",
         fix=lambda c: f"set expert_tensor_parallel to {first(c.plans.tensor_parallel)}",
     ),

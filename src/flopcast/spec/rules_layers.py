@@ -31,6 +31,16 @@ def _follow_each_other(case: Case) -> bool:
     return in_order and all(one.last < case.model.num_blocks for one in named)
 
 
+def _within_model(case: Case) -> str:
+    """Return the edit that ends the ranges at the model's last block; all go if they still overlap."""
+    last = case.model.num_blocks - 1
+    kept = [
+        one.model_copy(update={"last": min(one.last, last)}) for one in _named(case) if one.first <= last
+    ]
+    in_order = all(one.last < other.first for one, other in pairwise(kept))
+    return f"set layers to {layers_word(kept) if kept and in_order else 'none'}"
+
+
 def _degrees(case: Case) -> list[int]:
     """Return the different tensor-parallel degrees of a plan, its own included."""
     own = first(case.plans.tensor_parallel)
@@ -95,7 +105,7 @@ RULES: tuple[Rule, ...] = (
             f"ranges of blocks from 0 to {c.model.num_blocks - 1}, in ascending order and without overlap"
         ),
         because="each block can have only one strategy, and blocks are numbered from 0",
-        fix="set layers to none",
+        fix=_within_model,
     ),
     Rule(
         field="plan.layers",
@@ -114,8 +124,8 @@ RULES: tuple[Rule, ...] = (
         field="plan.layers",
         holds=lambda c: not _named(c) or not any(_in_the_way(c)),
         value=_word,
-        allowed=lambda c: f"the value none, because the plan has {', '.join(_in_the_way(c))}",
-        because="different strategies of blocks are not supported yet together with these settings",
+        allowed=lambda c: f"the value none, because the job has {', '.join(_in_the_way(c))}",
+        because="strategies of single blocks are not supported yet in such jobs",
         fix="set layers to none",
     ),
 )

@@ -110,10 +110,7 @@ RULES: tuple[Rule, ...] = (
             f"bf16, because the width of {_uneven(c)[0][0]} on each rank is "
             f"{_uneven(c)[0][1][0, 0]:g}, which is not a multiple of {_multiple(c)}"
         ),
-        because=(
-            "a low-precision recipe divides every dimension of a GEMM into whole blocks of elements with "
-            "one scale"
-        ),
+        because="low-precision recipes divide each dimension of a GEMM into blocks that share a scale",
         fix="set precision to bf16",
     ),
     Rule(
@@ -123,7 +120,7 @@ RULES: tuple[Rule, ...] = (
             f"bf16, because the {_tokens(c)[0, 0]:g} tokens of a micro-batch are not a multiple of "
             f"{_multiple(c)}"
         ),
-        because="for weight gradients, the tokens are divided into whole blocks of elements with one scale",
+        because="the GEMMs of weight gradients need whole blocks of tokens, each with one scale",
         fix="set precision to bf16",
     ),
     Rule(

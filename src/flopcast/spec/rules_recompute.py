@@ -11,6 +11,7 @@ import numpy as np
 
 from flopcast.layers.modules import known_modules
 from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.divisors import up_to
 from flopcast.spec.model import WHOLE, Model
 from flopcast.spec.orders import stage_layers, uneven
 from flopcast.spec.rows import equal_rows
@@ -81,7 +82,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.recompute_blocks",
         holds=lambda c: set(c.structure.recompute_blocks) <= set(range(len(c.model.blocks))),
         value=lambda c: ", ".join(map(str, c.structure.recompute_blocks)),
-        allowed=lambda c: f"indices from 0 to {len(c.model.blocks) - 1}",
+        allowed=lambda c: up_to(0, len(c.model.blocks) - 1),
         because="each number is an index into model.blocks",
         fix="remove recompute_blocks",
     ),
@@ -100,7 +101,7 @@ RULES: tuple[Rule, ...] = (
             | np.array(c.structure.recompute_layers == 1)
         ),
         allowed=lambda c: (
-            f"a whole number from 1 to {first(_largest_chunk(c))}, the number of blocks of a chunk"
+            f"{up_to(1, first(_largest_chunk(c)))}, because a chunk has {first(_largest_chunk(c))} blocks"
         ),
         because="recompute_layers counts blocks of one chunk of a pipeline stage",
         fix=lambda c: f"set recompute_layers to {first(_largest_chunk(c))}",

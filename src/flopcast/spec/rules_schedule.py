@@ -33,6 +33,7 @@ def _own(case: Case) -> OwnSchedule | None:
 
 def _as_listed(field: str, attribute: str, listed: str, because: str) -> Rule:
     """Return the rule for a number of the plan that must be the table's."""
+    counts = " micro-batches" if field == "plan.global_batch" else ""
 
     def asked(case: Case) -> int:
         wanted: int = getattr(_own(case), listed, 0)
@@ -42,8 +43,8 @@ def _as_listed(field: str, attribute: str, listed: str, because: str) -> Rule:
         field=field,
         about_steps=field == "plan.global_batch",
         holds=lambda c: _own(c) is None or getattr(c.plans, attribute) == asked(c),
-        value=lambda c: first(getattr(c.plans, attribute)),
-        allowed=lambda c: f"{asked(c)}, as {_own(c)} lists",
+        value=lambda c: f"{first(getattr(c.plans, attribute))}{counts}",
+        allowed=lambda c: f"{asked(c)}{counts}, as in {_own(c)}",
         because=because,
         fix=lambda c: (
             f"change global_batch or micro_batch to have {asked(c)} micro-batches"

@@ -65,7 +65,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.data_shard",
         holds=lambda c: (c.plans.data_shard <= 1) | (_zero(c) >= 1),
-        allowed="0 or 1, because plan.zero = 0",
+        allowed="0 or 1, because zero is 0",
         because="data_shard divides states that ZeRO shards, and zero = 0 shards none",
         fix=lambda c: f"set zero to {max(c.stack.sharding.zero_stages)}, or data_shard to 0",
     ),
@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.data_shard",
         holds=_whole_expert_shards,
         allowed=lambda c: (
-            f"{first(c.plans.data_parallel)}, or a value for which data_shard · context_parallel · "
+            f"{first(c.plans.data_parallel)} or any value for which data_shard · context_parallel · "
             "tensor_parallel is a multiple of expert_parallel · expert_tensor_parallel"
         ),
         because="the ranks of each shard group together hold all experts",

@@ -8,6 +8,7 @@ what a rule is (checks.py).
 
 from flopcast.spec.checks import Case, Rule
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.divisors import up_to
 from flopcast.spec.slow_parts import DEVICE, HOST, LINK, SlowPart
 
 HARDWARE_MARGIN_RATIO = 1.02  # over the data sheet: what the rounding of a measurement may add
@@ -87,7 +88,7 @@ RULES: tuple[Rule, ...] = (
         field=lambda c: f"site.slow[{_outside(c)[0]}].index",
         holds=lambda c: not _outside(c),
         value=lambda c: c.site.slow[_outside(c)[0]].index,
-        allowed=lambda c: f"an index from 0 to {_most(c.site.slow[_outside(c)[0]], c.cluster) - 1}",
+        allowed=lambda c: up_to(0, _most(c.site.slow[_outside(c)[0]], c.cluster) - 1),
         because="devices and hosts are numbered from 0",
         fix=lambda c: f"set site.slow[{_outside(c)[0]}].index to 0",
     ),

@@ -10,7 +10,7 @@ import numpy as np
 from flopcast.dtypes import Counts
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divided_over_chunks
-from flopcast.spec.plan_fields import with_runs
+from flopcast.spec.plan_fields import written_list
 
 
 def _given(case: Case) -> tuple[int, ...]:
@@ -39,7 +39,7 @@ def _mended(case: Case) -> str:
             layers[chunk] = changed
     if len(layers) != chunks or sum(layers) != blocks or 0 in layers[1:-1]:
         layers = list(divided_over_chunks(blocks, chunks))
-    return with_runs(layers)
+    return written_list(layers)
 
 
 def _fix(case: Case) -> str:
@@ -60,7 +60,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.stage_layers",
         holds=lambda c: not _given(c) or _chunks(c) == len(_given(c)),
-        value=lambda c: with_runs(_given(c)),
+        value=lambda c: written_list(_given(c)),
         allowed=lambda c: f"{_counted(first(_chunks(c)))} (pipeline_parallel · virtual_stages)",
         because="each entry is the number of blocks of one chunk, in the order of the model",
         fix=_fix,
@@ -68,7 +68,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.stage_layers",
         holds=lambda c: not _given(c) or sum(_given(c)) == c.model.num_blocks,
-        value=lambda c: with_runs(_given(c)),
+        value=lambda c: written_list(_given(c)),
         allowed=lambda c: (
             f"numbers whose sum is {c.model.num_blocks}, the number of blocks of the model "
             f"(the sum is now {sum(_given(c))})"
@@ -79,7 +79,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.stage_layers",
         holds=lambda c: bool(np.all(np.array(_given(c)[1:-1]) > 0)),
-        value=lambda c: with_runs(_given(c)),
+        value=lambda c: written_list(_given(c)),
         allowed="1 or more in all chunks but the first and the last chunk, which may have 0",
         because="a chunk without blocks must hold at least the embedding or the head",
         fix=_fix,

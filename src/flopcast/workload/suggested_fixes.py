@@ -24,7 +24,7 @@ from flopcast.strict_model import cached_results
 from flopcast.workload.checks import check
 
 DEGREES = ("data_parallel", "pipeline_parallel", "context_parallel", "tensor_parallel")  # the freest first
-ONE_EDIT = re.compile(r"(?:set |leave )?(\w+) (?:to|at) ([\w,:.-]+)(?: and (\w+) to (\w+))?")
+ONE_EDIT = re.compile(r"(?:set |leave )?(\w+) (?:to|at) ([\w,:.=-]+)(?: and (\w+) to (\w+))?")
 MOST_REASONS = 4  # that one fault gives
 MOST_COMPLETED = 8  # edits for which further edits are sought that mend the faults they add
 Fields = Mapping[str, object]

@@ -22,6 +22,7 @@ from flopcast.spec.plan import Plan
 AUTO = "auto"
 MOST = 10**12
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
+OWN_FILE = "describe the job in a YAML file of flopcast (flopcast schema)"
 WAY_OUT = "remove {} to predict the job without it"
 MOST_HOPS = 8  # references that lead to references
 
@@ -139,7 +140,7 @@ class ConfigReader:
         number = _whole(value)
         if number is None or not least <= number <= MOST:
             because = "the value is not a whole number" if number is None else "the value is out of range"
-            self.fault(key, f"a whole number, {least} or more", because, f"write {max(least, default)}")
+            self.fault(key, f"a whole number of at least {least}", because, f"write {max(least, default)}")
             return default
         return number
 
@@ -262,13 +263,13 @@ class ConfigReader:
             self.assume(f"{devices} devices, the whole cluster: the file and --gpus state no number")
         if devices is None:
             because = "flopcast needs the number of devices to compute the data-parallel degree"
-            allowed, fix = "--gpus N, or --cluster NAME:NODES", "give the number of devices, --gpus N"
+            allowed, fix = "--gpus N, or --cluster NAME:NODES", "add --gpus N, the number of devices"
             self.fault("world size", allowed, because, fix, "is not in the file")
             return share
         if devices % share:
             allowed = f"degrees whose product (tensor × pipeline × context) divides {devices} devices"
             because = f"each data-parallel replica needs {share} ranks"
-            fix = f"use a multiple of {share} devices, --gpus N"
+            fix = f"add --gpus {share}, or a multiple of it"
             self.fault(shared, allowed, because, fix, "" if self.has(shared) else f"multiply to {share}")
         return devices
 

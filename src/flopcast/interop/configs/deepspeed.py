@@ -26,6 +26,7 @@ from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.placements import has_place
 from flopcast.library import catalog
 from flopcast.spec.precision import scales_loss
+from flopcast.units import counted
 
 TOTAL, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 TENSOR, SEQUENCE = "tensor_parallel.autotp_size", "sequence_parallel_size"
@@ -98,7 +99,9 @@ def read_batch(reader: ConfigReader, replicas: int) -> None:
         share = replicas * (steps or 1)
         micro = max(whole // share, 1)
         if whole % share and not reader.faulty(TOTAL, STEPS, "world size"):
-            because = f"{replicas} data-parallel ranks run {steps or 1} micro-batches each"
+            because = (
+                f"each of the {replicas} data-parallel ranks runs {counted(steps or 1, 'micro-batch')}"
+            )
             reader.fault(TOTAL, f"a multiple of {share}", because, f"write {micro * share}")
         reader.assume(f"{MICRO} {micro}: {TOTAL} / ranks / accumulation", MICRO)
     if steps is None and total is None:

@@ -138,7 +138,7 @@ def _way_out(document: Document) -> str:
     """Return what to do with a file that no format fits: name that with most of its signs, if any."""
     counts = {name: _signs(document.data, kind.signs) for name, kind in KINDS.items()}
     best = max(counts, key=counts.__getitem__)
-    return f"name the format by --kind {best}" if counts[best] else BY_HAND
+    return f"name the format with --kind {best}" if counts[best] else BY_HAND
 
 
 def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Document, str]:
@@ -154,10 +154,10 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
     if fit is None:
         first, *others = documents
         names = ", ".join(document.name for document in others)
-        allowed = f"one file; only the formats {' and '.join(several)} accept several files"
+        allowed = f"one file (several only in the formats {' and '.join(several)})"
         because = "in all other formats, one file describes the whole job"
         fix = f"remove {names}, or write changes of the job as KEY=VALUE"
-        raise spec_error("further files", names, allowed, because, fix, where=first.name)
+        raise spec_error(names, names, allowed, because, fix, first.name, "cannot be given after this file")
     merged = KINDS[fit].merged
     return (merged(documents) if merged else documents[0]), fit
 

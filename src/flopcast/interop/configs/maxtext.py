@@ -21,6 +21,7 @@ from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.library import catalog
+from flopcast.units import counted
 
 AXES = {  # of the mesh → field of the plan; a tensor axis cuts sequences too where it is named so
     "data": "data_parallel",
@@ -178,7 +179,7 @@ def _batch(reader: ConfigReader, ranks: int) -> None:
     pieces = stages if pieces < 1 else pieces
     whole = replicas * pieces
     if total != int(total) or int(total) % whole:
-        because = f"{ranks} devices form {replicas} replicas with {pieces} micro-batches each"
+        because = f"{ranks} devices form {replicas} replicas, each with {counted(pieces, 'micro-batch')}"
         reader.fault(key, f"a multiple of {whole / ranks:g}", because, f"write {whole / ranks:g}")
         return
     reader.put(("plan", "micro_batch"), int(total) // whole, key)
@@ -232,10 +233,9 @@ def _override(reader: ConfigReader) -> None:
         return
     if not reader.flag(OVERRIDE):
         for key in given:
-            because = "MaxText uses the sizes of model_name and ignores this size"
-            reader.fault(
-                key, f"no sizes together with model_name, or {OVERRIDE}: true", because, f"remove {key}"
-            )
+            because = f"MaxText ignores this value: it takes the sizes of {base}"
+            allowed = f"no value, because model_name is set and {OVERRIDE} is not true"
+            reader.fault(key, allowed, because, f"remove {key}, or write {OVERRIDE}: true")
         return
     model = catalog.model(base)
     dense = len(model.blocks) == 1 and model.blocks[0].feed_forward.kind == "mlp"
@@ -245,7 +245,7 @@ def _override(reader: ConfigReader) -> None:
         if key == LAYERS and not model.pattern:
             number -= sum(block.count for block in model.blocks[:-1])
         elif not dense:
-            what = f"changed sizes of {base}, which has several kinds of layers,"
+            what = f"other sizes of {base} (a model with several kinds of layers)"
             reader.refuse(key, what, f"remove {key}")
             continue
         if number < 1:

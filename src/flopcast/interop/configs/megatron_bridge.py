@@ -15,7 +15,7 @@ say), peft/lora.py.
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.bridge_stack import BASE, stack_of
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import OWN_FILE, ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.megatron.offload import FRACTION, UNPINNED
@@ -68,7 +68,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     """
     reader = ConfigReader(document, keys_of("megatron-bridge"), options)
     if trained := other_class(reader.text("model._target_")):
-        reader.refuse("model._target_", trained, "describe the job in YAML")
+        reader.refuse("model._target_", trained, OWN_FILE)
     flags = TranslatedFlags(reader)
     flags.section("model", skipped=("tp_comm_overlap",))
     for section in ("train", "ddp", "optimizer", "dist"):

@@ -17,7 +17,7 @@ import re
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import OWN_FILE, ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import VALUES, TranslatedFlags
 from flopcast.interop.configs.nemo_stack import APEX, CORE, stack_of
@@ -138,9 +138,9 @@ def _refuse_other_models(document: Document) -> None:
         signs.append((("model", "target"), trained))
     if signs:
         path, what = signs[0]
-        because = f"this key belongs to {what}, which is not supported yet"
+        because = f"the file describes {what}, but flopcast reads only GPT-like models from files of NeMo"
         value = data.get("name") if path == ("name",) else model.get(path[-1])
-        allowed, fix = "a configuration of a GPT-like model", "describe the job in YAML"
+        allowed, fix = ("a configuration of a GPT-like model", OWN_FILE)
         where, key = document.where(path), ".".join(path)
         shown = value if isinstance(value, (str, int)) else "a section"
         raise spec_error(key, shown, allowed, because, fix, where=where)

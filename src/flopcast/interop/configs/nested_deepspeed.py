@@ -96,9 +96,14 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
             if more
             else because
         )
-        fix = "replace the path by the file's content"
+        fix = "write the content of that file in place of the path"
         if not reader.faulty("deepspeed"):
-            reader.fault("deepspeed", "settings, or the name of a file such as zero3.json", because, fix)
+            reader.fault(
+                "deepspeed",
+                "the DeepSpeed settings themselves, or a file name with the ZeRO stage, such as zero3.json",
+                because,
+                fix,
+            )
         return "deepspeed-zero"
     stage = int(match[1])
     known = f", as {reader.keys.program} publishes it" if published else ""

@@ -90,7 +90,7 @@ def _dtype(reader: ConfigReader) -> None:
     """Check that the type of weights is that of the GEMMs; weights in fp32 are not supported."""
     dtype = reader.choice("torch_dtype", TYPES, "")
     if dtype == "fp16" and not reader.flag("fp16"):
-        because = "flopcast reads the type of GEMMs from fp16 and bf16"
+        because = "the keys fp16 and bf16 state the data type of GEMMs, and fp16 is not true"
         reader.fault("torch_dtype", "bfloat16, unless fp16 is true", because, "add fp16: true")
 
 

@@ -19,6 +19,7 @@ from flopcast.interop.configs.torchtitan_stages import read_stages
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.schedules import SCHEDULES
+from flopcast.units import counted
 
 DEGREES = {  # of the plan → without its section
     "tensor_parallel": "tensor_parallel_degree",
@@ -144,7 +145,9 @@ def _batch(reader: ConfigReader, stages: int) -> None:
     if total < 1:
         total = local * replicas
     elif total % (local * replicas):
-        because = f"each of the {replicas} data-parallel ranks processes {local} sequences at a time"
+        because = (
+            f"each of the {replicas} data-parallel ranks processes {counted(local, 'sequence')} at a time"
+        )
         reader.fault(total_key, f"a multiple of {local * replicas}", because, f"write {local * replicas}")
     size_key, micro = key_of(reader, "pipeline_parallel_microbatch_size"), local
     if stages > 1:
@@ -204,7 +207,7 @@ def _recompute(reader: ConfigReader) -> None:
         reader.fault(
             option_key,
             '"op", or a number n for every n-th layer',
-            "flopcast does not know this value of the setting",
+            "flopcast does not support this value",
             'write "op"',
         )
         return

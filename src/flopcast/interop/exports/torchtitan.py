@@ -79,7 +79,7 @@ def _settings(job: Job) -> Settings:
     plan = job.plan
     name, _, flavour = _flavour(job).partition("/")
     if not flavour:
-        known, fix = ", ".join(sorted(set(FLAVOURS.values()))), "export another way"
+        known, fix = ", ".join(sorted(set(FLAVOURS.values()))), "export to another format"
         raise SpecError([not_expressible("model.name", job.model.name, known, TARGET, fix)])
     training: dict[str, object] = {
         "local_batch_size": plan.micro_batch,

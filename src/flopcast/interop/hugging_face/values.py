@@ -30,6 +30,8 @@ ALLOWED = {  # kind of value → what would pass
     "flag": "true or false",
     "text": "a string",
 }
+EXPECTED = "the code of the model in transformers expects such a value"
+RIGHT_VALUE = "copy {} from the original config.json of the model"
 SAFE: dict[str, object] = {  # what stands in for a faulty value, so that the rest is still checked
     "count": 1, "layers": 1, "share": 0.0, "part": 1.0, "factor": 1.0, "weight": 0.0,
     "flag": False, "text": "",
@@ -161,12 +163,7 @@ class Reader:
             return None
         if not _passes(kind, value):
             null = " or null" if optional else ""
-            self.fault(
-                key,
-                ALLOWED[kind] + null,
-                "the configuration class of transformers declares this type",
-                f"correct {key}",
-            )
+            self.fault(key, ALLOWED[kind] + null, EXPECTED, RIGHT_VALUE.format(key))
             return SAFE[kind]
         others = [other for other in given if self.values[other][1] not in (None, value)]
         if agree and others:
@@ -193,7 +190,9 @@ class Reader:
         number = self.raw(key)
         if number is None or (type(number) is int and number >= 0):
             return default if number is None else number
-        self.fault(key, "a whole number of at least 0", "this is a number of layers", f"correct {key}")
+        self.fault(
+            key, "a whole number of at least 0", "this is a number of layers", RIGHT_VALUE.format(key)
+        )
         return default
 
     def entries(
@@ -212,9 +211,7 @@ class Reader:
         if isinstance(entries, list) and number in (None, len(entries)) and all(map(passes, entries)):
             return entries
         if entries is not None:
-            self.fault(
-                key, allowed, "the configuration class of transformers declares this type", f"correct {key}"
-            )
+            self.fault(key, allowed, EXPECTED, RIGHT_VALUE.format(key))
         return None
 
     def raw(self, key: str) -> object:

@@ -98,12 +98,11 @@ class Arguments:
             return default
         number = int(text) if _WHOLE.fullmatch(text) else None
         if number is None or not least <= number <= MOST:
-            because = (
-                "this setting is a whole number" if number is None else "smaller values are not possible"
-            )
-            self.fault(
-                flag, text, f"a whole number, {least} or more", because, f"write {flag} {max(least, 1)}"
-            )
+            because = "the value is not a whole number"
+            if number is not None:
+                because = f"{'smaller' if number < least else 'larger'} values are not possible"
+            fix = f"write {flag} {_whole_number(text, max(least, 1))}"
+            self.fault(flag, text, f"a whole number of at least {least}", because, fix)
             return default
         return number
 
@@ -115,7 +114,9 @@ class Arguments:
         flag = self.first(*flags)
         if not self.has(flag) and not self._misspelt & set(flags):
             fix = f"add {flag} N"
-            self.fault(flag, None, "a whole number", "Megatron-LM requires this flag", fix, "is missing")
+            self.fault(
+                flag, None, "a whole number", "Megatron-LM would not start without it", fix, "is missing"
+            )
         return self.count(flag)
 
     def fraction(self, flag: str, default_fraction: float) -> float:
@@ -154,11 +155,7 @@ class Arguments:
         if text not in values:
             fix = choice_fix(text, values, default, option=flag)
             self.fault(
-                flag,
-                self.text(flag),
-                ", ".join(values),
-                "flopcast does not know this value of the setting",
-                fix,
+                flag, self.text(flag), ", ".join(values), "flopcast does not support this value", fix
             )
             return default
         return values[text]
@@ -181,7 +178,7 @@ class Arguments:
             self.fault(
                 flag,
                 None,
-                f"not with {other}",
+                f"either {flag} or {other}",
                 because,
                 f"remove {flag} or {other}",
                 f"conflicts with {other}",
@@ -205,9 +202,10 @@ class Arguments:
         stray = [word for word in after if word.text.strip() and not word.unknown]
         self._given[name] = (flag, [] if name in SWITCHES else [word for word in values if word.text])
         if stray:
-            allowed = "no value" if name in SWITCHES else "one value"
-            text = " ".join(word.text for word in stray)
-            self.fault(name, text, allowed, "Megatron-LM would reject it", f"remove {text}")
+            switch, text = name in SWITCHES, " ".join(word.text for word in stray)
+            allowed = "no value" if switch else "one value"
+            because = "this flag takes no value" if switch else "this is a second value of the flag"
+            self.fault(name, text, allowed, f"{because}, so Megatron-LM would not start", f"remove {text}")
 
     def _sort(self) -> None:
         """Report the flags that are not modelled, not supported or not known."""
@@ -235,7 +233,7 @@ class Arguments:
         self.fault(
             flag,
             self.text(flag) or True,
-            "a script without this flag, or with a value that flopcast supports",
+            "a script without this flag" + ("" if replaced else ", or with a value that flopcast supports"),
             because,
             fix,
         )
@@ -271,6 +269,16 @@ class Arguments:
             because = f"only the shell that runs the script knows the value of {words[0].unknown}"
             self.fault(flag, words[0].text, allowed, because, from_outside(words[0].unknown))
         return bool(words) and not words[0].unknown
+
+
+def _whole_number(text: str, least: int) -> str:
+    """Return the whole number that a text may mean, "N" if it has no digits.
+
+    >>> [_whole_number(text, 1) for text in ("4096.5", "4k", "-8", "0", "1e3", "many")]
+    ['4096', '4096', '8', '1', '1000', 'N']
+    """
+    found = re.match(r"-?(\d{1,9}(?:\.\d*)?(?:e\d)?)(k?)", text.lower())
+    return str(max(least, int(float(found[1]) * (1024 if found[2] else 1)))) if found else "N"
 
 
 def from_outside(unknown: str) -> str:

@@ -114,7 +114,7 @@ def _refuse_other_programs(program: Sequence[Word], where: str) -> None:
     for word in program:
         if (trained := other_model(word.text)) and not word.text.endswith(PROGRAM):
             allowed = "a program that trains a GPT-like model: pretrain_gpt.py"
-            because = f"this program trains {trained}, which is not supported yet"
+            because = f"this program trains {trained}, but flopcast reads only scripts of GPT-like models"
             fix = (
                 "to predict a decoder with layers of the same sizes, replace the program by pretrain_gpt.py"
             )
@@ -135,7 +135,7 @@ def _unknown_ranks(where: str) -> Problem:
     """Return the fault of a script that does not state its number of ranks."""
     allowed = "numbers of nodes and of processes per node, or #SBATCH --nodes and --gpus-per-node"
     because = "flopcast needs the number of ranks to compute the data-parallel degree"
-    fix = "give the number of devices, --gpus N"
+    fix = "add --gpus N, the number of devices"
     return Problem(
         "world size", None, allowed, because, fix, where=where, fault="is not stated in the script"
     )

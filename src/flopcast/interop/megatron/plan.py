@@ -102,7 +102,7 @@ def _undivided(builder: JobBuilder, ranks: int, share: int) -> None:
     flag = builder.arguments.first("--tensor-model-parallel-size", PIPELINE)
     allowed = f"degrees for which tensor × pipeline × context parallelism divides the {ranks} ranks"
     because = f"each data-parallel replica needs {share} ranks"
-    builder.arguments.fault(flag, share, allowed, because, f"use a multiple of {share} devices, --gpus N")
+    builder.arguments.fault(flag, share, allowed, because, f"add --gpus {share}, or a multiple of it")
 
 
 def _batch(builder: JobBuilder) -> None:

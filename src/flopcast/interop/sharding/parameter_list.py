@@ -25,8 +25,10 @@ def read_parameters(path: Path) -> dict[str, Shape]:
     """
     try:
         found = json.loads(_text(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise _wrong(path, getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
+    except OSError as error:
+        raise _wrong(path, error.strerror or str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise _wrong(path, f"the JSON parser reports: {str(error) or type(error).__name__}") from None
     if not isinstance(found, dict):
         raise _wrong(path, "the file does not contain a mapping from names to shapes")
     found.pop("__metadata__", None)
@@ -60,6 +62,5 @@ def _text(path: Path) -> bytes:
 
 def _wrong(path: Path, because: str) -> SpecError:
     allowed = 'a JSON file such as {"model.embed.weight": [32000, 4096]}, or a .safetensors file'
-    return spec_error(
-        "parameters", str(path), allowed, because, "correct or replace the file", where=str(path)
-    )
+    fix = "list the name and the shape of every parameter in a JSON file"
+    return spec_error("parameters", path.name, allowed, because, fix, where=str(path))

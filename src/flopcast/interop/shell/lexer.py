@@ -320,4 +320,5 @@ class _Lexer:
         closing = {"(": ")", "{": "}"}.get(opening, opening)
         excerpt = self._text[max(at, 0) :].partition("\n")[0][:40]
         allowed, fix = f"a text that ends with {closing}", f"add the closing {closing}"
-        return fault(self._name, line, "text", excerpt, allowed, fix)
+        because = f"the script ends before the {opening} is closed"
+        return fault(self._name, line, "text", excerpt, allowed, fix, because)

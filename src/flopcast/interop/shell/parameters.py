@@ -40,7 +40,7 @@ def parsed_values(words: Sequence[str], option: str) -> dict[str, str]:
         right = number if option == "--arg" else bool(NAME.fullmatch(name))
         if not equals or not right or name in values or len(value) > MOST_LENGTH or not value.isprintable():
             allowed = "1=VALUE, 2=VALUE, …" if option == "--arg" else "NAME=VALUE"
-            because = "set each value of a script once, by position or by name"
+            because = "each value is given once, with its position (--arg) or its name (--env)"
             problems.append(Problem(option, word, allowed, because, f"write {option} {allowed}"))
         values[name] = value
     if problems:

@@ -161,7 +161,9 @@ class _Reader:
         self._depth += 1
         if self._depth > MAX_NESTING:
             line = self._tokens[min(self._at, len(self._tokens) - 1)].line
-            raise fault(self._name, line, "block", self._depth, f"at most {MAX_NESTING} inside each other")
+            raise fault(
+                self._name, line, "block", self._depth, f"blocks that are nested at most {MAX_NESTING} deep"
+            )
         outside = self._live
         self._live = outside and live
         self._doubtful += doubtful

@@ -27,6 +27,10 @@ def script_text(raw: bytes, name: str) -> str:
     return text
 
 
+BINARY = "the script contains a control character, so it is probably not a text file"
+LIMITED = "flopcast follows a launch script as a shell does, but only up to a limited size"
+
+
 def check_text(text: str, name: str) -> None:
     """Check that a text can be a script: not too long, and without control characters.
 
@@ -40,12 +44,13 @@ def check_text(text: str, name: str) -> None:
     bad = _CONTROL.search(text)
     if bad:
         line = text.count("\n", 0, bad.start()) + 1
-        raise fault(name, line, "character", bad.group(), "printable text", "give a text file")
+        raise fault(name, line, "character", bad.group(), "printable text", "give a text file", BINARY)
 
 
-def fault(name: str, line: int, field: str, value: object, allowed: str, fix: str = "") -> SpecError:
+def fault(
+    name: str, line: int, field: str, value: object, allowed: str, fix: str = "", because: str = LIMITED
+) -> SpecError:
     """Return an error in the text of a script, after which the rest is not read."""
-    because = "flopcast reads launch scripts as a shell does, up to a limited size"
     return spec_error(
         field, value, allowed, because, fix or "give a smaller script", where=f"{name}:{line}"
     )

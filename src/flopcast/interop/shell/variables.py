@@ -240,7 +240,7 @@ class Variables:
         """Return a default or an alternative, which may contain variables."""
         self._depth += 1
         if self._depth > MAX_NESTING:
-            allowed = f"at most {MAX_NESTING} nested expansions"
+            allowed = f"expansions that are nested at most {MAX_NESTING} deep"
             raise fault(
                 self._name, part.line, "variable", part.text[:40], allowed, "set a variable in between"
             )
