@@ -22,7 +22,6 @@ from flopcast.spec.plan import Plan
 AUTO = "auto"
 MOST = 10**12
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
-OWN_FILE = "describe the job in a YAML file of flopcast (flopcast schema)"
 WAY_OUT = "remove {} to predict the job without it"
 MOST_HOPS = 8  # references that lead to references
 

@@ -15,9 +15,10 @@ say), peft/lora.py.
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.bridge_stack import BASE, stack_of
-from flopcast.interop.configs.config_reader import OWN_FILE, ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
+from flopcast.interop.configs.unsupported_programs import BY_HAND
 from flopcast.interop.megatron.offload import FRACTION, UNPINNED
 from flopcast.interop.megatron.programs import other_class
 
@@ -68,7 +69,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     """
     reader = ConfigReader(document, keys_of("megatron-bridge"), options)
     if trained := other_class(reader.text("model._target_")):
-        reader.refuse("model._target_", trained, OWN_FILE)
+        reader.refuse("model._target_", trained, BY_HAND)
     flags = TranslatedFlags(reader)
     flags.section("model", skipped=("tp_comm_overlap",))
     for section in ("train", "ddp", "optimizer", "dist"):

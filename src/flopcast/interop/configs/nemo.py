@@ -17,10 +17,11 @@ import re
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import OWN_FILE, ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import VALUES, TranslatedFlags
 from flopcast.interop.configs.nemo_stack import APEX, CORE, stack_of
+from flopcast.interop.configs.unsupported_programs import BY_HAND
 from flopcast.interop.megatron.programs import BOTH, ENCODER, STATE, other_class, other_model
 from flopcast.records import replace
 
@@ -140,7 +141,7 @@ def _refuse_other_models(document: Document) -> None:
         path, what = signs[0]
         because = f"the file describes {what}, but flopcast reads only GPT-like models from files of NeMo"
         value = data.get("name") if path == ("name",) else model.get(path[-1])
-        allowed, fix = ("a configuration of a GPT-like model", OWN_FILE)
+        allowed, fix = ("a configuration of a GPT-like model", BY_HAND)
         where, key = document.where(path), ".".join(path)
         shown = value if isinstance(value, (str, int)) else "a section"
         raise spec_error(key, shown, allowed, because, fix, where=where)

@@ -161,9 +161,7 @@ class _Reader:
         self._depth += 1
         if self._depth > MAX_NESTING:
             line = self._tokens[min(self._at, len(self._tokens) - 1)].line
-            raise fault(
-                self._name, line, "block", self._depth, f"blocks that are nested at most {MAX_NESTING} deep"
-            )
+            raise fault(self._name, line, "block", self._depth, f"blocks nested at most {MAX_NESTING} deep")
         outside = self._live
         self._live = outside and live
         self._doubtful += doubtful
