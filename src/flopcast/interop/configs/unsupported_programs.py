@@ -14,7 +14,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.records import dataclass
 
 FEWEST_SIGNS = 2
-BY_HAND = "describe the job with --model NAME --stack STACK --plan 'dp=8 mbs=1 gbs=64', or in a job file of flopcast"
+BY_HAND = "describe the job with --model NAME --stack STACK --plan 'dp=8 mbs=1 gbs=64', or in a job file"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
