@@ -212,6 +212,12 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "an unknown option": (("predict", "job.yaml", "--jsn"), "--jsn"),
     "an option without its value": (("predict", "job.yaml", "--plan"), "--plan"),
     "an unknown kind": (("catalog", "device"), "devices"),
+    "an entry of a list that has fewer": (("predict", *WHOLE, "cluster.tiers.9.latency_s=5us"), "tiers[9]"),
+    "a block that the model does not have": (("predict", *WHOLE, "model.blocks.3.count=4"), "blocks[3]"),
+    "a change beside --gpus": (
+        ("predict", *WHOLE, "--gpus", "8", "cluster.tiers.0.latency_s=-5us"),
+        "argument cluster.tiers.0.latency_s=-5us",
+    ),
     "an unknown entry": (("catalog", "devices", "a100"), "a100-sxm4-80gb"),
     "too many words": (("catalog", "devices", "a100-sxm4-80gb", "x"), "remove x"),
     "an unknown suite": (("validate", "--suite", "mlperf"), "mlperf"),

@@ -43,6 +43,43 @@ def test_what_was_filled_in_is_said_and_what_was_given_is_not():
     assert given.isdisjoint(filled)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "plan", "implied"),
+    [
+        (16, "tp=16", {"tensor_parallel": 16}),  # beyond the 8 devices of a node, because it is named
+        (64, "tp=16 pp=2", {"tensor_parallel": 16, "pipeline_parallel": 2}),
+        (8, "mbs=3", {"micro_batch": 3}),
+        (8, "stage_layers=6,10", {"stage_layers": (6, 10), "pipeline_parallel": 2}),
+        (8, "stage_layers=4x4 vpp=2", {"pipeline_parallel": 2, "virtual_stages": 2}),
+        (64, "dp_shard=8", {"data_shard": 8}),
+        (64, "dp_shard=8 zero=3", {"data_shard": 8, "zero": 3}),
+        (64, "dp_shard=8 gbs=8", {"data_shard": 8, "data_parallel": 8}),
+    ],
+)
+def test_a_setting_that_few_plans_have_is_kept_and_no_dead_end(gpus, plan, implied):
+    completed = job("llama-3.2-1b", cluster="dgx-a100", gpus=gpus, stack="megatron-core", plan=plan)
+
+    assert {name: getattr(completed.plan, name) for name in implied} == implied
+    assert completed.plan.zero > 0 or completed.plan.data_shard == 0
+    assert completed.plan.global_batch % (completed.plan.micro_batch * completed.plan.data_parallel) == 0
+
+
+@pytest.mark.parametrize(
+    ("plan", "fix"),
+    [
+        ("pp=4 vpp=5", "set pipeline_parallel to 4 and virtual_stages to 1"),
+        ("stage_layers=10,10", "set stage_layers to 10,6"),
+        ("dp_shard=48", "set data_shard to 32"),
+    ],
+)
+def test_a_setting_that_no_plan_has_is_one_fault_of_this_setting(plan, fix):
+    with pytest.raises(SpecError) as error:
+        job("llama-3.2-1b", cluster="dgx-a100", gpus=64, stack="megatron-core", plan=plan)
+
+    (fault,) = error.value.problems
+    assert fault.fix.startswith(fix)
+
+
 @pytest.mark.parametrize("plan", ["dp=8 gbs=16", "tp=8 gbs=4", "dp=2 tp=2 pp=2 gbs=16 mbs=2"])
 def test_a_plan_that_uses_every_device_and_names_its_batch_is_left_as_it_is(plan):
     whole = make_job(stack="megatron-core", plan=plan)

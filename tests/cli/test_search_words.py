@@ -184,7 +184,7 @@ def test_a_price_is_read_as_everywhere():
         ({"deadline": "-3 d", "tokens": "1T"}, ["--deadline"]),
         ({"clusters": ("nowhere", "neverwhere")}, ["cluster", "cluster"]),
         ({"model": "no-such-model", "tokens": "many"}, ["model", "run.tokens"]),
-        ({"gpus": "13"}, ["space.num_devices"]),
+        ({"gpus": "13"}, ["gpus"]),
     ],
 )
 def test_faults_are_told_by_what_was_written_all_at_once(words, fields):

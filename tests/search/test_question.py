@@ -56,7 +56,7 @@ def test_what_is_left_out_is_called_missing_and_not_a_value_that_the_user_wrote(
         ({"deadline_s": -1.0, "total_tokens": 1e12}, ["deadline"]),
         ({"total_tokens": -1.0}, ["tokens"]),
         ({"space": Space(gbs="16,32")}, ["objective"]),
-        ({"space": Space(gpus="12")}, ["space.num_devices"]),
+        ({"space": Space(gpus="12")}, ["gpus"]),
         ({"jobs": (LISTED,)}, ["batch.micro_batches"]),
         ({"objectives": ("speed", "price"), "total_tokens": -1.0}, ["objective", "objective", "tokens"]),
     ],

@@ -51,12 +51,20 @@ class Document:
     places: dict[Path, str] = field(default_factory=dict)  # of values that stand in no line
 
     def where(self, path: Path) -> str:
-        """Return "file:line", or the given place, of the nearest value that has one."""
+        """Return "file:line", or the given place, of the nearest value that has one.
+
+        A value without a place of its own has that of the one value inside it that was given elsewhere.
+        """
+        words = tuple(map(str, path))  # changes of the command line name entries of lists by digits
         for end in range(len(path), -1, -1):
-            if path[:end] in self.places:
-                return self.places[path[:end]]
+            place = self.places.get(path[:end], self.places.get(words[:end]))
+            if place is not None:
+                return place
             if path[:end] in self.lines:
                 return f"{self.name}:{self.lines[path[:end]]}"
+            inside = [found for at, found in self.places.items() if tuple(map(str, at))[:end] == words]
+            if path and end == len(path) and len(inside) == 1:
+                return inside[0]
         return self.name
 
 

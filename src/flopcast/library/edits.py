@@ -5,12 +5,13 @@ Elsewhere: whether that mapping is a valid job (files/validate.py, spec/checks.p
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from pydantic import AliasChoices, BaseModel
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
 from flopcast.records import replace
 from flopcast.spec.batch import Batch
@@ -165,6 +166,37 @@ def merged(base: object, changes: object) -> object:
         by_position = {int(key): value for key, value in changes.items()}
         return [merged(v, by_position[i]) if i in by_position else v for i, v in enumerate(base)]
     return changes
+
+
+def without_entry(base: object, changes: object, document: Document, path: Path) -> Iterator[Problem]:
+    """Yield a problem for each change of an entry that a list of `base` does not have.
+
+    Parameters
+    ----------
+    base, changes : as of `merged`
+    document : gives the places of the changes
+    path : of `base` in the document
+    """
+    if not isinstance(changes, dict):
+        return
+    if isinstance(base, dict):
+        for key, value in changes.items():
+            yield from without_entry(base.get(key), value, document, (*path, str(key)))
+    if not isinstance(base, list):
+        return
+    for key, value in changes.items():
+        if not str(key).isdigit():
+            continue
+        place = (*path, int(key))
+        if int(key) < len(base):
+            yield from without_entry(base[int(key)], value, document, place)
+        else:
+            last = len(base) - 1
+            allowed = f"an entry from 0 to {last}" if last else "the entry 0"
+            because, fix = f"{path[-1]} has {len(base)} entries here", f"choose {allowed}"
+            yield Problem(
+                dotted(place), None, allowed, because, fix, document.where(place), "does not exist"
+            )
 
 
 def edited(data: object, parts: Sequence[str], value: object) -> object:

@@ -16,7 +16,7 @@ from flopcast.files.inputs import opened
 from flopcast.files.validate import build, path_of
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.library import catalog
-from flopcast.library.edits import in_long_names, merged
+from flopcast.library.edits import in_long_names, merged, without_entry
 from flopcast.library.link_files import with_links
 from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
@@ -95,7 +95,7 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     if fixed is None and not is_whole(job):
         fixed = fields_of(job.plan)
     job = _with_lists(job, document) if fixed is None else job
-    problems = causes(job) if fixed is None else unmendable(job, check(job), fixed)
+    problems = causes(job) if fixed is None else unmendable(job, fixed)
     if problems:
         raise SpecError(_with_lines(problems, document))
     if fixed is None:
@@ -140,7 +140,7 @@ def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
         )
         fixed = {name: getattr(job.plan, name) for name in named}
         job = job.model_copy(update={"plan": Plan(**fixed)})
-    problems = unmendable(job, check(job), fixed)
+    problems = unmendable(job, fixed)
     if problems:
         raise SpecError(_with_lines(problems, document))
     return OpenJob(job=job, settled=fixed, given=given)
@@ -253,6 +253,8 @@ def built(key: str, data: object, document: Document) -> object:
         return catalog.cluster(own_name, nodes) if key == "cluster" else getattr(catalog, key)(own_name)
     base = catalog.document(kind, own_name).data
     problems: list[Problem] = []
+    if missing := list(without_entry(base, changes, document, (key,))):
+        raise SpecError(missing)
     if key == "model":
         changes, problems = with_num_layers(base, changes, document)
     made = merged(base, changes)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.spec.job import Job
 from flopcast.strict_model import cached_results
+from flopcast.workload.checks import check
 
 if TYPE_CHECKING:
     from flopcast.search.default_plan import ChosenPlan
@@ -50,7 +51,7 @@ def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:
     from flopcast.search.equal_parts import CHOSEN, of_parts  # what only a choice needs is loaded for it
     from flopcast.search.usual_training import batch_assumed
 
-    choice = _choice(job, tuple(fixed.items()))
+    choice = _choice(job, tuple(_implied(fixed).items()))
     if isinstance(choice, str):
         raise InfeasibleError(choice)
     assumptions = [choice.sentence(fixed)]
@@ -104,14 +105,28 @@ def _of_runs(job: Job) -> Problem:
     return Problem("model.blocks", f"{len(job.model.blocks)} entries", allowed, because, fix)
 
 
-def unmendable(job: Job, problems: tuple[Problem, ...], fixed: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Return the problems that no choice of a plan can fix.
+def _implied(fixed: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the fixed fields with the number of stages that a list of their blocks implies."""
+    layers, chunks = fixed.get("stage_layers"), fixed.get("virtual_stages", 1)
+    if not isinstance(layers, tuple) or not isinstance(chunks, int) or "pipeline_parallel" in fixed:
+        return fixed
+    stages, rest = divmod(len(layers), chunks)
+    return {**fixed, "pipeline_parallel": stages} if stages and not rest else fixed
+
+
+def _of_groups(job: Job, fixed: Mapping[str, object]) -> Mapping[str, object]:
+    """Return what groups of ranks that share states imply: a ZeRO stage, and at least one group."""
+    stages, group = [stage for stage in job.stack.sharding.zero_stages if stage], fixed.get("data_shard", 0)
+    wanted = {"zero": min(stages, default=0), "data_parallel": group} if group else {}
+    return {name: value for name, value in wanted.items() if name not in fixed}
+
+
+def unmendable(job: Job, fixed: Mapping[str, object]) -> tuple[Problem, ...]:
+    """Return the problems of a job with an incomplete plan that no choice of the rest can fix.
 
     Parameters
     ----------
     job : Job
-    problems : tuple of Problem
-        All problems of the job with its incomplete plan.
     fixed : mapping
         Fields of the plan that the user has set.
 
@@ -133,4 +148,6 @@ def unmendable(job: Job, problems: tuple[Problem, ...], fixed: Mapping[str, obje
     if len(job.cluster.groups) > 1 and (unequal := of_parts(job)) is not None:
         return (unequal,)
     settled = {f"plan.{name}" for name in fixed if name not in SEARCHED}
+    implied = dict(_implied(fixed)) | dict(_of_groups(job, fixed))
+    problems = check(job.model_copy(update={"plan": job.plan.model_copy(update=implied)}))
     return tuple(p for p in problems if not p.field.startswith("plan") or p.field in settled)

@@ -31,7 +31,7 @@ from flopcast.search.refine import Refining, asked_variants, refined
 from flopcast.search.screen import screen
 from flopcast.search.space import Space
 from flopcast.search.top_candidates import BEST, Candidate, TopCandidates
-from flopcast.search.usual_plans import usual_candidates, usual_spaces
+from flopcast.search.usual_plans import usual_candidates, usual_spaces, usual_zero
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -152,7 +152,8 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
         if found.best:
             break
     if found.nearest is None:
-        conflicts = advised(job, fixed)
+        implied = {"zero": usual_zero(job)} if "data_shard" in fixed else {}
+        conflicts = advised(job, {**implied, **fixed})
         if conflicts:
             raise SpecError(conflicts)
         raise InfeasibleError(_impossible(job, fixed, found.candidates))

@@ -158,7 +158,7 @@ class Grid:
     @classmethod
     def of(cls, job: Job, space: Space) -> "Grid":
         """Return the grid of a job on its cluster."""
-        asked = space.global_batch or (usual_batch(job),)
+        asked = space.global_batch or (usual_batch(job, space.micro_batch),)
         return cls(
             job=job,
             space=space,
@@ -206,7 +206,9 @@ class Grid:
         """
         cuts = rows_where(self.cuts, self.offered(structure, self.cuts))
         if structure.zero == 0:
-            return cuts | {"data_shard": np.zeros_like(cuts["data_parallel"])}
+            table = cuts | {"data_shard": np.zeros_like(cuts["data_parallel"])}
+            named = self.space.data_shard or (0,)
+            return table if min(named) <= 1 else {name: column[:0] for name, column in table.items()}
         table = joined_with(cuts, "data_shard", self.shards)
         return rows_where(table, self.shares(structure, table))
 
@@ -228,8 +230,9 @@ class Grid:
         shard, data = table["data_shard"], table["data_parallel"]
         if structure.zero == 0:
             return np.asarray(shard == 0)
-        fewer = (data % np.maximum(shard, 1.0) == 0) & (shard < data)
+        fewer = (data % np.maximum(shard, 1.0) == 0) & (shard <= data)
         if not self.space.data_shard:
+            fewer &= shard < data
             inside = shard * table["tensor_parallel"] * table["context_parallel"]
             fewer &= (structure.zero == SHARDED) & (inside == self.job.cluster.scale_up_devices)
         return np.asarray((shard == 0) | fewer)
@@ -244,7 +247,8 @@ def _cuts(job: Job, space: Space) -> Table:
         table = joined_with(table, name, column_of(space.degrees(name, job) or all_degrees))
         used = reduce(np.multiply, table.values())
         table = rows_where(table, devices % used == 0)
-    domain = job.cluster.scale_up_devices if space.tensor_in_domain else devices
+    cut = space.tensor_in_domain and not space.tensor_parallel  # a degree that is named is tried
+    domain = job.cluster.scale_up_devices if cut else devices
     inside = (table["tensor_parallel"] <= domain) & (table["pipeline_parallel"] <= blocks)
     table = rows_where(table, inside)
     table["data_parallel"] = devices / reduce(np.multiply, table.values())

@@ -110,7 +110,7 @@ class Question:
         """
         texts, sized = [text for job in self.jobs for text in job.assumptions], tuple(self.sized())
         if not self.space.global_batch:
-            batches = [batch_assumed(job, usual_batch(job)) for job in sized]
+            batches = [batch_assumed(job, usual_batch(job, self.space.micro_batch)) for job in sized]
             several = len(set(batches)) > 1
             texts += [
                 f"{text} on {job.cluster.num_devices} devices" if several else text
@@ -191,7 +191,7 @@ def _of_batches(question: Question) -> Iterator[Problem]:
     batches = set(question.space.global_batch)
     if not batches:
         try:
-            batches = {usual_batch(job) for job in question.sized()}
+            batches = {usual_batch(job, question.space.micro_batch) for job in question.sized()}
         except SpecError as error:
             yield from error.problems
     if len(batches) > 1:

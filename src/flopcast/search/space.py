@@ -295,7 +295,7 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
         allowed = f"a multiple of {per_node} (a node has {per_node} devices), or fewer than {per_node}"
         because = "jobs on several nodes use whole nodes"
         fix = f"set gpus to {max(1, round(num_devices / per_node)) * per_node}"
-        raise spec_error("space.num_devices", num_devices, allowed, because, fix)
+        raise spec_error("gpus", num_devices, allowed, because, fix)
     node = group.node.model_copy(update={"devices": min(num_devices, per_node)})
     group = group.model_copy(update={"node": node, "count": max(1, num_devices // per_node)})
     return cluster.model_copy(update={"groups": (group,)})

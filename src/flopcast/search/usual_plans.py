@@ -47,12 +47,12 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
             "virtual_stages": space.degrees("virtual_stages", job) or USUAL_CHUNKS,
             "context_parallel": space.context_parallel or (1,),
             "data_shard": space.data_shard or (0,),
-            "zero": space.zero or (_zero(job),),
+            "zero": space.zero or (usual_zero(job),),
             "sequence_parallel": sequences,
             **({"tensor_parallel": space.tensor_parallel or (1,)} if of_graph else {}),
         }
     )
-    if space.zero or _zero(job) == SHARDED or SHARDED not in job.stack.sharding.zero_stages:
+    if space.zero or usual_zero(job) == SHARDED or SHARDED not in job.stack.sharding.zero_stages:
         return (first,)
     return (first, first.model_copy(update={"zero": (SHARDED,)}))
 
@@ -100,7 +100,7 @@ def some_usual_plan_fits(question: Question, job: Job, kept: KeptResults) -> boo
     )
 
 
-def _zero(job: Job) -> int:
+def usual_zero(job: Job) -> int:
     """Return the default ZeRO stage: the lowest above 0 that the stack has, or 0; 0 without optimizer."""
     if job.plan.tables:  # which ZeRO-3 would shard a second time
         return 0

@@ -4,6 +4,7 @@ Answers: which batch and which number format do a search and a chosen plan assum
 Elsewhere: all other fields of a plan, which a search varies (space.py).
 """
 
+from collections.abc import Sequence
 from math import log2
 
 from flopcast.spec.job import Job
@@ -17,13 +18,14 @@ USUAL_SAMPLES = 128
 GRAPH_SAMPLES = 32  # of an exported graph, on each device
 
 
-def usual_batch(job: Job) -> int:
+def usual_batch(job: Job, micro_batches: Sequence[int] = ()) -> int:
     """Return a global batch that every plan can divide: about four million tokens, or that of a fine-tune.
 
     A power of two times the number of devices, so that replicas and micro-batches of any candidate go
-    into it.
+    into it; also times the odd factor of the micro-batches, if none of these goes into it otherwise.
     """
-    devices = job.cluster.num_devices
+    odd = min((size // (size & -size) for size in micro_batches), default=1)
+    devices = job.cluster.num_devices * odd
     if not job.model.vocabulary:
         return devices * GRAPH_SAMPLES
     sequences = USUAL_SAMPLES if job.fine_tunes else USUAL_TOKENS / job.batch.sequence_length

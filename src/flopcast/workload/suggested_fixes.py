@@ -57,7 +57,8 @@ def fields_of(plan: Plan) -> dict[str, object]:
 def plan_of(job: Job, user_fields: Fields) -> Plan:
     """Return a plan of the given fields.
 
-    By default replicas use all remaining devices, and the global batch is one micro-batch for each replica.
+    By default replicas use all remaining devices, and the global batch is one micro-batch for each stage of
+    each replica.
 
     >>> from flopcast.requests.job_files import load_catalog_job
     >>> plan_of(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2"), {"tensor_parallel": 4}).short()
@@ -67,7 +68,9 @@ def plan_of(job: Job, user_fields: Fields) -> Plan:
     if "data_parallel" not in user_fields and job.cluster.num_devices % plan.devices == 0:
         plan = plan.model_copy(update={"data_parallel": job.cluster.num_devices // plan.devices})
     if "global_batch" not in user_fields:
-        plan = plan.model_copy(update={"global_batch": plan.data_parallel * plan.micro_batch})
+        plan = plan.model_copy(
+            update={"global_batch": plan.data_parallel * plan.pipeline_parallel * plan.micro_batch}
+        )
     return plan
 
 
