@@ -171,8 +171,8 @@ _LETTERS = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5
 
 def _power(value: Number, digits: int) -> int:
     """Return the power of a thousand whose prefix a finite number other than 0 is shown with."""
-    rounded = abs(float(f"{value:.{digits - 1}e}"))  # 999.9 is shown with three digits as 1.00 k
-    return min(6, max(-3, math.floor(math.log10(rounded) / 3)))
+    exponent = f"{value:.{digits - 1}e}".rpartition("e")[2]  # 999.9 is shown with three digits as 1.00 k
+    return min(6, max(-3, int(exponent) // 3))
 
 
 def show_memory(size_bytes: Number) -> str:

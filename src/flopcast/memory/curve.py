@@ -33,17 +33,23 @@ class MemoryCurve:
 
     Columns have one entry a moment, the start of a task and then its end: `task` is its place in the
     stage's order, `kind`, `chunk` and `micro_batch` say which one it is. At the start of a backward its
-    layers are at work. `standing` is there all step long; `updating` is all there is while gradients are
-    reduced and applied.
+    layers are at work. `levels_bytes` has one row for each of the `names` of categories. `standing` is
+    there all step long; `updating` is all there is while gradients are reduced and applied.
     """
 
     task: Integers
     kind: Integers
     chunk: Integers
     micro_batch: Integers
-    by_category: dict[str, Floats]
+    names: tuple[str, ...]
+    levels_bytes: Floats
     standing: dict[str, float]  # bytes by category
     updating: dict[str, float]  # the same, what stands included
+
+    @property
+    def by_category(self) -> dict[str, Floats]:
+        """Return the bytes of each category at every moment."""
+        return dict(zip(self.names, self.levels_bytes, strict=True))
 
     @property
     def standing_bytes(self) -> float:
@@ -58,7 +64,7 @@ class MemoryCurve:
     @property
     def level_bytes(self) -> Floats:
         """Return the allocated bytes at every moment."""
-        total_bytes: Floats = np.add.reduce([*self.by_category.values()])
+        total_bytes: Floats = np.add.reduce(self.levels_bytes)
         return total_bytes
 
 
@@ -155,8 +161,8 @@ def _moments_of(programs: Programs, stage: int, rank_class: int) -> _Moments:
             chunk=order.chunk[stage][found.task],
             micro_batch=order.micro_batch[stage][found.task],
             counts=(
-                found.waiting.T.astype(np.float64),
-                found.in_flight.T.astype(np.float64),
+                found.waiting.T.astype(np.float64, order="C"),
+                found.in_flight.T.astype(np.float64, order="C"),
                 (found.at_work == columns).astype(np.float64),
             ),
         )
@@ -173,7 +179,7 @@ def _order(schedule: str | OwnSchedule, stages: int, chunks: int, micro_batches:
 def _curve(programs: Programs, stage: int, of_kinds: _Sizes, moments: _Moments) -> MemoryCurve:
     at = int(programs.stages.of(0).stage_class[stage])
     standing = {name: float(size[at]) for name, size in of_kinds.standing.items()}
-    names = [*dict.fromkeys((*standing, *(name for part in of_kinds.by_column for name in part)))]
+    names = (*dict.fromkeys((*standing, *(name for part in of_kinds.by_column for name in part))),)
     level = np.zeros((len(names), len(moments.task)))
     level[: len(standing)] = np.array([*standing.values()])[:, None]
     for by_name, counts in zip(of_kinds.by_column, moments.counts, strict=True):
@@ -188,7 +194,8 @@ def _curve(programs: Programs, stage: int, of_kinds: _Sizes, moments: _Moments) 
         kind=moments.kind,
         chunk=moments.chunk,
         micro_batch=moments.micro_batch,
-        by_category=dict(zip(names, level, strict=True)),
+        names=names,
+        levels_bytes=level,
         standing=standing,
         updating=standing | {name: size + standing.get(name, 0.0) for name, size in update.items()},
     )
@@ -206,7 +213,7 @@ def peak_of(curve: MemoryCurve) -> StagePeak:
         held = curve.updating
         moment, chunk, micro_batch = "update", -1, -1
     else:
-        held = {name: float(size[best]) for name, size in curve.by_category.items()}
+        held = dict(zip(curve.names, curve.levels_bytes[:, best].tolist(), strict=True))
         moment = PASSES[int(curve.kind[best])]
         chunk, micro_batch = int(curve.chunk[best]), int(curve.micro_batch[best])
     return StagePeak(

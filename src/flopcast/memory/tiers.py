@@ -155,7 +155,7 @@ def tier_memories(programs: Programs, cluster: Cluster) -> Iterator[TierMemory]:
     rank counts as one of the fullest stage, so that the expectation is an upper estimate for pipelines with
     uneven stages. The interval is that of `OUTSIDE_HIGH_RATIO` in both directions.
     """
-    for tier in TIERS:
+    for tier in TIERS if placements_of(programs) else ():
         sizes = outside_bytes(programs, tier, *_each_plan(programs))
         if not sizes:
             continue

@@ -200,22 +200,21 @@ def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Fl
     starts_s, ends_s = (
         moments.reshape(len(timeline.update_s), -1)[stage] for moments in (timeline.start_s, timeline.end_s)
     )
-    starts, forward = np.arange(len(curve.task)) % 2 == 0, curve.kind == FORWARD
-    shown = ~starts | (curve.kind == BACKWARD)
+    starts = np.zeros(len(curve.task), dtype=bool)
+    starts[::2] = True
+    shown = np.flatnonzero((curve.kind == BACKWARD) | ~starts)
     at = curve.task[shown]
-    moments = np.where((starts | forward)[shown], starts_s[at], ends_s[at])  # they rise
+    moments = np.where((starts | (curve.kind == FORWARD))[shown], starts_s[at], ends_s[at])  # they rise
     updates = curve.update_bytes > curve.standing_bytes
     begin_s, reduce_s = timeline.reduce_start_s[stage], timeline.reduce_s[stage]
     before_s = [0.0, timeline.update_s[stage]] if updates else [0.0]
     after_s = [begin_s, begin_s + reduce_s] if updates else []
-    names = [*dict.fromkeys((*curve.by_category, *curve.updating))]
+    names = [*dict.fromkeys((*curve.names, *curve.updating))]
     ends = np.array([[held.get(name, 0.0) for held in (curve.updating, curve.standing)] for name in names])
     levels = np.zeros((len(names), len(moments) + len(before_s) + len(after_s)))
     levels[:, : len(before_s)] = ends[:, -len(before_s) :]
     last = len(before_s) + len(moments)
-    levels[: len(curve.by_category), len(before_s) : last] = [
-        level[shown] for level in curve.by_category.values()
-    ]
+    levels[: len(curve.names), len(before_s) : last] = curve.levels_bytes.take(shown, axis=1)
     levels[:, last:] = ends[:, : len(after_s)]
     moments = np.concatenate([before_s, moments, after_s])
     some = np.flatnonzero(levels.any(axis=1)).tolist()

@@ -17,7 +17,7 @@ from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.mirrored import halved
 from flopcast.spec.model import Model
-from flopcast.spec.plan import Plan, one_plan, structure_of
+from flopcast.spec.plan import Plan, one_plan
 from flopcast.spec.stack import Stack
 from flopcast.strict_model import cached_results
 from flopcast.workload.backward import derive_backward
@@ -51,11 +51,12 @@ def recomputed_flop(job: Job, causal: bool) -> float:
 @cached_results(1024)  # reports, audits and baselines ask for the same jobs
 def _full_and_causal(model: Model, plan: Plan, batch: Batch, stack: Stack) -> tuple[float, float]:
     """Return FLOP that are recomputed, with scores and contexts counted in full and by half."""
-    again = _of_layers(model, structure_of(plan), batch, stack)
+    plans = one_plan(plan)
+    again = _of_layers(model, plans.structure, batch, stack)
     parts, counts = zip(*model.runs(), strict=True)
     stages = divide_all(
         counts,
-        halved(one_plan(plan)),
+        halved(plans),
         stack.pipeline,
         parts,
         again.layers_at_end,

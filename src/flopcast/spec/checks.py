@@ -124,10 +124,15 @@ def broken(job: Job, rules: Iterable[Rule]) -> tuple[Problem, ...]:
     for rule in rules:  # about 180 of them, so that a function call for each takes a third of the time
         for each in (case,) if rule.about_lists else kinds:
             held = rule.holds(each)
-            if held is not True and (held is False or not held.all()):  # it is True for most rules
+            if held is not True and (held is False or not _all(held)):  # it is True for most rules
                 problems.append(_problem(rule, each, case))
                 break
     return tuple(problems)
+
+
+def _all(held: np.ndarray) -> bool:
+    """Return whether all values are true; most rules return a single one, for which `all` is slow."""
+    return bool(held if held.size == 1 else held.all())
 
 
 def _by_kind(case: Case) -> tuple[Case, ...]:

@@ -41,7 +41,7 @@ from flopcast.spec.plan_fields import (
 )
 from flopcast.spec.precision import Precision, activation_dtype
 from flopcast.spec.shards import Shards, group_of
-from flopcast.strict_model import StrictModel
+from flopcast.strict_model import StrictModel, cached_results
 
 
 class Plan(StrictModel):
@@ -324,10 +324,9 @@ def structure_of(plan: Plan) -> Plan:
     >>> structure_of(Plan(pp=4)) == structure_of(Plan(pp=4, vpp=2))
     False
     """
-    kept = plan.model_dump(exclude=set(NUMERIC)) | {"schedule": plan.pipeline_schedule}
-    if plan.context_parallel == 1:
-        kept |= {name: Plan.model_fields[name].default for name in ("context_exchange", "context_order")}
-    return Plan(**kept)
+    context, usual = ("context_exchange", "context_order") if plan.context_parallel == 1 else (), Plan()
+    fields = {name: getattr(usual, name) for name in (*NUMERIC, *context)}
+    return plan.model_copy(update=fields | {"schedule": plan.pipeline_schedule})
 
 
 def batch_plans(plans: Sequence[Plan]) -> Plans:
@@ -345,6 +344,7 @@ def batch_plans(plans: Sequence[Plan]) -> Plans:
     return Plans(structure=structures.pop(), **dict(zip(NUMERIC, degrees, strict=True)))
 
 
+@cached_results(256)  # the rules, the programs and the report of a job ask for the same plan
 def one_plan(plan: Plan) -> Plans:
     """Return a batch of one plan."""
     return batch_plans((plan,))

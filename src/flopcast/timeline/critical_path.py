@@ -10,7 +10,7 @@ its time. So there are two views, and both sum to the step: shares of the path g
 the breakdown.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from flopcast.timeline.executed_items import (
     without_copies_in,
 )
 from flopcast.timeline.layer import LAUNCH_COLUMNS, num_columns
-from flopcast.timeline.pipeline import critical_path
+from flopcast.timeline.pipeline import critical_path, latest_of
 from flopcast.timeline.program import Simulated
 from flopcast.timeline.simulation import StepSimulation
 from flopcast.timeline.time_attribution import TimeAttribution
@@ -66,7 +66,12 @@ def attributed(runs: Runs, view: Callable[[StepSimulation], View]) -> tuple[Time
         shares += executed_in(chosen, simulated, counts)
     by_hop_s = np.add.reduce([weight * each.by_hop_s for weight, _, each in views])
     shares += _transfer_shares(first, by_hop_s)
-    return (*shares, *(share.times(weight) for weight, _, each in views for share in each.others))
+    others = (
+        share if weight == 1.0 else share.times(weight)
+        for weight, _, each in views
+        for share in each.others
+    )
+    return (*shares, *others)
 
 
 def view_of_critical_path(run: StepSimulation) -> View:
@@ -161,7 +166,7 @@ def view_of_stage(run: StepSimulation, stage: int) -> View:
     executed_tasks, others = without_copies_in(run, tasks)
     others += _phase_shares(run, run.programs.update, stage)
     others += _end_shares(run, stage)
-    others += _exposed(run, stage)
+    others += _exposed(run, [stage])
     return View(executed_tasks, _gap_seconds(run, stage, stage + 1), others)
 
 
@@ -187,8 +192,7 @@ def view_of_all_stages(run: StepSimulation) -> View:
         alike = np.flatnonzero(kind_of_stage == at)
         ends = _phase_shares(run, run.programs.update, int(alike[0])) + _end_shares(run, int(alike[0]))
         others += [share.times(float(len(alike))) for share in ends]
-    for stage in range(stages):
-        others += _exposed(run, stage)
+    others += _exposed(run, range(stages))
     return View(busy, _gap_seconds(run, 0, stages), others)
 
 
@@ -227,16 +231,24 @@ def _end_shares(run: StepSimulation, stage: int) -> list[TimeAttribution]:
     return reduce + _phase_shares(run, run.programs.synchronise, stage)
 
 
-def _exposed(run: StepSimulation, stage: int) -> list[TimeAttribution]:
-    """Return the wait of a stage after its last backward: for its reductions, or for time lost to messages.
+def _exposed(run: StepSimulation, stages: Iterable[int]) -> list[TimeAttribution]:
+    """Return the waits of stages after their last backward: for reductions, or for lost time."""
+    late_s = run.reduce_start_s - run.played.end_s[run.played.graph.last]
+    least_s = ROUNDING * run.step_time_s
+    found: list[TimeAttribution] = []
+    for stage in stages:
+        if late_s[stage] > least_s:
+            found += _exposed_on(run, stage, float(late_s[stage]))
+    return found
 
-    The wait is divided among the reductions of the queue in proportion to their seconds, starting with the
+
+def _exposed_on(run: StepSimulation, stage: int, late_s: float) -> list[TimeAttribution]:
+    """Return the wait of a stage.
+
+    It is divided among the reductions of the queue in proportion to their seconds, starting with the
     reduction that began it.
     """
     begun = int(run.chain_start[stage])
-    late_s = float(run.reduce_start_s[stage] - run.played.end_s[run.played.graph.last[stage]])
-    if late_s <= ROUNDING * run.step_time_s:
-        return []
     if begun < 0:
         return _lost_shares(run, stage)
     chain = _chain_shares(run, begun)
@@ -272,7 +284,7 @@ def _gap_seconds(run: StepSimulation, first: int, stop: int) -> Floats:
     before[::size] = (run.begin_s + run.update_s)[first:stop]
     gap_s = np.maximum(played.start_s[nodes] - before, 0.0)
     lag = g.lag[nodes]
-    longest = played.transfer_s[lag].argmax(axis=1)
+    longest = latest_of(played.transfer_s[lag])
     low, high = np.searchsorted(g.behind, (first * size, stop * size))
     # of lags, then of blocking messages
     hop = np.concatenate([lag[np.arange(len(nodes)), longest], g.hop[g.between[low:high]]])

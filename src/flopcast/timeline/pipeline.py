@@ -268,18 +268,23 @@ def _one_by_one(
     g: Graph, duration_s: Floats, lag_s: Floats, earliest_s: Floats, free_s: Floats
 ) -> tuple[Floats, Floats]:
     """Return start and end of every node, if each waits for one other: faster for few nodes a round."""
-    start, first = free_s.tolist(), len(free_s)
-    end = list(start)
-    waits = (*g.waits[first:].T.tolist(), lag_s[first:, 1].tolist())
-    for before, other, hop_s, lasts_s, not_before_s in zip(
-        *waits, duration_s[first:].tolist(), earliest_s[first:].tolist(), strict=True
-    ):
-        free_from_s, arrived_s = end[before], end[other] + hop_s
-        begin_s = arrived_s if arrived_s > free_from_s else free_from_s  # max() takes twice as long
-        end_s = begin_s + lasts_s
-        start.append(begin_s)
-        end.append(end_s if end_s > not_before_s else not_before_s)
-    return np.array(start), np.array(end)
+    end, first = free_s.tolist(), len(free_s)
+    before, other = g.waits[first:].T
+    lag_s, duration_s = lag_s[first:, 1], duration_s[first:]
+    columns = before.tolist(), other.tolist(), lag_s.tolist(), duration_s.tolist()
+    if (earliest_s > -np.inf).any():
+        for previous, sender, hop_s, lasts_s, not_before_s in zip(
+            *columns, earliest_s[first:].tolist(), strict=True
+        ):
+            free_from_s, arrived_s = end[previous], end[sender] + hop_s
+            end_s = (arrived_s if arrived_s > free_from_s else free_from_s) + lasts_s
+            end.append(end_s if end_s > not_before_s else not_before_s)  # max() takes twice as long
+    else:
+        for previous, sender, hop_s, lasts_s in zip(*columns, strict=True):
+            free_from_s, arrived_s = end[previous], end[sender] + hop_s
+            end.append((arrived_s if arrived_s > free_from_s else free_from_s) + lasts_s)
+    ends = np.array(end)
+    return np.concatenate([free_s, np.maximum(ends[before], ends[other] + lag_s)]), ends
 
 
 def _round_by_round(
@@ -314,7 +319,7 @@ def critical_path(played: NodeTimes, node: int) -> tuple[Integers, Integers]:
     its own stage's source: from there to its end, the path is that of what it waited for.
     """
     g, end, hop = played.graph, played.end_s, played.transfer_s
-    latest = (end[g.waits] + hop[g.lag]).argmax(axis=1)  # its own chain first, where several are equal
+    latest = latest_of(end[g.waits] + hop[g.lag])  # its own chain first, where several are equal
     chosen = np.arange(len(latest)), latest
     before = np.where(played.held, g.stage, g.waits[chosen]).tolist()
     path, num_sources = [node], g.order.kind.shape[0]
@@ -325,3 +330,15 @@ def critical_path(played: NodeTimes, node: int) -> tuple[Integers, Integers]:
     hops = np.where(played.held, NO_TRANSFER, g.lag[chosen])[nodes]
     hops[-1] = NO_TRANSFER
     return nodes, hops
+
+
+def latest_of(moments_s: Floats) -> Integers:
+    """Return the column of the latest moment of each row, the first of several.
+
+    `argmax` takes several times as long for two columns.
+    """
+    two = moments_s.shape[1] == 2
+    latest: Integers = (
+        (moments_s[:, 1] > moments_s[:, 0]).astype(np.intp) if two else moments_s.argmax(axis=1)
+    )
+    return latest

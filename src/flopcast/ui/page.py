@@ -5,8 +5,9 @@ Elsewhere: fields of a form (form.py), answers (responses.py), the scripts that 
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from html import escape
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 from flopcast.requests.job_files import USUAL
 from flopcast.ui.chosen_plan import without_chosen
@@ -23,6 +24,7 @@ PAGES = {
 FORMS = {"predict": predict_form, "search": search_form, "compare": compare_form, "serve": serve_form}
 FILES = {"/report.html": "Whole report", "/report.json": "JSON", "/job.yaml": "Job file"}
 MOST_PACKED = 48_000  # characters of an address
+_quoted = lru_cache(maxsize=256)(quote_plus)  # all links of a page have the same fields
 SIDES = ("a.", "b.")  # what fields of the two jobs of a comparison begin with
 START = {"model": "llama-3-8b", "cluster": "dgx-h100", "gpus": "64"}
 START_OTHER = {"cluster": "dgx-b200"}  # of the second of two jobs
@@ -288,7 +290,7 @@ def _address(there: str, here: str, words: Fields) -> str:
 
 def _with_query(path: str, words: Fields) -> str:
     """Return an address with the fields that are not empty."""
-    query = urlencode({name: value for name, value in words.items() if value})
+    query = "&".join([f"{_quoted(name)}={_quoted(value)}" for name, value in words.items() if value])
     return f"{path}?{query}" if query else path
 
 

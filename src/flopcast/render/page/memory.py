@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flopcast.dtypes import Floats
+from flopcast.dtypes import Floats, Integers
 from flopcast.render.page.drawing import legend
 from flopcast.render.page.frame import Section
 from flopcast.render.page.memory_bars import DRIVER_HUE, OTHERS, memory_bars, tier_bars
@@ -48,7 +48,7 @@ def memory(report: Report) -> Section:
     for row, curve in enumerate(curves):
         moments, levels = thinned(*curve, end_s, columns)
         by_category = _by_name(levels, names)
-        heights = [level / full_bytes * (height - 3) for level in by_category.values()]
+        heights = np.array([*by_category.values()]) / full_bytes * (height - 3)
         hues = [names.index(name) for name in by_category]
         drawn.append(stacked(units(moments, end_s), heights, (row + 1) * height, hues))
         limit = (row + 1) * height - report.memory.capacity_bytes / full_bytes * (height - 3)
@@ -119,10 +119,19 @@ def thinned(
     if len(moments_s) <= columns:
         return moments_s, levels
     column = np.minimum((moments_s / end_s * columns).astype(np.intp), columns - 1)
-    total = np.sum(list(levels.values()), axis=0)
-    order = np.lexsort((-total, column))
-    first = order[np.unique(column[order], return_index=True)[1]]
-    return column[first] * (end_s / columns), {name: level[first] for name, level in levels.items()}
+    order = column.argsort(kind="stable")
+    column, total = column[order], np.add.reduce([*levels.values()])[order]
+    begins = _changes(column)
+    most = np.maximum.reduceat(total, begins).repeat(np.diff(begins, append=len(column)))
+    fullest = np.flatnonzero(total == most)
+    first = fullest[_changes(column[fullest])]
+    kept = order[first]
+    return column[first] * (end_s / columns), {name: level[kept] for name, level in levels.items()}
+
+
+def _changes(values: Integers) -> Integers:
+    """Return the places at which rising values change, and the first one."""
+    return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
 
 
 def _categories(report: Report) -> str:

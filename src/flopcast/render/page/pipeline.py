@@ -32,12 +32,11 @@ def pipeline(report: Report) -> Section:
     stages = len(timeline.update_s)
     drawn_stages = chosen(stages) if _is_large(report) else np.arange(stages)
     height = min(ROW_HEIGHT, max(LEAST_HEIGHT, MOST_HEIGHT // len(drawn_stages)))
-    rows = [
-        _columns(report, stage, row * height, height)
+    rows = (
+        [_columns(report, stage, row * height, height) for row, stage in enumerate(drawn_stages.tolist())]
         if _is_large(report)
-        else _tasks(report, stage, row, height)
-        for row, stage in enumerate(drawn_stages.tolist())
-    ]
+        else _tasks(report, height)
+    )
     end_s = end_of(report)
     passes = PASSES[: int(timeline.kind.max()) + 1]
     hues = [*enumerate(passes), (END_HUE, "update and reduction")]
@@ -98,21 +97,24 @@ def units(moment_s: Floats, end_s: float) -> Integers:
     return rounded
 
 
-def _tasks(report: Report, stage: int, row: int, height: int) -> str:
-    """Return one path for each kind of task of a stage, and one for its update and reduction."""
-    timeline = report.timeline
-    mine = timeline.stage == stage
-    kind, end_s = timeline.kind[mine], end_of(report)
-    start, stop = units(timeline.start_s[mine], end_s), units(timeline.end_s[mine], end_s)
-    boxes = [
-        _boxes(start[kind == each], stop[kind == each], row * height, height, hue)
-        for hue, each in enumerate(np.unique(kind).tolist())
-    ]
-    first_s = timeline.reduce_start_s[stage]
-    ends = units(
-        np.array([0.0, timeline.update_s[stage], first_s, first_s + timeline.reduce_s[stage]]), end_s
+def _tasks(report: Report, height: int) -> list[str]:
+    """Return one path for each kind of task of every stage, and one for its update and reduction."""
+    timeline, end_s, rows = report.timeline, end_of(report), []
+    kinds, starts, stops = (
+        each.reshape(len(timeline.update_s), -1)
+        for each in (timeline.kind, units(timeline.start_s, end_s), units(timeline.end_s, end_s))
     )
-    return "".join(boxes) + _boxes(ends[::2], ends[1::2], row * height, height, END_HUE)
+    end_starts_s = np.stack([np.zeros_like(timeline.update_s), timeline.reduce_start_s], axis=1)
+    end_stops_s = end_starts_s + np.stack([timeline.update_s, timeline.reduce_s], axis=1)
+    ends = zip(units(end_starts_s, end_s), units(end_stops_s, end_s), strict=True)
+    for row, (kind, start, stop, end) in enumerate(zip(kinds, starts, stops, ends, strict=True)):
+        present = [kind == each for each in range(int(kind.max()) + 1)]
+        boxes = [
+            _boxes(start[mine], stop[mine], row * height, height, hue)
+            for hue, mine in enumerate(mine for mine in present if mine.any())
+        ]
+        rows.append("".join(boxes) + _boxes(*end, row * height, height, END_HUE))
+    return rows
 
 
 def _boxes(start: Integers, stop: Integers, top: int, height: int, hue: int) -> str:

@@ -30,7 +30,7 @@ class Quantity(NamedTuple):
     shown: str
 
 
-_escaped = lru_cache(maxsize=4096)(escape)  # tables repeat most of their words and numbers
+_escaped = lru_cache(maxsize=4096)(escape)  # pages repeat most of their words and numbers
 Cell = str | Markup | Quantity
 
 
@@ -67,11 +67,9 @@ def markup(cell: Cell) -> str:
     >>> markup("a < b"), markup(seconds(0.25))
     ('a &lt; b', '<data value="0.25">250 ms</data>')
     """
-    if isinstance(cell, str):
-        return _escaped(cell)
     if isinstance(cell, Quantity):
         return f'<data value="{cell.value:.9g}">{_escaped(cell.shown)}</data>'
-    return cell.html
+    return _escaped(cell) if isinstance(cell, str) else cell.html
 
 
 def bar(fraction: Number, hue: int = 0) -> Markup:

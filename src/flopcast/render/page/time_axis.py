@@ -61,24 +61,37 @@ def over_time(key: str, title: str, described: str, plot: Plot, below: str) -> s
     )
 
 
-def stacked(across: Integers, heights: Sequence[np.ndarray], base: Number, hues: Sequence[int]) -> str:
+def stacked(
+    across: Integers, heights: Sequence[np.ndarray] | np.ndarray, base: Number, hues: Sequence[int]
+) -> str:
     """Return stacked areas as SVG; each amount stays constant until the next moment.
 
     The highest area is painted first and the lower ones over it, so that an area needs no lower edge. Equal
     consecutive amounts are merged. Moments (`across`) are in whole units and increase; `heights` are those
     of each amount from each moment on, the lowest area first.
     """
-    drawn, level = [], np.zeros(len(across))
-    for hue, height in zip(hues, heights, strict=True):
-        level = level + height
-        tops = (base - level).round(1)
-        later = 1 + np.flatnonzero(tops[1:] != tops[:-1])
-        numbers = np.empty(2 * len(later) + 2)
-        numbers[0], numbers[2::2] = tops[0], tops[later]
-        numbers[-1], numbers[1:-1:2] = TIME_UNITS, across[later]
-        corners = "V%gH%d" * (len(later) + 1) % tuple(numbers.tolist())
+    drawn, moves = [], [f"H{moment}" for moment in across.tolist()]
+    tops = np.rint((base - np.asarray(heights).cumsum(axis=0)) * 10).astype(np.intp)
+    changes = tops[:, 1:] != tops[:, :-1]
+    for hue, top, changed in zip(hues, tops, changes, strict=True):
+        later = 1 + np.flatnonzero(changed)
+        first, *rises = map(_RISES.__getitem__, [top[0].item(), *top[later].tolist()])
+        steps = [moves[place] + rise for place, rise in zip(later.tolist(), rises, strict=True)]
+        corners = f"{first}{''.join(steps)}H{TIME_UNITS}"
         drawn.append(f'<path class="hue-{hue}" d="M{across[0]},{base}{corners}V{base}z"/>')
     return "".join(reversed(drawn))
+
+
+class _Rises(dict[int, str]):
+    """The vertical moves of a path by tenths of a unit, each written once."""
+
+    def __missing__(self, tenths: int) -> str:
+        """Write a move."""
+        text = self[tenths] = f"V{tenths / 10:g}"
+        return text
+
+
+_RISES = _Rises()
 
 
 def _inside(plot: Plot) -> str:
