@@ -1,7 +1,8 @@
-"""Messages, and decode attention in some engines, that run beside the matrix products of the same pass.
+"""Kernels of one pass that overlap: each with the next one, or messages and decode attention with products.
 
-Answers: how long does a pass take whose batch is split, so that one part uses memory and network while the
-other computes? How long, if each message runs beside the next half of a block?
+Answers: how long do kernels take if each starts before the one before it has ended? How long does a pass
+take whose batch is split, so that one part uses memory and network while the other computes? How long, if
+each message runs beside the next half of a block?
 Elsewhere: what runs beside what, with which interference (spec/engine.py), seconds of the parts
 (pass_times.py).
 
@@ -11,11 +12,35 @@ which a pass is shortest, or does not split it.
 """
 
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 
 from flopcast.dtypes import Floats
 from flopcast.spec.engine import Overlap
+
+LEAST_KEPT = 0.5  # of the time of kernels that overlap with those before them
+Seconds = TypeVar("Seconds", float, Floats)
+
+
+def overlapping_s(alone_s: Seconds, overlapped_s: Seconds | float) -> Seconds:
+    """Return the seconds of kernels of which each starts before the one before it has ended.
+
+    Parameters
+    ----------
+    alone_s : float or array
+        Seconds of all kernels, one after another.
+    overlapped_s : float or array
+        Time of all overlaps together.
+
+    Examples
+    --------
+    >>> overlapping_s(3.0, 1.0), overlapping_s(3.0, 2.0)
+    (2.0, 1.5)
+    """
+    if isinstance(alone_s, float):
+        return max(alone_s - float(overlapped_s), LEAST_KEPT * alone_s)
+    return np.maximum(alone_s - overlapped_s, LEAST_KEPT * alone_s)
 
 
 def together_s(

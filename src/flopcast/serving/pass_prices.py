@@ -26,6 +26,7 @@ from flopcast.operators.item import Item
 from flopcast.records import dataclass
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import VISION, ServedLayer
+from flopcast.serving.overlapped_kernels import overlapping_s
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.engine import Engine, IterationCost
@@ -36,7 +37,6 @@ from flopcast.spec.stack import Stack
 
 MESSAGES = "communication"
 EXPERT_MESSAGES = "expert_communication"  # between groups of ranks that share experts
-MOST_OVERLAP = 0.5  # of the time of kernels
 ROUNDING = 1e-9  # of the new tokens of a mean pass: fewer tokens of prompts are none
 Ratios = Callable[[str], Counts]  # of a component of the breakdown, (passes,)
 
@@ -58,9 +58,11 @@ def ratios_of(cost: IterationCost, run: EnginePass, priced: "PricedPasses") -> R
         decoding, mixed = (cost.ratio_of(component, has_prompts=each) for each in (False, True))
         return np.where(prompts, mixed, decoding)
 
-    total_s = sum(alone(name) * part for name, part in priced.by_component().items())
-    saved_s = np.minimum(cost.overlap_s * priced.launches(), MOST_OVERLAP * total_s)
-    kept = np.where(prompts, 1.0, 1.0 - saved_s / np.maximum(total_s, 1e-12))
+    total_s = np.zeros(priced.size)
+    for name, part in priced.by_component().items():
+        total_s = total_s + alone(name) * part
+    overlapping = overlapping_s(total_s, cost.overlap_s * priced.launches())
+    kept = np.where(prompts, 1.0, overlapping / np.maximum(total_s, 1e-12))
     return lambda component: kept * alone(component)
 
 

@@ -21,9 +21,9 @@ from flopcast.records import dataclass, replace
 from flopcast.serving.decode_times import Amount
 from flopcast.serving.engine_pass import EnginePass, decoded_pairs
 from flopcast.serving.lower import VISION
-from flopcast.serving.overlapped_kernels import together_s
+from flopcast.serving.overlapped_kernels import overlapping_s, together_s
 from flopcast.serving.pass_copies import PassCopies
-from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, MOST_OVERLAP, ROUNDING, PricedPasses
+from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, ROUNDING, PricedPasses
 from flopcast.spec.engine import EXPERTS, Engine, Overlap
 from flopcast.units import Number
 
@@ -154,8 +154,8 @@ class PassTimes:
         head_s = self.head.over(sequences, sequences)
         least_s = np.where(decodes, self.least_s, self.least_prompt_s)
         alone_s = together + head_s
-        saved_s = np.where(decodes, np.minimum(self.overlapped_s, MOST_OVERLAP * alone_s), 0.0)
-        kernels_s = np.maximum(alone_s - saved_s, least_s)
+        alone_s = np.where(decodes, overlapping_s(alone_s, self.overlapped_s), alone_s)
+        kernels_s = np.maximum(alone_s, least_s)
         if self.copies is not None:
             kernels_s = self.copies.pass_s(kernels_s, kernels_s - head_s, new, cached)
         found_s: Floats = self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
@@ -178,7 +178,7 @@ class PassTimes:
         kernels_s = max(others_s + experts_s, self.least_prompt_s)
         if prompts <= ROUNDING * new:
             alone_s = others_s + host.expert_ratio * experts_s
-            kernels_s = max(alone_s - min(self.overlapped_s, MOST_OVERLAP * alone_s), self.least_s)
+            kernels_s = max(overlapping_s(alone_s, self.overlapped_s), self.least_s)
         return self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
 
 
