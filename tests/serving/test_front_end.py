@@ -11,20 +11,36 @@ from flopcast.serving.summary import summarise
 from flopcast.spec.engine import Engine, IterationCost
 
 
-def test_a_request_is_sent_before_it_arrives_in_the_engine():
-    requests = independent_requests(np.arange(20.0), np.full(20, 100), np.full(20, 11))
+COST = IterationCost(request_s=0.02, request_tpot_ratio=3.0)
+
+
+def inside_and_outside(arrival_s):
+    """Latencies in the engine and for the client, of requests that take 0.13 s each."""
+    number = len(arrival_s)
+    requests = independent_requests(np.asarray(arrival_s), np.full(number, 100), np.full(number, 11))
     limits = Limits(max_sequences=8, max_tokens=512, kv_blocks=1000)
     served = run(requests, limits, lambda new, sequences, kv, pairs: 0.01 + 0.0001 * new)
-    cost = IterationCost(request_s=0.02, request_tpot_ratio=3.0)
-    inside, outside = (
-        summarise(each, leave_out_share=0.0) for each in (served, with_front_end(served, cost, 1.0))
+    return tuple(
+        summarise(each, leave_out_share=0.0) for each in (served, with_front_end(served, COST, 1.0))
     )
 
-    waited_s = 0.02 + 3.0 * inside.tpot.mean_s
-    assert outside.ttft.mean_s == pytest.approx(inside.ttft.mean_s + waited_s)
-    assert outside.queued.mean_s == pytest.approx(inside.queued.mean_s + waited_s)
-    assert outside.tpot.mean_s == pytest.approx(inside.tpot.mean_s)
-    assert outside.end_to_end.mean_s == pytest.approx(inside.end_to_end.mean_s + waited_s)
+
+def test_a_request_is_sent_before_it_arrives_in_the_engine():
+    """It waits for queued passes if another request is in the engine, even one of the same moment."""
+    for arrival_s in (np.arange(20.0) / 20, np.repeat(np.arange(10.0), 2)):
+        inside, outside = inside_and_outside(arrival_s)
+        others = np.array([0.0] + [1.0] * 19) if arrival_s[1] > 0 else np.ones(20)
+        waited_s = 0.02 + 3.0 * inside.tpot.mean_s * others.mean()
+        assert outside.ttft.mean_s == pytest.approx(inside.ttft.mean_s + waited_s, rel=0.01)
+        assert outside.queued.mean_s == pytest.approx(inside.queued.mean_s + waited_s, rel=0.01)
+        assert outside.tpot.mean_s == pytest.approx(inside.tpot.mean_s)
+        assert outside.end_to_end.mean_s == pytest.approx(inside.end_to_end.mean_s + waited_s, rel=0.01)
+
+
+def test_a_request_that_is_alone_in_the_engine_waits_for_no_passes_of_others():
+    inside, outside = inside_and_outside(np.arange(20.0))
+
+    assert outside.ttft.mean_s == pytest.approx(inside.ttft.mean_s + 0.02)
 
 
 def test_experts_with_16_bits_run_as_in_benchmarks_and_each_streamed_token_takes_the_host():

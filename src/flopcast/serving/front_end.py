@@ -8,6 +8,7 @@ The engine continues meanwhile, so that this time lengthens latencies and no ite
 
 import numpy as np
 
+from flopcast.dtypes import Flags, Floats
 from flopcast.records import replace
 from flopcast.serving.served import Served
 from flopcast.spec.engine import IterationCost
@@ -23,5 +24,18 @@ def with_front_end(served: Served, cost: IterationCost, ratio: Number) -> Served
     """
     gaps = np.maximum(served.requests.output_tokens - 1, 1)
     pass_s = (served.last_token_s - served.first_token_s) / gaps
-    sent_s = ratio * cost.request_s + cost.request_tpot_ratio * pass_s
+    waited_s = np.where(finds_others(served.arrival_s, served.last_token_s), pass_s, 0.0)
+    sent_s = ratio * cost.request_s + cost.request_tpot_ratio * waited_s
     return replace(served, arrival_s=served.arrival_s - sent_s, queued_s=served.queued_s + sent_s)
+
+
+def finds_others(arrival_s: Floats, last_token_s: Floats) -> Flags:
+    """Return which requests are not alone in the engine when they arrive.
+
+    >>> finds_others(np.array([0.0, 2.0, 3.0]), np.array([2.0, 4.0, 5.0])).tolist()
+    [False, False, True]
+    """
+    arrived = np.searchsorted(np.sort(arrival_s), arrival_s, side="right")
+    ended = np.searchsorted(np.sort(last_token_s), arrival_s, side="right")
+    found: Flags = arrived - ended > 1
+    return found

@@ -47,7 +47,8 @@ class IterationCost(StrictModel):
     request_tpot_ratio : float
         Delay before a prompt is scheduled and its first token is delivered, as a multiple of the mean time
         between tokens, in addition to the pass that computes the prompt: passes that are queued, and
-        streams that the front end serves in between.
+        streams that the front end serves in between. A request that is alone in the engine has no such
+        delay.
     log_sigma_factor : float
         Uncertainty of an iteration beyond that of its kernels: the sigma of the logarithm of its time.
     request_log_sigma_factor : float
