@@ -10,7 +10,6 @@ from flopcast.serving.scheduler import run
 from flopcast.serving.summary import summarise
 from flopcast.spec.engine import Engine, IterationCost
 
-
 COST = IterationCost(request_s=0.02, request_tpot_ratio=3.0)
 
 
@@ -82,3 +81,30 @@ def test_kernels_that_overlap_shorten_passes_that_only_decode():
     host_s = apart.shares["host"] * apart.iteration_s
     halved_s = (apart.latencies["tpot"]["mean"].value - host_s) / 2 + host_s
     assert most.latencies["tpot"]["mean"].value == pytest.approx(halved_s, rel=0.05)
+
+
+def test_layers_of_experts_lengthen_passes_with_prompts():
+    """The host needs its time once for each of 36 layers, in the pass of a prompt and in no other pass."""
+    for model, layers in (("gpt-oss-120b", 36), ("llama-3.1-8b", 0)):
+        job = serving_job(
+            model,
+            engine="vllm",
+            cluster="dgx-h100",
+            gpus=8,
+            plan="tp=8 replicas=1",
+            traffic="concurrency=1 prompt=500 output=50 requests=10",
+        )
+
+        def report(prompt_experts_s, job=job):
+            cost = job.engine.iteration.model_copy(update={"prompt_experts_s": prompt_experts_s})
+            return predict_serving(
+                job.model_copy(update={"engine": job.engine.model_copy(update={"iteration": cost})})
+            )
+
+        without, longer = report(0.0), report(1e-3)
+        more_s = longer.latencies["ttft"]["mean"].value - without.latencies["ttft"]["mean"].value
+        assert more_s == pytest.approx(layers * 1e-3)
+        assert longer.latencies["tpot"]["mean"].value == pytest.approx(
+            without.latencies["tpot"]["mean"].value
+        )
+        assert sum(longer.shares.values()) == pytest.approx(1.0)

@@ -225,3 +225,23 @@ def test_python_needs_no_more_than_a_model():
     made = serving_job("llama-3.1-8b", plan="tp=1")
     assert (made.engine.name, made.traffic.concurrency) == ("vllm", 16)
     assert "engine vllm" in made.assumptions
+
+
+def test_the_cache_has_the_format_that_checkpoints_for_the_engine_state():
+    """NVIDIA's checkpoints in FP8 and NVFP4 state a cache in FP8; those of authors state none."""
+    expected = {
+        ("tensorrt-llm", "weights=fp8"): "fp8",
+        ("tensorrt-llm", "weights=nvfp4"): "fp8",
+        ("tensorrt-llm", "weights=fp8 cache=bf16"): "bf16",
+        ("tensorrt-llm", "weights=bf16"): "bf16",
+        ("vllm", "weights=fp8"): "bf16",
+    }
+
+    found = {
+        (engine, plan): serving_job(
+            "llama-3.1-70b", engine=engine, cluster="dgx-b200", plan=f"tp=8 {plan}"
+        ).plan.cache
+        for engine, plan in expected
+    }
+
+    assert found == expected

@@ -184,9 +184,9 @@ def _slo(data: object, document: Document) -> Slo:
 def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
     """Return the job with a tensor-parallel degree and formats, and notes on those that were chosen.
 
-    Formats are those in which the model was published.
-    The degree is the smallest power of two whose cache has room for several of the longest requests or, if
-    none has, the largest that is possible.
+    Formats are those in which the model was published, for the engine if it has checkpoints of its own. The
+    degree is the smallest power of two whose cache has room for several of the longest requests or, if none
+    has, the largest that is possible.
     """
     stated = job.plan.model_fields_set
     notes = []
@@ -200,6 +200,9 @@ def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
         )
         job = job.model_copy(update={"plan": plan})
         notes.append(f"weights {published.weights}, the format in which the model was published")
+    if "cache" not in stated and job.plan.weights in job.engine.weights_with_fp8_cache:
+        job = job.model_copy(update={"plan": job.plan.model_copy(update={"cache": "fp8"})})
+        notes.append(f"cache fp8, which published checkpoints in {job.plan.weights} state for this engine")
     if "tensor_parallel" in stated or job.plan.pools:
         return job, notes
     tokens = ROOM * _longest(job.traffic)

@@ -29,7 +29,7 @@ from flopcast.serving.lower import VISION, ServedLayer
 from flopcast.serving.overlapped_kernels import overlapping_s
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment
-from flopcast.spec.engine import Engine, IterationCost
+from flopcast.spec.engine import EXPERTS, Engine, IterationCost
 from flopcast.spec.plan import Plan, Plans, one_plan
 from flopcast.spec.rows import of_equal_split
 from flopcast.spec.site import Site
@@ -129,6 +129,13 @@ class PricedPasses:
                 launched = (self.prices[item].alone_s > 0) * item.count * layer.count
                 found = found + np.broadcast_to(launched, (self.size, 1))[:, 0]
         return found
+
+    @property
+    def expert_layers(self) -> int:
+        """Return the number of layers with routed experts."""
+        return sum(
+            layer.count for layer in self.layers if any(item.component == EXPERTS for item in layer.items)
+        )
 
     def seconds(self) -> list[tuple[Item, Floats]]:
         """Return every item with the seconds of all layers that run it, (passes,)."""

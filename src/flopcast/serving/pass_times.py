@@ -117,6 +117,7 @@ class PassTimes:
     expert_network: _Table | None = None  # new tokens: messages that run beside the kernels of experts
     least_s: float = 0.0  # of a pass: its launches
     least_prompt_s: float = 0.0  # of a pass with prompts
+    prompt_host_s: float = 0.0  # of a pass with prompts: host time for its layers of experts
     overlapped_s: float = 0.0  # of a pass that only decodes: time in which its kernels overlap
     copies: PassCopies | None = None  # from other memories
     computed_tokens: int = 1  # of each decoding sequence
@@ -158,7 +159,8 @@ class PassTimes:
         kernels_s = np.maximum(alone_s, least_s)
         if self.copies is not None:
             kernels_s = self.copies.pass_s(kernels_s, kernels_s - head_s, new, cached)
-        found_s: Floats = self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
+        host_s = host.host_s + host.sequence_s * sequences + np.where(decodes, 0.0, self.prompt_host_s)
+        found_s: Floats = self.stretched_ratio * (kernels_s + host_s)
         return found_s
 
     def _of_one(self, new: Number, sequences: Number, cached: Number, pairs: Number) -> float:
@@ -175,7 +177,7 @@ class PassTimes:
             + self.prompt.at(prompts, queries / max(prompts, 1.0))
         )
         host, experts_s = self.engine.iteration, self.experts.at(new, 1.0)
-        kernels_s = max(others_s + experts_s, self.least_prompt_s)
+        kernels_s = max(others_s + experts_s, self.least_prompt_s) + self.prompt_host_s
         if prompts <= ROUNDING * new:
             alone_s = others_s + host.expert_ratio * experts_s
             kernels_s = max(overlapping_s(alone_s, self.overlapped_s), self.least_s)
@@ -284,6 +286,7 @@ def _of_one_stage(
         expert_network=expert_messages,
         least_s=engine.launch_s * float(launches[start]),
         least_prompt_s=prompt_launch_s * float(launches[-1]),
+        prompt_host_s=engine.iteration.prompt_experts_s * priced_stage.expert_layers,
         overlapped_s=engine.iteration.overlap_s * float(launches[start]),
     )
 

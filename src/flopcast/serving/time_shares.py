@@ -115,7 +115,7 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     if copies is not None:
         on_device = passes_s / max(sum(seconds.values()), passes_s)  # the host computes the rest
         seconds = {name: on_device * part for name, part in seconds.items()}
-    if job.engine.launch_s or host.prompt_launch_s or copies is not None:
+    if job.engine.launch_s or host.prompt_launch_s or host.prompt_experts_s or copies is not None:
         waits = FETCH if job.plan.peer_weight_fraction else COPIES if copies is not None else "host"
         seconds[waits] = seconds.get(waits, 0.0) + max(passes_s - sum(seconds.values()), 0.0)
     if job.plan.drafting or job.plan.pipeline_parallel > 1:

@@ -42,6 +42,9 @@ class IterationCost(StrictModel):
     prompt_launch_s : float
         Time of the host for launching one kernel of an iteration with prompts, which no CUDA graph holds.
         Such an iteration takes at least as long as its launches.
+    prompt_experts_s : float
+        Time by which each layer with routed experts lengthens an iteration with prompts: the host sorts
+        tokens by expert in many small kernels, which benchmarks of the kernels of experts leave out.
     request_s : float
         Time from sending a request until its prompt waits in the engine, beside the passes below.
     request_tpot_ratio : float
@@ -61,6 +64,7 @@ class IterationCost(StrictModel):
     sequence_s: float = Field(default=0.0, ge=0)
     streamed_s: float = Field(default=0.0, ge=0)
     prompt_launch_s: float = Field(default=0.0, ge=0)
+    prompt_experts_s: float = Field(default=0.0, ge=0)
     request_s: float = Field(default=0.0, ge=0)
     request_tpot_ratio: float = Field(default=0.0, ge=0)
     log_sigma_factor: float = Field(default=0.2, ge=0)
@@ -197,6 +201,9 @@ class Engine(StrictModel):
         Formats of weights that the engine runs.
     caches : tuple of str
         Formats of the KV cache that the engine runs.
+    weights_with_fp8_cache : tuple of str
+        Formats of weights with which the KV cache is in fp8 by default, because the checkpoints that are
+        published for the engine state this. With all other formats, it is in 16 bits by default.
     source : list
         Where these facts stand.
     """
@@ -231,6 +238,7 @@ class Engine(StrictModel):
     iteration: IterationCost = IterationCost()
     weights: tuple[WeightFormat, ...] = ("bf16",)
     caches: tuple[CacheFormat, ...] = ("bf16",)
+    weights_with_fp8_cache: tuple[WeightFormat, ...] = ()
     source: Sources = ()
 
     @model_validator(mode="after")

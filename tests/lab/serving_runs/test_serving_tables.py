@@ -141,7 +141,8 @@ def test_constants_are_found_again_from_times_that_they_made():
     measured_s = known_s - 0.2e-6 * kernels + 0.8 * experts_s + host_s + 5e-6 * sequences
     measured_s[::40] *= 2.0  # a few odd rows
     tpot_s, engine_s = random.uniform(5e-3, 50e-3, 400), random.uniform(20e-3, 500e-3, 400)
-    waited_s = engine_s + 40e-3 + 3.0 * tpot_s
+    layers = random.choice([0, 36, 60], 400)
+    waited_s = engine_s + 40e-3 + 3.0 * tpot_s + 1.5e-3 * layers
 
     found = fit(
         [
@@ -150,8 +151,8 @@ def test_constants_are_found_again_from_times_that_they_made():
                 for k, e, n, p, m in zip(kernels, experts_s, sequences, known_s, measured_s, strict=True)
             ),
             *(
-                Observed(names=OF_REQUESTS, parts=np.array([1.0, t]), known_s=e, measured_s=m)
-                for t, e, m in zip(tpot_s, engine_s, waited_s, strict=True)
+                Observed(names=OF_REQUESTS, parts=np.array([1.0, t, n]), known_s=e, measured_s=m)
+                for t, n, e, m in zip(tpot_s, layers, engine_s, waited_s, strict=True)
             ),
         ]
     )
@@ -162,6 +163,7 @@ def test_constants_are_found_again_from_times_that_they_made():
     assert found.host_s == pytest.approx(host_s, rel=0.3)
     assert found.request_s == pytest.approx(40e-3, rel=0.05)
     assert found.request_tpot_ratio == pytest.approx(3.0, rel=0.05)
+    assert found.prompt_experts_s == pytest.approx(1.5e-3, rel=0.05)
     assert fit([]) is None
 
 
