@@ -99,7 +99,7 @@ class StrictModel(BaseModel):
 
 def _no_truth_value(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("a number, and neither true nor false")
+        raise ValueError("a number; because true and false are not numbers")
     return value
 
 

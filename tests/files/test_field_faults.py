@@ -80,7 +80,7 @@ MEANS = '("power over its maximum")'
         (
             "{mode: slow, delay_s: 1 ms}",
             "a delay_s of 1 s or more, where the mode is slow",
-            "these fields contradict each other",
+            "one field contradicts other fields of document",
         ),
     ],
 )

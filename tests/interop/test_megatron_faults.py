@@ -174,7 +174,7 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
         (
             "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split",
             "--account-for-loss-in-pipeline-split",
-            "a multiple of 4 layers; with this flag, the model counts as 25",
+            "no such flag, because 25 layers cannot be divided evenly over 4 chunks",
         ),
         (
             "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*20|x|L'",
@@ -184,7 +184,7 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
         (
             "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*20|t*4L'",
             "--pipeline-model-parallel-layout",
-            "a multiple of 4",
+            "a number of chunks that is a multiple of 4",
         ),
     ],
 )

@@ -36,6 +36,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 ONLY_NUMBERS = re.compile(r"\d+")
 CHOICE = re.compile(r"\d+(?:, \d+)* or \d+")  # numbers of which one is allowed
 QUOTED = re.compile(r"'([^']*)'")
+NAMED = re.compile(r"^(\w+): ")  # the field that a condition on several fields is about
 LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor of heads = 32: 1, 2, 4"
 
 
@@ -98,8 +99,9 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     message, _, fix = message.partition("; fix: ")
     allowed, _, because = message.partition("; because ")
     if isinstance(detail["input"], dict):
-        because = because or "these fields contradict each other"
-        fix = fix or f"change one of these fields of {name}"
+        wrong = NAMED.match(allowed)
+        because = because or f"{wrong[1] if wrong else 'one field'} contradicts other fields of {name}"
+        fix = fix or (f"change {wrong[1]} in {name}" if wrong else f"change one of the fields of {name}")
     else:
         because = because or f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
         right = _choice(detail["input"], allowed, _usual(owner, field))

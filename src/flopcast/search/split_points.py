@@ -97,7 +97,7 @@ def split_front(job: Job, book: CurveBook) -> SplitFront:
         unused = (0,) * (stages - number)
         points += [_point(chain or job, each, unused, entering, book, kept) for each in cuts]
     if not any(point.fits for point in points):
-        because = "with each division, a device has too little memory for its blocks"
+        because = "however the blocks are divided, a device has too little memory for its blocks"
         fix = "choose devices with more memory or a smaller micro-batch, or add devices and stages"
         raise spec_error("plan", job.plan.short(), "a chain whose devices hold the model", because, fix)
     fitting = [point for point in points if point.fits]

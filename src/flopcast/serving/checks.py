@@ -65,9 +65,7 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
     """Yield layers that serving does not know yet."""
     for place, block in enumerate(job.model.blocks):
         for field, layer, known in _unknown_layers(block):
-            because = (
-                "serving of this layer is not supported yet, because flopcast has no model of its kernels"
-            )
+            because = "flopcast has no kernel times of this layer, so serving it is not supported yet"
             yield Problem(
                 f"model.blocks.{place}.{field}",
                 layer,
@@ -78,13 +76,15 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
     for field, usual in (("reference", "none"), ("teacher", None), ("head", "tokens")):
         if getattr(job.model, field) != usual:
             because = "serving does not support reference models, teachers and score heads"
-            yield Problem(f"model.{field}", "given", "none", because, f"remove model.{field}")
+            fix = f"remove model.{field}"
+            yield Problem(f"model.{field}", "given", "no value", because, fix, fault="is given")
     if job.model.has_encoder:
         because = "serving of encoder-decoder models is not supported yet"
         yield Problem("model.blocks", "an encoder", "a decoder-only model", because, "choose a decoder")
     if job.model.adapters is not None:
-        because = "serving adapters is not supported yet"
-        yield Problem("model.adapters", "given", "none", because, "remove the adapters")
+        because = "adapters in the model of a serving job are not supported yet"
+        fix = "remove model.adapters"
+        yield Problem("model.adapters", "given", "no value", because, fix, fault="is given")
     yield from of_images(job)
 
 
@@ -133,7 +133,9 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
             "speculative decoding with pipeline stages is not supported yet",
             "set plan.pipeline_parallel to 1",
         )
-        yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, "1, with a draft", because, fix)
+        yield Problem(
+            "plan.pipeline_parallel", plan.pipeline_parallel, "1, because plan.draft is given", because, fix
+        )
     yield from _of_draft(job)
     heads = [block.mixer.heads for block in job.model.blocks]
     if any(count % ranks for count in heads):
@@ -147,7 +149,9 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     if plan.expert_messages == "hidden" and plan.data_parallel == 1:
         because = "without data-parallel groups, no tokens are sent to experts on other ranks"
         fix = "set plan.expert_messages to exposed"
-        yield Problem("plan.expert_messages", "hidden", "exposed, unless dp > 1", because, fix)
+        yield Problem(
+            "plan.expert_messages", "hidden", "exposed, unless plan.data_parallel is above 1", because, fix
+        )
     yield from _of_experts(job)
 
 
@@ -203,7 +207,9 @@ def _of_adapters(job: ServingJob) -> Iterator[Problem]:
             "the requests of the traffic use no adapters",
             f"set traffic.adapters to 10, or remove plan.{unused}",
         )
-        yield Problem(f"plan.{unused}", getattr(plan, unused), "none, without adapters", because, fix)
+        yield Problem(
+            f"plan.{unused}", getattr(plan, unused), "no value, because traffic.adapters is 0", because, fix
+        )
     bare = [block for block in job.model.blocks if not adapted(block, job.model.hidden)]
     if traffic.adapters and bare:
         because = f"adapters on layers of kind {bare[0].mixer.kind} are not supported yet"
@@ -221,7 +227,7 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
     if draft is None:
         return
     for _, layer, known in (each for block in draft.model.blocks for each in _unknown_layers(block)):
-        because = "serving of this layer is not supported yet, because flopcast has no model of its kernels"
+        because = "flopcast has no kernel times of this layer, so serving it is not supported yet"
         yield Problem("plan.draft", layer, f"layers of {', '.join(known)}", because, "choose another draft")
     heads = [block.mixer.heads for block in draft.model.blocks]
     if not draft.inputs and any(count % ranks for count in heads):
@@ -274,7 +280,11 @@ def _of_formats(job: ServingJob) -> Iterator[Problem]:
         if value not in known and not (field == "expert_weights" and plan.expert_weights is None):
             because = f"{engine.name} does not support other formats"
             yield Problem(
-                f"plan.{field}", value, f"one of {', '.join(known)}", because, f"set it to {known[0]}"
+                f"plan.{field}",
+                value,
+                f"one of {', '.join(known)}",
+                because,
+                f"set plan.{field} to {known[0]}",
             )
     for field, value in (("weights", plan.weights), ("expert_weights", plan.format_of_experts)):
         for unit in [each for each in engines_of(value) if each not in device.peak_flop_per_s][:1]:

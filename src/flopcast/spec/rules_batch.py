@@ -87,7 +87,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: sum(c.batch.lengths) == c.batch.sequence_length,
         value=lambda c: f"{sum(c.batch.documents)} tokens",
         allowed=lambda c: f"lengths that add up to sequence_length = {c.batch.sequence_length}",
-        because="documents must fill the sequence; count padding as a document",
+        because="the documents and the padding, which is written as a document, fill the sequence",
         fix=lambda c: f"change documents to [{c.batch.sequence_length}], or to lengths with this sum",
     ),
     Rule(

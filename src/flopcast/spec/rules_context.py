@@ -74,10 +74,7 @@ RULES: tuple[Rule, ...] = (
             f"a degree for which the number of slices ({first(parts(c))} in this plan) divides "
             f"sequence_length = {c.batch.sequence_length}"
         ),
-        because=(
-            "all ranks hold the same number of tokens; in zigzag order, each rank holds two slices of"
-            " the sequence"
-        ),
+        because="all ranks hold the same number of tokens (in zigzag order, as two slices)",
         fix=lambda c: f"set context_parallel to {_most_ranks(c)}",
     ),
     Rule(
@@ -108,7 +105,14 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: (
             _alone(c) | (c.stack.fuses_attention or (c.stack.ring_scores and exchanges(c, "ring")))
         ),
-        allowed=lambda c: f"flash, because context_exchange is {c.structure.context_exchange}",
+        allowed=lambda c: (
+            "flash, because "
+            + (
+                "ring_scores of the stack is false"
+                if exchanges(c, "ring")
+                else f"context_exchange is {c.structure.context_exchange}"
+            )
+        ),
         because="materialised attention needs context_exchange ring and a stack with ring_scores",
         fix="set context_parallel to 1, or stack.attention_kernel to flash",
     ),

@@ -89,10 +89,7 @@ RULES: tuple[Rule, ...] = (
             f"a degree for which the number of slices ({first(parts(c))} in this plan) divides "
             f"source_length = {c.batch.source_tokens}"
         ),
-        because=(
-            "all ranks hold the same number of tokens of the encoder; in zigzag order, each rank holds two"
-            " slices"
-        ),
+        because="all ranks hold the same number of the encoder's tokens (in zigzag order, as two slices)",
         fix="set context_parallel to 1",
     ),
     Rule(

@@ -38,8 +38,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _least(c)[0] >= 0,
         allowed=lambda c: f"at least {c.stack.optimizer.state_bytes - _least(c)[0]:g} bytes",
         because=(
-            "this field is the size of the states of AdamW in fp32; set smaller dtypes in the other fields "
-            "of stack.optimizer"
+            "this field is the size of AdamW's states in fp32, and other fields of stack.optimizer set "
+            "smaller dtypes"
         ),
         fix="set state_bytes to 12 B",
     ),
@@ -48,9 +48,8 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _least(c)[1] > 0,
         allowed=lambda c: f"more than {c.stack.optimizer.moved_bytes - _least(c)[1]:g} bytes",
         because=(
-            "this field is the memory traffic of AdamW with states in fp32; set smaller dtypes in the "
-            "other "
-            "fields of stack.optimizer"
+            "this field is AdamW's memory traffic with states in fp32, and other fields of "
+            "stack.optimizer set smaller dtypes"
         ),
         fix="set moved_bytes to 30 B",
     ),

@@ -34,8 +34,8 @@ def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule
         field=field,
         holds=lambda c: c.structure.recompute != "selective" or not _unknown(c, names(c)),
         value=lambda c: _unknown(c, names(c)),
-        allowed=lambda c: ", ".join(_modules(c.model)),
-        because="the blocks of this model have no such module; commas separate the names of modules",
+        allowed=lambda c: f"names separated by commas: {', '.join(_modules(c.model))}",
+        because="the blocks of this model have no module with this name",
         fix=lambda c: f"remove {_unknown(c, names(c))}",
     )
 
@@ -62,9 +62,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not c.structure.recompute_modules or c.structure.recompute == "selective",
         value=lambda c: ", ".join(c.structure.recompute_modules),
         allowed="no modules, unless recompute is selective",
-        because=(
-            "only selective recompute applies to single modules; full recompute applies to whole blocks"
-        ),
+        because="only selective recompute applies to single modules",
         fix="set recompute to selective, or remove recompute_modules",
     ),
     Rule(

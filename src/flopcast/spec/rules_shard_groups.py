@@ -122,11 +122,11 @@ RULES: tuple[Rule, ...] = (
         holds=_whole_groups,
         value=_word,
         allowed=lambda c: (
-            f"divisors of data_parallel = {first(c.plans.data_parallel)}: "
-            f"{listed(divisors(first(c.plans.data_parallel)))}; every number must also divide the number "
-            "of ranks of the group of the optimizer states"
+            f"divisors of data_parallel = {first(c.plans.data_parallel)} "
+            f"({listed(divisors(first(c.plans.data_parallel)))}) that also divide the number of ranks over "
+            "which optimizer states are sharded"
         ),
-        because="the group of the optimizer states consists of whole groups of each other kind of state",
+        because="every other group lies within one group of the optimizer states",
         fix=_divided,
     ),
     Rule(

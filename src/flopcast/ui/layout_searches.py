@@ -39,13 +39,13 @@ def finds(words: Words) -> str | None:
     if name not in FINDS:
         allowed, because = (
             ", ".join(FINDS),
-            "these are the searches of the page; without find, the best plans are searched",
+            "the page has only these searches (without find, it searches for the best plans)",
         )
         raise spec_error("find", name, allowed, because, "remove it", "request")
     for other in OF_RANKING if name == "largest" else (*OF_RANKING, *OF_SPACE):
         if text_of(words, other) is not None:
             because = f"a search with find={name} does not rank plans"
-            raise spec_error(other, words[other], "nothing", because, f"remove {other} or find", "request")
+            raise spec_error(other, words[other], "no value", because, f"remove {other} or find", "request")
     return name
 
 
@@ -69,7 +69,7 @@ def page_part(text: str, address: str | None) -> str:
 def _largest(words: Words) -> Found:
     if text_of(words, "offload") is not None:
         because = "the search tries training with and without states outside the devices"
-        raise spec_error("offload", words["offload"], "nothing", because, "remove offload", "request")
+        raise spec_error("offload", words["offload"], "no value", because, "remove offload", "request")
     rest = {name: value for name, value in words.items() if name != "find"}
     answers = largest_models(question_from(rest))
     return largest_text(answers), largest_json(answers), None

@@ -187,7 +187,7 @@ def _too_many(size: int, error: Exception) -> SpecError:
     """Return the fault of workers that the system does not start."""
     allowed = "at most as many processes as this system lets you start"
     because = f"the system does not start another process: {error}"
-    return spec_error("--workers", size, allowed, because, f"--workers {max(1, size // 2)}")
+    return spec_error("--workers", size, allowed, because, f"use --workers {max(1, size // 2)}")
 
 
 def _deadly(task: Task, size: int) -> SpecError:
@@ -195,5 +195,5 @@ def _deadly(task: Task, size: int) -> SpecError:
     because = (
         f"{DEATHS} workers were killed during the task {task.name}, most likely because memory ran out"
     )
-    fix = f"--workers {max(1, size // 2)}, or a machine with more memory"
+    fix = f"use --workers {max(1, size // 2)}, or a machine with more memory"
     return spec_error("--workers", size, "a number of workers that fit into memory", because, fix)

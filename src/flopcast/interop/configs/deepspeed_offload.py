@@ -36,7 +36,7 @@ def read_placements(reader: ConfigReader, stage: int) -> None:
     ratio = reader.fraction(f"{OPTIMIZER}.ratio", 1.0)
     if ratio < 1 and tier and stage < 3:
         because = "DeepSpeed can run a part of the optimizer on the device only under ZeRO stage 3"
-        reader.fault(f"{OPTIMIZER}.ratio", f"1.0 with {STAGE} {stage}", because, "write 1.0")
+        reader.fault(f"{OPTIMIZER}.ratio", f"1.0, because {STAGE} is {stage}", because, "write 1.0")
     if tier and ratio > 0:
         word = Placement.model_validate({"kind": "optimizer", "tier": tier, "fraction": ratio}).word()
         place(reader, (word,), f"{OPTIMIZER}.device", OLD_NAMES[OPTIMIZER])
@@ -66,7 +66,7 @@ def _tier(reader: ConfigReader, part: str, stage: int) -> str:
         allowed = "3" if least == 3 else "1, 2 or 3"
         because = "DeepSpeed supports this offload only if ZeRO shards the states"
         allowed = f"no value, because {STAGE} is not {allowed}"
-        reader.fault(key, allowed, because, f"write {STAGE} {least}, or remove it")
+        reader.fault(key, allowed, because, f"set {STAGE} to {least}, or remove {key}")
     return tier
 
 

@@ -51,7 +51,7 @@ def attention_kind(reader: ConfigReader) -> str:
         reader.fault(CONFIG, allowed, because, f"write [[[flash], {layers}]]")
     elif not kinds <= set(KINDS):
         other = ", ".join(sorted(kinds - set(KINDS)))
-        reader.refuse(CONFIG, f"attention of the kind {other}", "write global or flash")
+        reader.refuse(CONFIG, f"{other} layers", "write global or flash")
     elif len(kinds) > 1:
         reader.refuse(CONFIG, "a mix of global and flash attention", f"write [[[flash], {layers}]]")
     return "flash" if "flash" in kinds else "global"

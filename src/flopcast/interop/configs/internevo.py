@@ -81,7 +81,10 @@ def _degrees(reader: ConfigReader) -> int:
     weight, weight_key = _size(reader, "weight")
     mode = reader.choice(MODE, MODES, "")
     if weight > 1 or (mode == "isp" and tensor > 1):
-        reader.refuse(weight_key if weight > 1 else MODE, "weights that ranks of a sequence share (isp)")
+        reader.refuse(
+            weight_key if weight > 1 else MODE,
+            "weights that are sharded over the ranks of a sequence (isp)",
+        )
     share = tensor * pipeline
     ranks = reader.ranks(share=share, shared=tensor_key if tensor > 1 else pipeline_key)
     replicas = max(ranks // share, 1)

@@ -309,6 +309,6 @@ def _model(reader: ConfigReader) -> None:
     if reader.text("decoder_block") not in ("", "llama2", "llama", "default", "mistral"):
         reader.refuse(
             "decoder_block",
-            f"the block {reader.text('decoder_block')} without a name of its model",
+            f"decoder_block {reader.text('decoder_block')} without model_name",
             "write model_name",
         )

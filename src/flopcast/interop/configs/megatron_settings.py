@@ -43,6 +43,7 @@ VALUES = _flags(_TABLE["values"])  # flags with the value of the field
 ON = _flags(_TABLE["on"])  # flags that say that a field is true
 OFF: Mapping[str, str] = _TABLE["off"]  # a field of the model that is false → its flag
 TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "fp8"}
+SETTING = re.compile(r"^(write|add) (--[\w-]+) (\S+)$")  # a fix on a command line
 FLAG = re.compile(r"--[a-z][a-z0-9-]*[a-z0-9]")
 
 
@@ -174,5 +175,5 @@ class TranslatedFlags:
             field=self._named(problem.field),
             allowed=self._named(problem.allowed),
             because=self._named(problem.because).replace("Megatron-LM", self._reader.keys.program),
-            fix=self._named(problem.fix),
+            fix=self._named(SETTING.sub(r"\1 \2: \3", problem.fix)),
         )

@@ -251,7 +251,7 @@ def _launch(reader: ConfigReader) -> None:
     """Check that accelerate's launch type is supported; without its file DDP is assumed, with a note."""
     kind = reader.text(TYPE).lower()
     if kind and kind not in LAUNCHES:
-        reader.refuse(TYPE, f"{kind} under accelerate", "write FSDP, DEEPSPEED or MULTI_GPU")
+        reader.refuse(TYPE, f"distributed_type {kind.upper()}", "write FSDP, DEEPSPEED or MULTI_GPU")
     reader.choice(MIXED, PRECISIONS, "")
     own = reader.has("fsdp", "deepspeed") or reader.below("fsdp_config") or reader.below("deepspeed")
     if not kind and not own:

@@ -131,8 +131,11 @@ def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
         return
     if rest:
         counted = builder.layers + embedding + loss
-        allowed = f"a multiple of {stages * chunks} layers; with this flag, the model counts as {counted}"
-        args.fault(flag, True, allowed, "all chunks have the same number of layers", f"remove {flag}")
+        allowed = (
+            f"no such flag, because {counted} layers cannot be divided evenly over {stages * chunks} chunks"
+        )
+        because = "with this flag, the embedding or the loss counts as a layer"
+        args.fault(flag, True, allowed, because, f"remove {flag}")
         return
     held = [each] * (stages * chunks)
     held[0] -= embedding
@@ -158,7 +161,7 @@ def _layout(builder: JobBuilder, stages: int) -> None:
         args.fault(
             LAYOUT,
             f"{len(held)} chunks",
-            f"a multiple of {stages}",
+            f"a number of chunks that is a multiple of {stages}",
             because,
             f"move the bars so that the layout has {len(held) // stages * stages or stages} chunks",
         )

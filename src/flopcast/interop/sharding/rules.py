@@ -93,7 +93,8 @@ def sharding_rules(shapes: Mapping[str, Shape], ranks: int) -> tuple[ShardingRul
     )
     if not widths:
         because = "flopcast decides from the shapes of matrices how parameters are divided over ranks"
-        raise spec_error("parameters", len(shapes), "at least one matrix", because, "list all parameters")
+        fix = "list all parameters of the model"
+        raise spec_error("parameters", "no matrix", "at least one matrix", because, fix)
     hidden = widths.most_common(1)[0][0]
     last = _last_squares(counts, hidden)
     rules = [
