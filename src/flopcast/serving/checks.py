@@ -28,6 +28,8 @@ from flopcast.spec.deployment import Pool
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show_memory
 
+NO_KERNELS = "flopcast has no kernel times of this layer, so serving it is not supported yet"
+
 
 def serving_problems(job: ServingJob, longest: int) -> list[Problem]:
     """Return every rule that a job breaks; empty if it can be predicted.
@@ -65,14 +67,8 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
     """Yield layers that serving does not know yet."""
     for place, block in enumerate(job.model.blocks):
         for field, layer, known in _unknown_layers(block):
-            because = "flopcast has no kernel times of this layer, so serving it is not supported yet"
-            yield Problem(
-                f"model.blocks.{place}.{field}",
-                layer,
-                f"one of {', '.join(known)}",
-                because,
-                "choose a model of these layers",
-            )
+            allowed, fix = f"one of {', '.join(known)}", "choose a model of these layers"
+            yield Problem(f"model.blocks.{place}.{field}", layer, allowed, NO_KERNELS, fix)
     for field, usual in (("reference", "none"), ("teacher", None), ("head", "tokens")):
         if getattr(job.model, field) != usual:
             because = "serving does not support reference models, teachers and score heads"
@@ -227,8 +223,7 @@ def _of_draft(job: ServingJob) -> Iterator[Problem]:
     if draft is None:
         return
     for _, layer, known in (each for block in draft.model.blocks for each in _unknown_layers(block)):
-        because = "flopcast has no kernel times of this layer, so serving it is not supported yet"
-        yield Problem("plan.draft", layer, f"layers of {', '.join(known)}", because, "choose another draft")
+        yield Problem("plan.draft", layer, ", ".join(known), NO_KERNELS, "choose another draft")
     heads = [block.mixer.heads for block in draft.model.blocks]
     if not draft.inputs and any(count % ranks for count in heads):
         allowed = f"a model whose heads, {min(heads)}, are a multiple of plan.tensor_parallel"
