@@ -230,9 +230,11 @@ class Grid:
         shard, data = table["data_shard"], table["data_parallel"]
         if structure.zero == 0:
             return np.asarray(shard == 0)
-        fewer = (data % np.maximum(shard, 1.0) == 0) & (shard <= data)
+        all_named = (
+            self.space.data_shard and 0 not in self.space.data_shard
+        )  # one group is named by its size
+        fewer = (data % np.maximum(shard, 1.0) == 0) & ((shard <= data) if all_named else (shard < data))
         if not self.space.data_shard:
-            fewer &= shard < data
             inside = shard * table["tensor_parallel"] * table["context_parallel"]
             fewer &= (structure.zero == SHARDED) & (inside == self.job.cluster.scale_up_devices)
         return np.asarray((shard == 0) | fewer)
