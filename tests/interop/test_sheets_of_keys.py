@@ -299,10 +299,3 @@ def test_modules_of_one_place_in_a_block_are_one_linear_whatever_a_model_calls_t
     assert {TARGETS[name] for name in ("o_proj", "out_proj")} == {"out"}
     assert {TARGETS[name] for name in ("qkv_proj", "w_pack", "query_key_value")} == {"qkv"}
     assert (TARGETS["fc1"], TARGETS["fc2"]) == (TARGETS["up_proj"], TARGETS["down_proj"])
-
-
-@pytest.mark.parametrize(("dtype", "said"), [("float32", False), ("bfloat16", True)])
-def test_torchtitans_reductions_in_16_bits_are_said_to_be_counted_in_32(dtype, said):
-    reader = sheet_of(f"training:\n  mixed_precision_reduce: {dtype}\n", keys=keys_of("torchtitan"))
-
-    assert any("reduced in fp32" in text for text in reader.assumptions) is said

@@ -52,6 +52,34 @@ def test_quotient_and_remainder_are_those_of_c(a, b):
     assert computed("A % B", A=a, B=b) == a - b * quotient(a, b)
 
 
+@all_cases(
+    ("written", "number"),
+    [
+        ("$(expr 16 / $N)", 4),
+        ("`expr $N \\* 3`", 12),
+        ("$(expr $N + 1)", 5),
+        ('$(echo "$N * 2" | bc)', 8),
+        ("$( expr $N % 3 )", 1),
+        ("$(expr length abc)", None),
+        ("$(expr $UNSET / 2)", None),
+        ("$(expr 1 / 0)", None),
+        ("$(expr 16 / $(nproc))", None),
+        ("$(nproc)", None),
+        ("$(expr 4; rm x)", None),
+        ("$(cat 4 | bc)", None),
+    ],
+)
+def test_a_command_that_only_computes_is_its_result(written, number):
+    """POSIX, expr: whole numbers, division towards zero; recipes divide a batch by the ranks this way."""
+    known = Variables("run.sh", {"N": (Piece("4", 1),)})
+    (token,) = tokens_of(written, "run.sh")
+
+    value = known.value(token.parts)
+
+    assert is_known(value) == (number is not None)
+    assert number is None or text_of(value) == str(number)
+
+
 @LAWS
 @given(a=st.integers(-MAX_NUMBER + 1, MAX_NUMBER - 1), b=st.integers(1, 1000))
 @example(a=-(2**53) - 1, b=2)

@@ -14,6 +14,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.placements import SHARDED_STATES, place
 from flopcast.interop.configs.torchtitan_stages import read_stages
 from flopcast.library import catalog
@@ -260,4 +261,8 @@ def _stack(reader: ConfigReader) -> object:
         changes["sharding"] = {"gathers": "every_micro_batch"}
     if word == "always":
         changes["sharding"] = {"holds_in_pipeline": False}
+    if narrow := reader.choice("training.mixed_precision_reduce", NARROW, ""):
+        changes["gradients"] = {"dtype": narrow}
+    if reader.choice("training.dtype", NARROW, ""):
+        return narrowed({"base": base} | changes)
     return {"base": base} | changes if changes else base

@@ -19,6 +19,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
 from flopcast.interop.configs.trainers import note_lengths
 from flopcast.interop.configs.tuning import PAIR, note_pairs, put_reference, put_teacher
@@ -43,7 +44,6 @@ DTYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": ""}
 TENSOR, CONTEXT = "tensor_parallel_dim", "context_parallel_dim"
 CHECKPOINTING, OFFLOADING = "enable_activation_checkpointing", "enable_activation_offloading"
 REPLICATE, SHARD = "data_parallel_replicate_dim", "data_parallel_shard_dim"
-PURE = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "main_parameter_bytes": "0 B"}
 
 
 def read(document: Document, options: ImportOptions) -> Document:
@@ -212,7 +212,7 @@ def _stack(reader: ConfigReader, replicas: int) -> dict[str, object]:
     """Return the stack: FSDP2, eager or compiled, entirely in bf16."""
     compiled = reader.flag("compile.model") if reader.has("compile.model") else reader.flag("compile")
     base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
-    sharding: dict[str, object] = {"keeps_low_precision": True, "gradient_dtype": "bf16"}
+    stack: dict[str, object] = {"base": base, "gradients": {"dtype": "bf16"}}
     if replicas > 1 and not reader.flag("fsdp_reshard_after_forward", True):
-        sharding["gathers"] = "every_micro_batch"
-    return {"base": base, "gradients": {"dtype": "bf16"}, "sharding": sharding, "optimizer": PURE}
+        stack["sharding"] = {"gathers": "every_micro_batch"}
+    return narrowed(stack)

@@ -10,6 +10,7 @@ Lengths of sequences are not known from such a file: each is counted as long as 
 from collections.abc import Sequence
 
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader
+from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
 from flopcast.interop.configs.placements import PAGEABLE, SHARDED_STATES, has_place, place
 from flopcast.layers.adapted_linears import separate_linears
@@ -109,7 +110,15 @@ def read_training(
     precision = _precision(reader)
     reader.put(("plan", "precision"), precision, "fp8", "fp16", "bf16")
     _optimizer(reader, names.optimizer)
-    reader.put(("stack",), _sharding(reader, replicas, TrainerBatch(micro, steps, replicas), precision))
+    stack = _sharding(reader, replicas, TrainerBatch(micro, steps, replicas), precision)
+    pure = next((key for key in ("bf16", "bfloat16") if reader.raw(key) == "full"), "pure_bf16")
+    if pure != "pure_bf16" or reader.flag(pure):
+        if reader.has("deepspeed") or reader.below("deepspeed"):
+            reader.assume("flopcast assumes fp32 weights and states in addition to bf16 weights", pure)
+        else:
+            changes = stack if isinstance(stack, dict) else {"base": stack}
+            stack = narrowed({**changes, "gradients": {"dtype": "bf16"}})
+    reader.put(("stack",), stack)
 
 
 def read_adapters(
@@ -229,8 +238,6 @@ def _precision(reader: ConfigReader) -> str:
             "all weights must have the same data type",
             f"remove {half_key}",
         )
-    if brain == "full" or reader.flag("pure_bf16"):
-        reader.assume("flopcast assumes fp32 weights and states in addition to bf16 weights", brain_key)
     if reader.flag("fp8"):
         reader.assume("fp8 with one scale per tensor, as in torchao", "fp8")
         return "fp8_current"

@@ -18,6 +18,7 @@ from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
 from flopcast.interop.configs.trainers import (
     names_all_linears,
@@ -120,9 +121,12 @@ def _fsdp(reader: ConfigReader, length: int, newer: bool) -> None:
         reader.put(("plan", "recompute"), "full", checkpointing)
     if reader.flag("model.enable_activation_offload"):
         place(reader, ACTIVATIONS, "model.enable_activation_offload")
-    keeps = not reader.flag("engine.reshard_after_forward", True)
-    kept = {"base": "torch-fsdp2", "sharding": {"gathers": "every_micro_batch"}}
-    reader.put(("stack",), kept if keeps else "torch-fsdp2", "engine.reshard_after_forward")
+    stack: object = "torch-fsdp2"
+    if not reader.flag("engine.reshard_after_forward", True):
+        stack = {"base": stack, "sharding": {"gathers": "every_micro_batch"}}
+    dtype = reader.first("engine.model_dtype", "model.fsdp_config.model_dtype")
+    narrow = reader.choice(dtype, NARROW, "")
+    reader.put(("stack",), narrowed(stack) if narrow else stack, "engine.reshard_after_forward", dtype)
 
 
 def _replicas(reader: ConfigReader, share: int, key: str) -> int:

@@ -23,6 +23,10 @@ MAX_NESTING = 20
 MAX_EXPRESSION = 200
 MAX_NUMBER = 10**18
 
+_CALCULATORS = (  # commands whose output is the result of their arithmetic
+    re.compile(r"(?:\$\(|`)\s*expr\s+(?P<sum>[^;|&<>]*?)\s*[)`]"),
+    re.compile(r"""(?:\$\(|`)\s*echo\s+["']?(?P<sum>[^"';|&<>]*?)["']?\s*\|\s*bc\s*[)`]"""),
+)
 _PARAMETER = re.compile(
     r"(?P<name>[A-Za-z_]\w*|[0-9]+|[@*])(?:\[(?P<index>[^\]]*)\])?(?P<how>:?[-=+?])?(?P<word>.*)", re.DOTALL
 )
@@ -192,15 +196,11 @@ class Variables:
         """Return a part as pieces, before their size is counted."""
         if part.kind == "text":
             return (Piece(part.text, part.line),)
-        if part.kind == "command":
-            return (Piece(part.text, part.line, known=False),)
-        if part.kind == "arithmetic":
-            number = self._number(part)
-            return (
-                Piece(
-                    f"$(({part.text}))" if number is None else f"{number}", part.line, number is not None
-                ),
-            )
+        if part.kind in ("command", "arithmetic"):
+            command = part.kind == "command"
+            number = self._calculated(part) if command else self._number(part)
+            written = part.text if command else f"$(({part.text}))"
+            return (Piece(written if number is None else f"{number}", part.line, number is not None),)
         return self._parameter(part)
 
     def _parameter(self, part: WordPart) -> Value:
@@ -247,6 +247,14 @@ class Variables:
         value = self.value(quoted_parts(text, self._name, part.line))
         self._depth -= 1
         return value
+
+    def _calculated(self, part: WordPart) -> int | None:
+        """Return the output of a command that only computes, `$(expr 16 / $N)`; None for any other."""
+        match = next((found for one in _CALCULATORS if (found := one.fullmatch(part.text))), None)
+        if match is None:
+            return None
+        plain = match["sum"].replace("\\*", "*")
+        return self._number(type(part)("arithmetic", plain, part.line, part.quoted))
 
     def _number(self, part: WordPart) -> int | None:
         """Return the result of integer arithmetic; None if a number is not known."""
