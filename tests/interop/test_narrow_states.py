@@ -1,4 +1,4 @@
-"""Files that ask for weights, gradients and optimizer states of 16 bits: 8 bytes a parameter, no fp32 copy."""
+"""Files that ask for weights, gradients and optimizer states of 16 bits, without fp32 copies."""
 
 import pytest
 from foreign_cases import job_from_text
