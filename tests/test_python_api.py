@@ -108,9 +108,9 @@ def test_every_fault_of_the_words_is_told_at_once():
         ({"seq": 0}, "argument seq", "set seq to 1"),
         ({"model": None}, "arguments", "add model llama-3-8b"),
         ({"gpus": 12}, "gpus", "set gpus to 8 or 16"),
-        ({"gpus": 0}, "gpus", "change gpus or cluster"),
-        ({"gpus": "64"}, "gpus", "change gpus or cluster"),
-        ({"gpus": 64.5}, "gpus", "change gpus or cluster"),
+        ({"gpus": 0}, "gpus", "set gpus to 8"),
+        ({"gpus": "64"}, "gpus", "set gpus to 8"),
+        ({"gpus": 64.5}, "gpus", "set gpus to 8"),
     ],
 )
 def test_faults_name_arguments_and_no_options(words, place, fix):

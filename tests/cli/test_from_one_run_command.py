@@ -48,4 +48,4 @@ def test_constants_that_it_does_not_use_and_two_choices_of_constants_are_refused
 
     assert (for_models.code, both.code) == (1, 1)
     assert "--leave-one-model-out" in for_models.err
-    assert "chosen twice" in both.err
+    assert "constants are chosen by several options" in both.err

@@ -235,11 +235,18 @@ def command(
 def _refuse(option: str, others: Mapping[str, object]) -> None:
     """Raise SpecError if other options are given that a search with this option does not use."""
     option = _written_as(option)
-    because = "this search does not rank plans, so the option has no effect"
+    because = "this search does not rank plans"
     given = [_written_as(name) for name, value in others.items() if value]
     if given:
         raise SpecError(
-            Problem(name, option, f"no value together with {option}", because, f"remove {name} or {option}")
+            Problem(
+                name,
+                option,
+                f"no value together with {option}",
+                because,
+                f"remove {name} or {option}",
+                fault=f"has no effect with {option}",
+            )
             for name in given
         )
 

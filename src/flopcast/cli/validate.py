@@ -229,7 +229,7 @@ def print_decisions(
     from flopcast.accuracy import validate_decisions
     from flopcast.render.decisions import decisions_as_json, decisions_as_markdown, decisions_as_text
 
-    because = "--decisions prints text, --json or --markdown"
+    because = "--decisions prints only text, JSON or Markdown"
     page = "no value together with --decisions"
     problems = [
         *ignored({"--report": judging.report}, page, because, f"remove --report {judging.report}"),
@@ -280,7 +280,7 @@ def print_from_one_run(
     given |= {OPTIONS[name][0]: "given" for name in judging.chosen if name not in ("others", "none")}
     allowed = "only --leave-one-source-out or --no-constants, together with --from-one-run"
     because = "predictions before the calibration use either the constants of other sources or no constants"
-    problems = ignored(given, allowed, because, "leave {} out")
+    problems = ignored(given, allowed, because, "remove {}")
     if not paths:
         allowed = "a table of published runs"
         because, fix = "the suites contain too few runs of the same machine", "add --runs TABLE.csv"

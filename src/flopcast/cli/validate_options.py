@@ -82,6 +82,7 @@ class Judging:
             raise spec_error(
                 field="constants",
                 value="chosen twice",
+                fault="are chosen by several options",
                 allowed="one of --leave-out, --leave-one-source-out, --leave-one-generation-out,"
                 " --leave-one-model-out and --no-constants",
                 because="each of these options determines the constants for all runs",
@@ -101,7 +102,7 @@ class Judging:
         accepted = ("others", "none") if of_suites else ()
         given: dict[str, object] = {"--report": self.report, "--leave-out": self.left_out}
         given |= {OPTIONS[name][0]: True for name in self.chosen if name not in accepted}
-        allowed = "together with --runs and a table of published runs"
+        allowed = "no value, unless --runs names a table of published runs"
         because = "the option applies only to tables of published runs"
         if problems := ignored(given, allowed, because, "add --runs TABLE.csv, or remove {}"):
             raise SpecError(problems)

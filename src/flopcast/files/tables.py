@@ -45,8 +45,8 @@ def parquet_problem(path: Path) -> list[Problem]:
         Problem(
             field="--parquet",
             value=str(path),
-            allowed=f"where {' or '.join(LIBRARIES)} is installed",
-            because="an optional library writes Parquet",
+            allowed=f"no value, unless {' or '.join(LIBRARIES)} is installed",
+            because="flopcast writes Parquet with one of these libraries",
             fix="pip install 'flopcast[data]', or write --csv",
         )
     ]

@@ -148,6 +148,8 @@ def _problem(
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
     fix = words.fix.replace(f"set {name} to", f"set {where} to") if _is_option(where) else words.fix
+    if value is None and not _is_given(data, location):
+        return Problem(field, value, words.allowed, words.because, fix, where=where, fault="is missing")
     value = _as_given(data, location) if isinstance(value, float) else value
     return Problem(field, value, words.allowed, words.because, fix, where=where)
 
@@ -155,6 +157,12 @@ def _problem(
 def _is_option(where: str) -> bool:
     """Return whether a place is an option of the command line that holds only this value."""
     return where.startswith("--") and where != "--plan"
+
+
+def _is_given(data: object, location: Path) -> bool:
+    """Return whether the data have an entry at a location, even if it is null."""
+    inside = _as_given(data, location[:-1])
+    return not isinstance(inside, dict) or location[-1] in inside
 
 
 def _as_given(data: object, location: Path) -> object:

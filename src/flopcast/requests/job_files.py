@@ -282,7 +282,7 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
         where = document.where(("cluster",))
         allowed = "NAME, or NAME:NODES with at least one node"
         raise spec_error(
-            field, name, allowed, "the number of nodes is a whole number", f"write {own_name}:1", where
+            field, name, allowed, "a cluster has at least one node", f"write {own_name}:1", where
         )
     if "nodes" not in changes:
         return own_name, int(text) if colon else None

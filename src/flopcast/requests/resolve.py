@@ -327,7 +327,7 @@ def with_gpus(document: Document, gpus: object) -> Document:
     fix = "remove --gpus, or choose a cluster of the catalogue with --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
         because = "the option is the number of devices"
-        raise spec_error("--gpus", gpus, "a whole number above 0", because, "write --gpus 8")
+        raise spec_error("--gpus", gpus, "a whole number above 0", because, "set --gpus to 8")
     cluster = stated_cluster(document)
     if "base" not in cluster:
         because = "flopcast knows the devices of a node only for clusters of the catalogue"

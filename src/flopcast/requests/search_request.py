@@ -251,7 +251,7 @@ def _dollars(text: object) -> float | None:
         allowed = 'dollars above 0, such as "2.5M USD" or 40000'
         right = rewritten_count(str(text))
         fix = f'write --budget "{right} USD"' if right else "convert the budget to US dollars"
-        because = "prices are in US dollars, and flopcast does not convert currencies"
+        because = "a budget is an amount of US dollars, and flopcast does not convert currencies"
         raise spec_error("--budget", text, allowed, because, fix)
     return amount
 

@@ -24,7 +24,7 @@ from flopcast.cost.parts import layout_of
 from flopcast.cost.price import price
 from flopcast.cost.ranks import degrees, members, place_of, rank_at
 from flopcast.dtypes import Counts, Floats, Integers
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import spec_error
 from flopcast.operators.base import AbstractMessage
 from flopcast.prediction import programs_of
 from flopcast.records import dataclass
@@ -76,7 +76,8 @@ def best_node_order(job: Job, book: CurveBook) -> NodeOrder:
     if links is None:
         because = "the order of nodes has no effect if all links between them are equal"
         fix = f"set cluster.tiers[{tier}].links.file to a matrix of measured bandwidths"
-        raise SpecError([Problem(f"cluster.tiers[{tier}].links", None, "a matrix", because, fix)])
+        field, allowed = f"cluster.tiers[{tier}].links", "a matrix of measured bandwidths"
+        raise spec_error(field, None, allowed, because, fix, fault="is missing")
     programs, factors = programs_of(job), FactorBook(job.site, book.levels)
     equal = price(programs, job.cluster, book, factors)
     axes = axes_of(programs)

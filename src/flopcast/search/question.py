@@ -144,11 +144,7 @@ def _of_needs(question: Question, known: Sequence[str]) -> Iterator[Problem]:
     """Yield faults of missing values that objectives and limits need: tokens, prices, powers."""
     if question.total_tokens < 0:
         yield Problem(
-            "tokens",
-            question.total_tokens,
-            "above 0",
-            "these objectives and limits need the length of the run",
-            "write 2e12",
+            "tokens", question.total_tokens, "above 0", "tokens is the length of the run", "write 2e12"
         )
     limits = question.limits
     for limit in limits:

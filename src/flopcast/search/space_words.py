@@ -48,7 +48,8 @@ def numbers(given: object) -> object:
         elif colon:
             steps = range(int(first), int(last) + 1, max(int(step), 1))
             if len(steps) > MOST_VALUES:
-                raise ValueError(f"at most {MOST_VALUES:,} values of a field, not {len(steps):,}")
+                because = f"the search would try {len(steps):,} values"
+                raise ValueError(f"at most {MOST_VALUES:,} values of a field; because {because}")
             found += steps
         else:
             found += _doubled(int(first), int(last))

@@ -13,6 +13,7 @@ import numpy as np
 from flopcast.dtypes import Floats, Integers
 from flopcast.errors import Problem
 from flopcast.records import dataclass, field
+from flopcast.units import counted
 
 Preemption = Literal["recompute", "swap", "none"]
 
@@ -172,7 +173,7 @@ def limit_problems(limits: Limits, requests: Requests) -> list[Problem]:
     if decoding > limits.max_tokens:
         fix = f"set max_tokens to at least {decoding}, or max_sequences to {limits.max_tokens}"
         because = f"each of max_sequences = {limits.max_sequences} decoding sequences computes"
-        because = f"{because} {limits.computed_tokens} tokens in an iteration"
+        because = f"{because} {counted(limits.computed_tokens, 'token')} in an iteration"
         problems.append(Problem("max_tokens", limits.max_tokens, f"at least {decoding}", because, fix))
     if limits.static_batch and limits.preemption != "none":
         because = (

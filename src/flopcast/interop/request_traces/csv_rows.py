@@ -146,8 +146,10 @@ def _column(cells: list[list[str]], place: int, lines: Integers, name: str, rule
         values = np.array([_number(text) for text in texts])
     wrong = np.flatnonzero(~np.isfinite(values)).tolist()
     if wrong:
-        allowed = "a number, or a date and a time" if name == "arrival" else "a whole number"
-        because, fix = "the text is not a time", "correct the line"
+        allowed, because = "a whole number", "this column contains numbers of tokens"
+        if name == "arrival":
+            allowed, because = "a number, or a date and a time", "this column contains times"
+        fix = "correct the line"
         raise SpecError(
             Problem(
                 f"{rules.field} {name}", texts[row], allowed, because, fix, f"{rules.path}:{lines[row]}"

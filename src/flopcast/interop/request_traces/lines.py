@@ -52,7 +52,7 @@ def chunks(path: Path, field: str) -> Iterator[Lines]:
             if rest:
                 yield Lines(first, [_decoded(rest, path, field, first)])
     except OSError as error:
-        allowed, fix = "a file that can be read", "correct the name of the file"
+        allowed, fix = "a file that can be read", "give a complete file that you may read"
         raise spec_error(field, str(path), allowed, str(error), fix, where=str(path)) from None
 
 
