@@ -9,7 +9,7 @@ from key_cases import put
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs import openrlhf_rl, verl_rl
+from flopcast.interop.configs import openrlhf_rl, trl_rl, verl_rl
 from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.keys import covered, keys_of
 from flopcast.interop.configs.rl_formats import READERS, step_document, step_of
@@ -35,13 +35,49 @@ PPO = """python3 -m openrlhf.cli.train_ppo_ray --pretrain meta-llama/Meta-Llama-
    --rollout_batch_size 1024 --n_samples_per_prompt 1 --prompt_max_len 1024 --generate_max_len 1024 \\
    --zero_stage 3 --param_dtype bf16 --init_kl_coef 0.01 --gradient_checkpointing --packing_samples
 """
+ALIGNED = {
+    "model_name_or_path": "Qwen/Qwen2.5-7B-Instruct",
+    "dataset_name": "own/prompts",
+    "bf16": True,
+    "use_vllm": True,
+    "vllm_mode": "colocate",
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 4,
+    "gradient_checkpointing": True,
+    "num_generations": 16,
+    "max_prompt_length": 512,
+    "max_completion_length": 2048,
+    "reward_funcs": ["accuracy", "format"],
+    "beta": 0.04,
+    "accelerate": {"distributed_type": "DEEPSPEED", "num_processes": 8},
+    "deepspeed": {"zero_optimization": {"stage": 3}},
+}
 SETTINGS = {
+    "trl-rl": ALIGNED,
     "verl-rl": trainer_document(GRPO.encode(), "grpo.sh").data,
     "openrlhf-rl": trainer_document(PPO.encode(), "ppo.sh").data,
 }
 MEGATRON_TOO = {f"{ACTOR}.strategy": "megatron", f"{MEGATRON}.tensor_model_parallel_size": 2}
-STARTS = {"verl-rl": verl_rl.START, "openrlhf-rl": openrlhf_rl.START}
+STARTS = {"trl-rl": trl_rl.START, "verl-rl": verl_rl.START, "openrlhf-rl": openrlhf_rl.START}
 OTHER = {  # key → another value, and the settings beside it
+    "trl-rl": {
+        "model_name_or_path": ("Qwen/Qwen2.5-3B", {}),
+        "per_device_train_batch_size": (8, {}),
+        "gradient_accumulation_steps": (8, {}),
+        "gradient_checkpointing": (False, {}),
+        "accelerate.num_processes": (16, {}),
+        "max_prompt_length": (1024, {}),
+        "max_completion_length": (4096, {}),
+        "num_generations": (8, {}),
+        "steps_per_generation": (8, {}),
+        "num_iterations": (2, {}),
+        "use_vllm": (False, {}),
+        "vllm_mode": ("server", {}),
+        "vllm_tensor_parallel_size": (2, {}),
+        "vllm_gpu_memory_utilization": (0.6, {}),
+        "beta": (0.0, {}),
+        "reward_model_path": ("own/reward", {}),
+    },
     "verl-rl": {
         "--config-name": ("ppo_megatron_trainer", {}),
         "data.train_batch_size": (512, {}),
@@ -186,10 +222,32 @@ def test_a_command_of_ppo_has_a_reward_model_and_a_critic():
     assert outcome("openrlhf-rl", {"remote_rm_url": "http://localhost:5000"})["scorers"] == 2
 
 
+def test_a_file_of_trl_generates_the_batches_of_its_accumulation_at_once(tmp_path):
+    step = outcome("trl-rl", {})
+    # 4 completions of 8 devices in each of 4 accumulated batches, 16 for each prompt
+    assert (step["prompts"], step["samples"], step["scorers"]) == (8, 16, 2)
+    assert step["training"]["plan"]["global_batch"] == step["prompts"] * step["samples"]
+    assert step["training"]["plan"]["zero"] == 3
+    twice = outcome("trl-rl", {"steps_per_generation": 8})
+    assert (twice["prompts"], twice["training"]["plan"]["global_batch"]) == (16, 128)
+    settings, launch = tmp_path / "grpo.yaml", tmp_path / "zero3.yaml"
+    own = {name: each for name, each in ALIGNED.items() if name not in ("accelerate", "deepspeed")}
+    settings.write_text(yaml.safe_dump(own), encoding="utf-8")
+    launch.write_text(
+        "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config: {zero_stage: 3}\n",
+        encoding="utf-8",
+    )
+    together = flopcast("predict", str(settings), str(launch))
+    assert together.code == 0, together.err
+    assert "mbs=4 gbs=128 zero=3 recompute=full" in together.out
+
+
 def test_every_key_that_is_read_matters():
     for kind, changes in OTHER.items():
         read = keys_of(kind).read.split()
-        assert sorted(read) == sorted(changes)
+        alike = keys_of("trl").read.split() if kind == "trl-rl" else []  # tested for TRL's other trainers
+        shared = {key for key in alike if key in read and key not in changes}
+        assert sorted(read) == sorted([*changes, *shared])
         for key, (value, beside) in changes.items():
             assert covered(key, read)
             assert outcome(kind, beside | {key: value}) != outcome(kind, beside), key

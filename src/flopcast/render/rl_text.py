@@ -34,6 +34,8 @@ def marked_text(report: RlReport) -> str:
     ]
     if report.usd is not None:
         lines.append(f"cost      {show_usd(report.usd.value)} a step")
+    memory = report.training.memory
+    lines.append(f"memory    {show_memory(memory.expected_bytes)} in the training: {memory.device_verdict}")
     total = sum(phase.value for phase in report.phases.values())
     rows = [
         [
@@ -66,7 +68,7 @@ def jobs_of(report: RlReport) -> list[str]:
         f"rollout   {rollout.devices} × {rollout.cluster.node.device.name},"
         f" {rollout.engine.name} {plan_text(rollout)}",
         f"training  {training.cluster.machine}, {training.plan.short()},"
-        f" {report.train_steps} optimizer steps{trained}",
+        f" {report.train_steps} optimizer step{'s' * (report.train_steps > 1)}{trained}",
     ]
 
 
@@ -87,6 +89,8 @@ def as_json(report: RlReport) -> dict[str, object]:
         "step_s": estimate_as_json(report.step_s),
         "phases_s": {name: estimate_as_json(report.phases[name]) for name in PHASES},
         "optimizer_steps": report.train_steps,
+        "training_memory_bytes": nine_digits(report.training.memory.expected_bytes),
+        "training_fits": report.training.memory.device_verdict,
         "handoff_bytes_per_device": nine_digits(report.handoff_bytes),
         "handoff_tensors": report.handoff_tensors,
         "usd_per_step": estimate_as_json(report.usd),

@@ -53,8 +53,6 @@ def rl_document(request: JobRequest) -> Document | None:
     SpecError
         The file cannot be read or has faults, or an option does not say which job it belongs to.
     """
-    if len(request.files) != 1 or not exists(request.files[0]):
-        return None
     read = _read(request)
     if read is None:
         return None
@@ -80,15 +78,29 @@ def rl_document(request: JobRequest) -> Document | None:
 
 
 def _read(request: JobRequest) -> Document | None:
-    """Return the content of a YAML or JSON file, or the settings of a trainer that a script starts."""
-    path = Path(request.files[0])
-    if path.suffix in ENDINGS:
-        return read_yaml(read_file(path), str(path))
+    """Return the content of YAML or JSON files, or the settings of a trainer that a script starts."""
+    if not request.files or not all(exists(file) for file in request.files):
+        return None
+    path, *others = map(Path, request.files)
+    if all(each.suffix in ENDINGS for each in (path, *others)):
+        documents = [read_yaml(read_file(each), str(each)) for each in (path, *others)]
+        return documents[0] if not others else _merged(documents)
+    if others:
+        return None
     if path.suffix not in SCRIPTS:
         return None
     from flopcast.interop.configs.trainer_commands import trainer_document
 
     return trainer_document(read_file(path), str(path), request.arg, request.env)
+
+
+def _merged(documents: Sequence[Document]) -> Document | None:
+    """Return TRL's settings of GRPO with those of accelerate and DeepSpeed; None for other files."""
+    from flopcast.interop.configs import trl, trl_rl
+    from flopcast.interop.configs.rl_formats import start_of
+
+    steps = [start_of(each.data) == trl_rl.START for each in documents]
+    return trl.merged(documents) if any(steps) else None
 
 
 def _step_of_trainer(read: Document, request: JobRequest) -> Document | None:

@@ -1,8 +1,8 @@
 """Formats that describe a step of reinforcement learning, and what their readers share.
 
 Answers: does this script or file describe such a step, and which two jobs does it consist of?
-Elsewhere: what the keys mean (verl_rl.py, openrlhf_rl.py), formats of one training job (formats.py), the
-step itself (spec/rl_plan.py, rl/step.py).
+Elsewhere: what the keys mean (verl_rl.py, openrlhf_rl.py, trl_rl.py), formats of one training job
+(formats.py), the step itself (spec/rl_plan.py, rl/step.py).
 
 A reader puts fields of the training job where any reader puts them, those of the rollout below "rollout",
 and those of the step below "step". `step_document` makes the two jobs of them.
@@ -11,7 +11,7 @@ and those of the step below "step". `step_document` makes the two jobs of them.
 from collections.abc import Callable, Mapping
 
 from flopcast.files.yaml_text import Document, Path
-from flopcast.interop.configs import openrlhf_rl, verl_rl
+from flopcast.interop.configs import openrlhf_rl, trl_rl, verl_rl
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.trainer_commands import LAUNCHER
 from flopcast.interop.configs.unsupported_programs import has
@@ -20,6 +20,7 @@ READERS: Mapping[str, Callable[[Document, ImportOptions], ConfigReader]] = {
     verl_rl.START: verl_rl.read,
     verl_rl.DAPO: verl_rl.read,
     openrlhf_rl.START: openrlhf_rl.read,
+    trl_rl.START: trl_rl.read,
 }
 ROLLOUT, STEP, TRAINING = "rollout", "step", "training"
 
@@ -56,6 +57,8 @@ def start_of(data: object) -> str | None:
     start = str(launcher.get("command")) if isinstance(launcher, dict) else ""
     if not start and has(data, verl_rl.MODEL):
         start = verl_rl.START
+    if not start and has(data, "model_name_or_path") and any(has(data, sign) for sign in trl_rl.SIGNS):
+        start = trl_rl.START
     return start if start in READERS else None
 
 

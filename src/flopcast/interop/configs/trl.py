@@ -93,20 +93,20 @@ def read(document: Document, options: ImportOptions) -> Document:
     >>> job.data["plan"]["global_batch"], job.data["plan"]["recompute"], job.data["stack"]
     (16, 'full', 'pytorch-ddp')
     """
-    reader = ConfigReader(_with_precision(document), keys_of("trl"), options)
+    reader = ConfigReader(with_precision(document), keys_of("trl"), options)
     read_model(reader, "model_name_or_path")
     length = reader.first("max_length", "max_seq_length")
     reader.put(("batch", "sequence_length"), reader.count(length, LENGTH), length)
     if not reader.has(length):
         reader.assume(f"max_length {LENGTH}, TRL's default")
     note_lengths(reader, "packing" if reader.has("packing") else length, reader.flag("packing"))
-    _launch(reader)
+    check_launch(reader)
     stated = reader.count("accelerate.num_processes") if reader.has(TYPE) else None
     pairs = reader.has(REWARD) or (_prefers(reader) and not reader.has(*KTO))
     read_training(reader, TRANSFORMERS, stated, PAIR if pairs else 1)
-    _adapters(reader)
+    put_adapters(reader)
     _tuning(reader)
-    _recompute(reader)
+    put_recompute(reader)
     if reader.choice("attn_implementation", ATTENTION, "flash") == "materialised":
         write_scores(reader, "attn_implementation")
     return reader.made()
@@ -237,7 +237,7 @@ def _placed(whole: Document, other: Document, moved: Mapping[Path, Path]) -> Doc
     return replace(whole, data=data, places=places)
 
 
-def _with_precision(document: Document) -> Document:
+def with_precision(document: Document) -> Document:
     """Return the document with accelerate's or TRL's precision, if the Trainer's keys give none."""
     data = document.data if isinstance(document.data, dict) else {}
     launch = data.get("accelerate")
@@ -247,7 +247,7 @@ def _with_precision(document: Document) -> Document:
     return replace(document, data=data | ({"fp16": True} if mixed == "fp16" else {"bf16": True}))
 
 
-def _launch(reader: ConfigReader) -> None:
+def check_launch(reader: ConfigReader) -> None:
     """Check that accelerate's launch type is supported; without its file DDP is assumed, with a note."""
     kind = reader.text(TYPE).lower()
     if kind and kind not in LAUNCHES:
@@ -261,7 +261,7 @@ def _launch(reader: ConfigReader) -> None:
         )
 
 
-def _adapters(reader: ConfigReader) -> None:
+def put_adapters(reader: ConfigReader) -> None:
     """Put adapters into the model if there are any; frozen weights have 16 or 4 bits."""
     four = reader.flag("load_in_4bit")
     if reader.flag("load_in_8bit"):
@@ -278,7 +278,7 @@ def _adapters(reader: ConfigReader) -> None:
     read_adapters(reader, "lora_r", key, every, "load_in_4bit" if four else "", USUAL)
 
 
-def _recompute(reader: ConfigReader) -> None:
+def put_recompute(reader: ConfigReader) -> None:
     """Put recomputation of whole blocks into the plan, unless checkpointing is off, by TRL or FSDP.
 
     What is kept for the backward pass may be on the host.
