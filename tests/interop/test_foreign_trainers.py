@@ -523,3 +523,36 @@ def test_a_script_that_starts_two_trainers_is_refused_with_their_lines():
 
     with pytest.raises(SpecError, match="lines 1, 2"):
         source_of(text.encode(), "both.sh", JobRequest())
+
+
+@pytest.mark.parametrize(
+    ("changes", "sequences", "model"),
+    [
+        ({"rl": "dpo"}, 2, {"reference": "separate"}),
+        ({"rl": "ipo"}, 2, {"reference": "separate"}),
+        ({"rl": "kto"}, 1, {"reference": "separate", "reference_passes": 3}),
+        ({"rl": "orpo"}, 2, {}),
+        ({"rl": "simpo"}, 2, {}),
+        ({"reward_model": True}, 2, {"head": "score"}),
+        (
+            {"rl": "dpo", "adapter": "lora", "lora_r": 8, "lora_target_linear": True},
+            2,
+            {"reference": "shared"},
+        ),
+    ],
+)
+def test_axolotl_learns_from_pairs_with_the_reference_that_trl_makes(changes, sequences, model):
+    data, plain = read(AXOLOTL, **changes), read(AXOLOTL)
+
+    assert data["plan"]["global_batch"] == sequences * plain["plan"]["global_batch"]
+    assert data["plan"]["micro_batch"] == sequences * plain["plan"]["micro_batch"]
+    assert {name: data["model"].get(name) for name in ("reference", "reference_passes", "head")} == {
+        "reference": model.get("reference"),
+        "reference_passes": model.get("reference_passes"),
+        "head": model.get("head"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["grpo", "gdpo", "something"])
+def test_axolotl_refuses_reinforcement_learning_at_its_key(kind):
+    assert faults(AXOLOTL, rl=kind) == ["rl"]

@@ -127,3 +127,15 @@ def test_layers_that_do_nothing_must_exist():
     faults = told(script_of(f"{V3} --moe-ffn-hidden-size 2048 --noop-layers 64", num_layers=64, **V3_SIZES))
 
     assert [problem.field for problem in faults] == ["--noop-layers"]
+
+
+def test_older_names_of_latent_attention_in_mindspeed_are_those_of_megatron_core():
+    older = V3
+    for new, old in (
+        ("--multi-latent-attention", "--multi-head-latent-attention"),
+        ("--qk-head-dim", "--qk-nope-head-dim"),
+        ("--qk-pos-emb-head-dim", "--qk-rope-head-dim"),
+    ):
+        older = older.replace(new, old)
+
+    assert model_of(older, num_layers=61, **V3_SIZES) == model_of(V3, num_layers=61, **V3_SIZES)

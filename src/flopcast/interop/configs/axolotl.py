@@ -20,6 +20,7 @@ from flopcast.interop.configs.trainers import (
     read_training,
     write_scores,
 )
+from flopcast.interop.configs.tuning import KTO_PASSES, PAIR, note_pairs, put_reference, put_score
 
 NAMES = Names(
     micro="micro_batch_size",
@@ -37,6 +38,9 @@ CHECKPOINTS = {
     "offload_disk": "disk",
 }
 OFFLOADING = "activation_offloading"
+RL, REWARD, OWN_REFERENCE = "rl", "reward_model", "rl_adapter_ref_model"
+LOSSES = {"dpo": "reference", "ipo": "reference", "kto": "kto", "orpo": "alone", "simpo": "alone"}
+PAIRED = ("reference", "alone", "reward")
 PLACES = {"true": "offload", "legacy": "offload", "false": "", "disk": "disk"}
 
 
@@ -59,13 +63,41 @@ def read(document: Document, options: ImportOptions) -> Document:
         "sample_packing" if reader.has("sample_packing") else "sequence_len",
         reader.flag("sample_packing"),
     )
-    read_training(reader, NAMES)
+    kind = _learns_from(reader)
+    read_training(reader, NAMES, sequences=PAIR if kind in PAIRED else 1)
     _adapter(reader)
+    _tuning(reader, kind)
     _recompute(reader)
     eager = reader.flag("eager_attention") or reader.text("attn_implementation") == "eager"
     if eager:
         write_scores(reader, "eager_attention", "attn_implementation")
     return reader.made()
+
+
+def _learns_from(reader: ConfigReader) -> str:
+    """Return how preferences are learnt from, or a reward model; "" in supervised tuning."""
+    if str(reader.raw(RL)).lower() in ("grpo", "gdpo"):
+        reader.refuse(RL, "reinforcement learning in Axolotl")
+        return ""
+    kind = reader.choice(RL, LOSSES, "")
+    return "reward" if reader.flag(REWARD) else kind
+
+
+def _tuning(reader: ConfigReader, kind: str) -> None:
+    """Put the reference of a preference run, or the head of a reward model, into the model.
+
+    References
+    ----------
+    axolotl-ai-cloud/axolotl: src/axolotl/core/builders/rl.py (trainers of TRL; a reference of its own only
+    without adapters, or with `rl_adapter_ref_model`).
+    """
+    if kind == "reward":
+        put_score(reader, REWARD)
+    if kind in ("reference", "alone"):
+        note_pairs(reader, RL)
+    if kind in ("reference", "kto"):
+        passes = KTO_PASSES if kind == "kto" else 1
+        put_reference(reader, RL, passes=passes, own=reader.flag(OWN_REFERENCE))
 
 
 def _adapter(reader: ConfigReader) -> None:

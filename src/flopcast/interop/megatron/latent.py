@@ -7,12 +7,12 @@ Elsewhere: attention without latents (model.py). Defaults are those of Megatron-
 from flopcast.files.yaml_text import Path
 from flopcast.interop.megatron.job_builder import JobBuilder
 
-MLA = "--multi-latent-attention"
-SIZES = {  # flag → field, default
-    "--kv-lora-rank": ("kv_lora_rank", 32),
-    "--qk-head-dim": ("qk_nope_head_size", 128),
-    "--qk-pos-emb-head-dim": ("qk_rope_head_size", 64),
-    "--v-head-dim": ("value_head_size", 128),
+MLA = ("--multi-latent-attention", "--multi-head-latent-attention")  # the other of MindSpeed-LLM, as below
+SIZES = {  # flags → field, default
+    ("--kv-lora-rank",): ("kv_lora_rank", 32),
+    ("--qk-head-dim", "--qk-nope-head-dim"): ("qk_nope_head_size", 128),
+    ("--qk-pos-emb-head-dim", "--qk-rope-head-dim"): ("qk_rope_head_size", 64),
+    ("--v-head-dim",): ("value_head_size", 128),
 }
 ASIDE = ("--group-query-attention", "--num-query-groups", "--kv-channels", "--add-qkv-bias")
 
@@ -24,19 +24,20 @@ def read_latents(builder: JobBuilder, mixer: Path, heads: int) -> None:
     `--qk-layernorm`, and are counted also where it is not given. Notes report both.
     """
     args = builder.arguments
-    builder.put((*mixer, "kind"), "latent_attention", MLA)
+    builder.put((*mixer, "kind"), "latent_attention", *MLA)
     builder.put((*mixer, "heads"), heads, "--num-attention-heads")
     if args.has("--q-lora-rank"):
         builder.put((*mixer, "q_lora_rank"), args.count("--q-lora-rank"), "--q-lora-rank")
-    for flag, (field, usual) in SIZES.items():
+    for flags, (field, usual) in SIZES.items():
+        flag = args.first(*flags)
         builder.put((*mixer, field), args.count(flag, usual), flag)
     for flag in ASIDE:
         if args.has(flag):
             args.assume(f"{flag} has no effect, because latent attention has its own sizes", flag)
     if not args.has("--qk-layernorm"):
-        args.assume("flopcast assumes norms of latents, as with --qk-layernorm", MLA)
+        args.assume("flopcast assumes norms of latents, as with --qk-layernorm", args.first(*MLA))
     if not args.has("--disable-bias-linear"):
-        args.assume("the bias of the output projection of attention is ignored", MLA)
+        args.assume("the bias of the output projection of attention is ignored", args.first(*MLA))
 
 
 def read_further_predictions(builder: JobBuilder) -> None:

@@ -87,7 +87,7 @@ def read_window(args: Arguments) -> int | None:
         because = "LEFT is the number of earlier tokens that a query attends to"
         args.fault(WINDOW, text, "LEFT,0, such as 127,0, or -1,0 for all", because, f"write {WINDOW} 127,0")
         return None
-    if left >= 0 and args.has(MLA):
+    if left >= 0 and args.has(*MLA):
         because = "latent attention with a window is not supported yet"
         args.fault(WINDOW, text, "no window", because, f"remove {WINDOW}")
         return None

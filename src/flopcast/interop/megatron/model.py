@@ -89,9 +89,9 @@ def _attention(builder: JobBuilder, block: Path) -> None:
     args, mixer = builder.arguments, (*block, "mixer")
     heads = args.required("--num-attention-heads")
     softmax = args.choice(SOFTMAX, SOFTMAXES, "vanilla")
-    if softmax == "off-by-one" or (softmax != "vanilla" and args.has(MLA)):
+    if softmax == "off-by-one" or (softmax != "vanilla" and args.has(*MLA)):
         args.assume("flopcast predicts an ordinary softmax instead", SOFTMAX)
-    if args.has(MLA):
+    if args.has(*MLA):
         read_latents(builder, mixer, heads)
         builder.put((*mixer, "dropout"), _dropout(builder, "--attention-dropout"), "--attention-dropout")
         return
@@ -217,7 +217,7 @@ def _sequence(builder: JobBuilder, block: Path) -> None:
     builder.put(
         ("model", "learned_positions"), longest if kind == "learned" else 0, "--max-position-embeddings"
     )
-    if args.has(MLA):  # a part of each head of its own is rotated
+    if args.has(*MLA):  # a part of each head of its own is rotated
         return
     fraction = args.fraction("--rotary-percent", 1.0) if kind == "rope" else 0.0
     flags = ("--rotary-percent", "--use-rotary-position-embeddings", "--position-embedding-type")
