@@ -89,9 +89,9 @@ def _attention(block: Block, hidden: int) -> Flags:
     mixer = block.mixer
     heads = [f"--num-attention-heads {mixer.heads}"] if hasattr(mixer, "heads") else []
     if isinstance(mixer, LatentAttention):
-        sizes = [f"{flag} {getattr(mixer, field)}" for flag, (field, _) in SIZES.items()]
+        sizes = [f"{flag} {getattr(mixer, field)}" for (flag, *_), (field, _) in SIZES.items()]
         queries = [f"--q-lora-rank {mixer.q_lora_rank}"] if mixer.q_lora_rank else []
-        return [*heads, MLA, *queries, *sizes, "--qk-layernorm", *_biases(block, False)]
+        return [*heads, MLA[0], *queries, *sizes, "--qk-layernorm", *_biases(block, False)]
     if not isinstance(mixer, Attention):
         return heads
     grouped = mixer.groups != mixer.heads
