@@ -90,9 +90,9 @@ H100. The copy rates of FlexGen and ZeRO-Inference are fitted on the rows of the
   and SGLang, and 1.5 us for TensorRT-LLM. This constant has replaced a ratio for all kernels with weights
   of 8 and 4 bits. With the ratio, the median error of TPOT on the same rows was 12.4 % (models left out)
   and 11.8 % (devices left out). We chose the form of the constant after we had seen these scores. The
-  single requests to vLLM are in no fit. For Llama-3.1-8B, the overlap reduced their errors from 7.2 to
-  5.9 % (TTFT) and from 3.8 to 3.2 % (TPOT). It increased the errors on B200 in ML.ENERGY, where the host
-  limits many runs.
+  single requests to vLLM were not used in any fit. For Llama-3.1-8B, the overlap reduced their errors
+  from 7.2 to 5.9 % (TTFT) and from 3.8 to 3.2 % (TPOT). It increased the errors on B200 in ML.ENERGY,
+  where the host limits many runs.
 - The fitted ratio of expert kernels applies only to weights of 8 and 4 bits, because benchmarks quantise
   the inputs in a separate kernel, but engines fuse this kernel with other kernels.
 - Servers of ML.ENERGY send each token separately. Servers of InferenceX send twenty tokens at once

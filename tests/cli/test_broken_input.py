@@ -239,7 +239,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
         "no known training run has so many",
     ),
     "a sequence without end": (("predict", "job.yaml", "--seq", 10**26), "longer sequences"),
-    "an empty site": (("predict", "job.yaml", "--site", "nothing.yaml"), "a mapping of its fields"),
+    "an empty site": (("predict", "job.yaml", "--site", "nothing.yaml"), "a mapping from fields to values"),
     "a file where a number is named": (("explain", "job.yaml", "mlp"), "flopcast explain mlp job.yaml"),
     "an unknown kind of a file to search": (("search", "job.yaml", "--kind", "yaml"), "nanotron"),
     "a folder of traces that is a file": (

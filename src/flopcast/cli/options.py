@@ -313,9 +313,10 @@ def check_writable(option: str, path: Path | None) -> None:
     """
     if path is None or (path.parent.is_dir() and not path.is_dir()):
         return
-    allowed = "a file in a folder that exists"
-    because = "the path is a folder" if path.is_dir() else f"the folder {path.parent} does not exist"
-    raise spec_error(option, str(path), allowed, because, "create the folder, or choose another path")
+    because, fix = f"the folder {path.parent} does not exist", "create the folder, or choose another path"
+    if path.is_dir():
+        because, fix = "the path is a folder", "add the name of a file to the path"
+    raise spec_error(option, str(path), "a file in a folder that exists", because, fix)
 
 
 def write_output(option: str, path: Path, content: str | bytes) -> None:

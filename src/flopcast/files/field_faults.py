@@ -18,7 +18,7 @@ from flopcast.records import dataclass
 from flopcast.units import units_of
 
 KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and why
-    "model_": ("a name, or a mapping of its fields", "the value is neither a name nor a mapping"),
+    "model_": ("a name, or a mapping from fields to values", "the value is neither a name nor a mapping"),
     "dict_": ("a mapping from names to values", "the value is not a mapping"),
     "mapping_": ("a mapping from names to values", "the value is not a mapping"),
     "int_parsing_size": ("a whole number of fewer digits", "the number is too large"),
@@ -93,6 +93,9 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
     if known:
         value = _usual_number(kind, owner, field) or known[0]
+        value = (
+            f"[{detail['input']}]" if known[0] == "a list" and isinstance(detail["input"], str) else value
+        )
         value = (_usual(owner, field) or "true").lower() if kind.startswith("bool_") else value
         return FieldFault(allowed=known[0], because=known[1], fix=f"set {name} to {value}")
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")

@@ -195,7 +195,7 @@ def _groups(reader: ConfigReader, replicas: int, strategy: str) -> None:
     if sets * group != replicas:
         because = "every data-parallel rank belongs to exactly one shard group"
         allowed = (
-            f"sizes for which (number of shard groups) × (ranks of a group) is {replicas}, the number of "
+            f"values whose product (shard groups × ranks of a group) is {replicas}, the number of "
             "data-parallel ranks"
         )
         reader.fault(SHARD if reader.has(SHARD) else REPLICATE, allowed, because, "write -1")

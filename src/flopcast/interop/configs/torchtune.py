@@ -137,7 +137,7 @@ def _degrees(reader: ConfigReader) -> int:
     if sets * group != replicas:
         because = "every data-parallel rank belongs to exactly one shard group"
         allowed = (
-            f"sizes for which (number of shard groups) × (ranks of a group) is {replicas}, the number of "
+            f"values whose product (shard groups × ranks of a group) is {replicas}, the number of "
             "data-parallel ranks"
         )
         reader.fault(

@@ -333,7 +333,7 @@ def _shard_group(reader: ConfigReader, replicas: int) -> int:
     if sets > 1 and sets * group != replicas:
         because = "every data-parallel rank belongs to exactly one shard group"
         allowed = (
-            f"sizes for which (number of shard groups) × (ranks of a group) is {replicas}, the number of "
+            f"values whose product (shard groups × ranks of a group) is {replicas}, the number of "
             "data-parallel ranks"
         )
         reader.fault("dp_replicate_size", allowed, because, f"write {max(replicas // (group or 1), 1)}")

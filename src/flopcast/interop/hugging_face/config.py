@@ -231,7 +231,7 @@ def _refuse_mappings(reader: Reader) -> None:
     """Report mappings under keys without a cost that hold one value: the file may be of another kind."""
     for key in sorted(SILENT - MAPPINGS):
         if isinstance(reader.values.get(key, ((), None))[1], dict):
-            because = "the configuration class declares a single value, not a mapping"
+            because = "the code of the model in transformers expects a single value, not a mapping"
             reader.fault(key, "a number, a text or a list", because, f"correct or remove {key}")
 
 

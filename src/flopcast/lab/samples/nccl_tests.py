@@ -96,7 +96,7 @@ def read_nccl_tests(path: Path, collective: str = "") -> CollectiveLog:
     try:
         text = read_unpacked(path, MOST_BYTES).decode("utf-8", errors="replace")
     except OSError as error:
-        raise SpecError([_unusable(str(path), str(error))]) from None
+        raise SpecError([_unusable(str(path), str(error), "check the path")]) from None
     in_name = next((name for name in PROGRAMS if name in path.name), "")
     return nccl_tests_log(text, path.name, collective or in_name)
 
@@ -320,16 +320,12 @@ DEFAULT_COLUMNS: dict[int, Sequence[str]] = {  # by their number, where a log ha
 }
 
 
+WHOLE_LOG = "give the whole output of a program such as all_reduce_perf, with its header"
+
+
 def _few(ranks: Iterable[int]) -> str:
     return ", ".join(map(str, list(ranks)[:6])) + ", …"
 
 
-def _unusable(value: str, because: str) -> Problem:
-    allowed = "the output of nccl-tests or rccl-tests"
-    return Problem(
-        "log",
-        value,
-        allowed,
-        because,
-        "give the whole output of a program such as all_reduce_perf, with its header",
-    )
+def _unusable(value: str, because: str, fix: str = WHOLE_LOG) -> Problem:
+    return Problem("log", value, "the output of nccl-tests or rccl-tests", because, fix)
