@@ -26,8 +26,8 @@ CONSOLE = re.compile(r"^```console[^\n]*\n.*?^```$", re.M | re.S)  # prints opti
 
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]  # the others are made of help itself
 
-every_written_page = pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+every_written_page = all_cases("page", WRITTEN)
+every_page = all_cases("page", PAGES)
 
 
 def told(page):

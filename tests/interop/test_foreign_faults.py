@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import pytest
 from all_cases import all_cases
 from foreign_cases import FOREIGN, faults_in, files, replaced, rows
 from megatron_cases import SCRIPTS
@@ -37,7 +36,7 @@ def place_of(file):
     return SCRIPTS / name if kind == "megatron" else FOREIGN / file
 
 
-@pytest.mark.parametrize(("file", "old", "new", "field"), CASES)
+@all_cases("file, old, new, field", CASES)
 def test_a_fault_is_told_with_its_line_and_field(file, old, new, field, tmp_path):
     old, new = (part.replace("\\n", "\n") for part in (old, new))
     text, line = replaced(place_of(file).read_text(encoding="utf-8"), old, new)

@@ -105,7 +105,7 @@ EXAMPLES = {
     HashedPaths: HashedPaths(devices=8, uplinks=8),
     LinkMatrix: LinkMatrix(rows=((0, 18000.0), (17000.0, 0)), order=(1, 0)),
 }
-NOUNS = pytest.mark.parametrize("noun", EXAMPLES, ids=lambda noun: noun.__name__)
+NOUNS = all_cases("noun", EXAMPLES)
 
 
 def as_data(value):
