@@ -161,11 +161,16 @@ Start = tuple[Floats, Counts]  # when something starts, and the items on the pat
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Running:
-    """The state of running a layer from an impulse on each stream; its arrays grow item by item."""
+    """The state of running a layer from an impulse on each stream; it grows item by item.
+
+    `free_s` and `counts` hold an array for each stream: when it is free after an impulse on each stream,
+    (streams, positions, plans, classes), and the items on the path to that moment.
+    """
 
     streams: tuple[str, ...]
     columns: Columns
-    paths: Paths
+    free_s: dict[str, Floats]
+    counts: dict[str, Counts]
 
     def latest(self, own: str, waits: set[str]) -> Start:
         """Return when a stream and the streams that its item waits for are all free.
@@ -174,55 +179,65 @@ class _Running:
         -------
         tuple
             The time, and the counts of the path that causes it, which tell how the time depends on each
-            item. On a tie, the item's own stream is the cause.
+            item. On a tie, the item's own stream is the cause, or else the first one.
         """
-        places = [self.streams.index(own)]
-        places += [place for place, name in enumerate(self.streams) if name in waits and name != own]
-        free_s = self.paths.longest_s[:, places]
-        if not self.columns.number:
-            return free_s.max(axis=1), self.paths.counts[:, places[0]]
-        cause = free_s.argmax(axis=1)
-        first = int(cause.flat[0])
-        if (cause == first).all():
-            return free_s[:, first], self.paths.counts[:, places[first]]
-        counts = self.paths.counts[:, places[0]]
-        for number, place in enumerate(places[1:], 1):
-            causes = cause == number
-            if causes.any():
-                counts = np.where(causes[..., None], self.paths.counts[:, place], counts)
-        return free_s.max(axis=1), counts
+        start = self.free_s[own], self.counts[own]
+        for name in self.streams:
+            if name in waits and name != own:
+                start = self.later(start, name)
+        return start
 
-    def not_before(self, start: Start, name: str) -> Start:
-        """Return the later of a moment and the one at which another stream is free, in new arrays."""
-        place = self.streams.index(name)
-        free_s, counts = self.paths.longest_s[:, place], self.paths.counts[:, place]
-        path = np.where((free_s > start[0])[..., None], counts, start[1])
-        return np.maximum(free_s, start[0]), path
+    def later(self, start: Start, name: str) -> Start:
+        """Return the later of a moment and the one at which another stream is free."""
+        start_s, counts = start
+        free_s = self.free_s[name]
+        later = free_s > start_s
+        number = np.count_nonzero(later)
+        if number == 0:
+            return start
+        if number == later.size:
+            return free_s, self.counts[name]
+        if self.columns.number:
+            counts = np.where(later[..., None], self.counts[name], counts)
+        return np.maximum(free_s, start_s), counts
 
     def put(self, name: str, start: Start, lasts_s: Floats, executed: Counts, column: int) -> None:
         """Put an item on a stream."""
-        if name in self.streams:
-            place = self.streams.index(name)
-            self.paths.longest_s[:, place] = start[0] + lasts_s
+        if name in self.free_s:
+            self.free_s[name] = start[0] + lasts_s
             if self.columns.number:
-                self.paths.counts[:, place] = start[1]
-                self.paths.counts[:, place, ..., column] += executed
+                self.counts[name] = start[1].copy()
+                self.counts[name][..., column] += executed
 
     def add(self, name: str, more_s: Floats, executed: Counts, column: int) -> None:
         """Add seconds to a stream."""
-        if name in self.streams:
-            place = self.streams.index(name)
-            self.paths.longest_s[:, place] += more_s
+        if name in self.free_s:
+            self.free_s[name] = self.free_s[name] + more_s
             if self.columns.number:
-                self.paths.counts[:, place, ..., column] += executed
+                self.counts[name][..., column] += executed
 
     def add_loss(self, name: str, lost: QueueLoss, alone_s: Floats, counts: Counts) -> None:
         """Add the loss of a message of `alone_s` seconds to a stream."""
-        if name in self.streams:
-            place = self.streams.index(name)
-            self.paths.longest_s[:, place] += lost.fraction * alone_s
+        if name in self.free_s:
+            self.free_s[name] = self.free_s[name] + lost.fraction * alone_s
             if self.columns.number:
-                self.paths.counts[:, place] += counts
+                self.counts[name] = self.counts[name] + counts
+
+    def paths(self) -> Paths:
+        """Return the matrix of what has run."""
+        free_s, counts = ([of[name] for name in self.streams] for of in (self.free_s, self.counts))
+        return Paths(np.stack(free_s, axis=1), np.stack(counts, axis=1))
+
+
+def _idle(streams: tuple[str, ...], shape: tuple[int, ...], columns: Columns) -> _Running:
+    """Return the state before the first item."""
+    alone = unit(len(streams), shape, 0).longest_s
+    return _Running(
+        streams,
+        columns,
+        free_s={name: alone[:, place] for place, name in enumerate(streams)},
+        counts={name: np.zeros((len(streams), *shape, columns.width)) for name in streams},
+    )
 
 
 def _run(
@@ -242,11 +257,11 @@ def _run(
     late_ends = [ends_stage(item, plans)[None] for item in items if item.overlapped]
     shapes = {array.shape for array in (*sum(costs, ()), *lost, *late_ends)}
     shape = np.broadcast_shapes((1, 1, 1), *shapes)
-    run = _Running(streams, columns, unit(len(streams), shape, columns.width))
+    run = _idle(streams, shape, columns)
     rows = zip(items, costs, links, lost, strict=True)
     for column, (item, (seconds, launch_s), link, loses) in enumerate(rows):
         executed = executions(item)
-        if launch_s.any():
+        if np.count_nonzero(launch_s):
             for launches, where in columns.launching(item):
                 launched_s = launch_s if where is EVERYWHERE else launch_s * where
                 run.add("host", launched_s, launched_s, launches)
@@ -255,8 +270,8 @@ def _run(
         waits = {item.stream, "host", *item.waits, *((SLOWED,) if late else ())}
         start, lasts = run.latest(item.stream, waits), (seconds > 0) * executed
         bears = item.stream == "compute" and SLOWED in streams
-        slowed = run.not_before(start, SLOWED) if bears else start
-        run.put(item.stream, start, seconds, lasts, column)  # from here on `start` may hold other values
+        slowed = run.later(start, SLOWED) if bears else start
+        run.put(item.stream, start, seconds, lasts, column)
         if bears:
             run.put(SLOWED, slowed, seconds, lasts, column)
         if link is not None:
@@ -268,7 +283,7 @@ def _run(
             alone_s = priced.of(item).alone_s[None]
             run.add("compute", loses * ~ends * alone_s, loses * ~ends, column)
             run.add(SLOWED, loses * alone_s, loses, column)
-    return run.paths
+    return run.paths()
 
 
 def _cost(item: Item, priced: Priced) -> tuple[Floats, Floats]:
