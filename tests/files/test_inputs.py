@@ -11,8 +11,11 @@ from conftest import PACKAGE
 
 from flopcast.errors import SpecError
 from flopcast.files.inputs import opened
+from flopcast.interop.graphs.protobuf import MOST_FIELDS, Message
 from flopcast.lab.logs import reader as reading
 from flopcast.lab.logs.reader import read_log_file
+from flopcast.lab.measured_tables import KINDS
+from flopcast.lab.published.functional_tests import is_of_functional_tests
 from flopcast.lab.samples import columns, nccl_tests
 from flopcast.lab.samples.columns import read_columns
 from flopcast.lab.samples.nccl_tests import read_nccl_tests
@@ -87,6 +90,30 @@ def test_standard_input_is_read_where_it_is_named_and_not_beyond_its_limit(monke
     assert "more than 10 bytes" in contents[1]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("name", ["pipe", "pipe.csv", "pipe.yaml", "pipe.csv.gz"])
+def test_no_table_of_runs_waits_for_a_pipe_or_reads_a_device(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+
+    for path in (tmp_path / name, Path("/dev/zero")):
+        assert [kind.name for kind in KINDS if kind.holds(path)] == []
+        with pytest.raises(SpecError):
+            is_of_functional_tests(path)
+
+
+def test_a_table_of_one_endless_line_has_no_columns(tmp_path):
+    (tmp_path / "long.csv").write_bytes(b"0" * 200_000)
+
+    assert not is_of_functional_tests(tmp_path / "long.csv")
+
+
+@pytest.mark.parametrize("raw", [bytes(64), b"\x08\x01" * (MOST_FIELDS + 1)], ids=["zeros", "fields"])
+def test_an_onnx_file_of_fields_that_no_model_has_is_refused_early(raw):
+    with pytest.raises(ValueError, match=r"number 0|more than"):
+        for _ in Message(buffer=memoryview(raw), end=len(raw)).fields():
+            pass
+
+
 def test_files_are_opened_and_written_by_one_function_each():
     bare = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
@@ -96,6 +123,11 @@ def test_files_are_opened_and_written_by_one_function_each():
         if isinstance(node, ast.Call)
         if (isinstance(node.func, ast.Name) and node.func.id == "open")
         or (isinstance(node.func, ast.Attribute) and node.func.attr in ("write_text", "write_bytes"))
+        or (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr == "open"
+            and not (isinstance(node.func.value, ast.Name) and node.func.value.id in ("os", "archive"))
+        )
     ]
 
     assert bare == []

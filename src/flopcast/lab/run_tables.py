@@ -6,17 +6,19 @@ Elsewhere: the tables of each kind and their scores (measured_tables.py), one fi
 """
 
 import csv
-import gzip
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar, cast
+from typing import IO, Any, Generic, TypeVar
 
 from flopcast.errors import FlopcastError
+from flopcast.files.unpacked import read_unpacked
 from flopcast.files.yaml_text import read_yaml
 from flopcast.records import dataclass
 
 Row = Mapping[str, str]
 Run = TypeVar("Run")
+MOST_BYTES = 2**28  # of a table when unpacked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +83,7 @@ class RunBlocks(Generic[Run]):
         if path.suffix not in (".yaml", ".yml"):
             return ()
         try:
-            return self.blocks_of(read_yaml(path.read_bytes(), str(path)).data)
+            return self.blocks_of(read_yaml(read_unpacked(path, MOST_BYTES), str(path)).data)
         except (OSError, FlopcastError):
             return ()
 
@@ -92,7 +94,11 @@ def by_row(run_of: Callable[[Row], Run]) -> Callable[[Path, Sequence[Row], ReadO
 
 
 def opened(path: Path) -> IO[str]:
-    """Open a table as text, plain or packed."""
-    if path.suffix == ".gz":
-        return cast("IO[str]", gzip.open(path, "rt", encoding="utf-8", newline=""))
-    return path.open(encoding="utf-8", newline="")
+    """Return the text of a table, plain or packed.
+
+    Raises
+    ------
+    OSError
+        It is not a regular file, cannot be read, or has more than MOST_BYTES.
+    """
+    return io.StringIO(read_unpacked(path, MOST_BYTES).decode(), newline="")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from flopcast.records import dataclass
 
 Buffer = memoryview
+MOST_FIELDS = 2**20  # of one message: a large model has some 100,000 nodes
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
 
@@ -36,12 +37,17 @@ class Message:
         Raises
         ------
         ValueError
-            The message ends inside of a field, or has a field of unknown type.
+            The message ends inside of a field, has a field of unknown type or with the number 0, or has
+            more than MOST_FIELDS fields.
         """
         buffer, place, end = self.buffer, self.start, self.end
-        while place < end:
+        for _ in range(MOST_FIELDS):
+            if place >= end:
+                return
             key, place = _varint(buffer, place, end)
             kind = key & 7
+            if key < 8:
+                raise ValueError(f"a field with the number 0, which no message has, at byte {place}")
             if kind == VARINT:
                 value, place = _varint(buffer, place, end)
                 yield key >> 3, value
@@ -56,6 +62,8 @@ class Message:
                 raise ValueError(f"the file ends inside of a field, at byte {len(buffer)}")
             yield key >> 3, Message(buffer=buffer, start=place, end=place + size, kind=kind)
             place += size
+        if place < end:
+            raise ValueError(f"a message with more than {MOST_FIELDS} fields, at byte {place}")
 
     def raw(self) -> bytes:
         """Return the bytes of the message."""

@@ -89,7 +89,11 @@ def _text(path: Path) -> str:
 
 
 def _names(text: str) -> list[str]:
-    return next(csv.reader(text.split("\n", 1)[:1]), [])
+    """Return the names of the columns; none if the first line is longer than those of any table."""
+    try:
+        return next(csv.reader(text.split("\n", 1)[:1]), [])
+    except csv.Error:
+        return []
 
 
 def functional_rows(text: str) -> tuple[list[MemoryRow], dict[str, str]]:
