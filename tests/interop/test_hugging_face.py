@@ -300,7 +300,7 @@ def test_what_a_config_says_of_its_layers_decides_where_windows_stand(name, chan
 
 
 def test_kinds_of_layers_that_are_no_list_of_all_layers_are_told():
-    with pytest.raises(SpecError, match="a list of 42 kinds"):
+    with pytest.raises(SpecError, match="a list with the kinds of 42 layers"):
         imported(published("gemma-2-9b") | {"layer_types": ["full_attention"]})
 
 

@@ -153,4 +153,4 @@ def test_a_list_of_another_length_is_a_fault_that_says_how_many_there_are(kinds)
     assert local_layers(every)(read) == ()
     (problem,) = read.problems.values()
     assert problem.field == "layer_types"
-    assert "a list of 4 kinds" in problem.allowed
+    assert "a list with the kinds of 4 layers" in problem.allowed

@@ -307,7 +307,7 @@ def test_a_script_that_trains_nothing_is_told_so(text):
 def test_a_script_whose_flags_stand_in_another_file_is_told_which():
     problem = only("TP=8\n. ./CONFIG.sh\nsrun ./run.sh\n")
 
-    assert problem.because.endswith("run.sh: line 2: . ./CONFIG.sh: flopcast does not read other files")
+    assert problem.because.endswith("(run.sh: line 2: . ./CONFIG.sh: flopcast does not read other files)")
 
 
 @all_cases(

@@ -219,7 +219,7 @@ FAULTS = {
     "prefill.tp=4 decode.tp=4 tp=2": ("plan.decode", "each pool has its own value of this field"),
     "prefill.tp=4 prefill.replicas=3 decode.tp=4": ("plan.decode.replicas", "3 x 4 + 1 x 4"),
     "prefill.tp=3 decode.tp=4": ("plan.prefill.tensor_parallel", "heads"),
-    "prefill.tp=1 decode.tp=4": ("plan.prefill.tensor_parallel to 2", "weights of"),
+    "prefill.tp=1 decode.tp=4": ("plan.prefill.tensor_parallel to 2", "weights ("),
     "prefill.tpp=1 decode.tp=4": ("plan.prefill.tpp",),
 }
 

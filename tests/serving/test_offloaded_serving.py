@@ -170,7 +170,7 @@ def test_infinitely_fast_memories_equal_no_offload(engine, plan):
             "weights_on=device",
             {"device": {**A6000, "memory_bytes": "16 GB"}},
             "tensor_parallel",
-            "weights of",
+            "weights (",
         ),
         (
             "weights_on=host kv_on=host",

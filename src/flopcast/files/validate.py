@@ -107,7 +107,7 @@ def _unit_fault(
     if "USD/h" in units:
         because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"
         return because, "convert the price to USD/h"
-    return "flopcast reads only these units", f"convert {name} to {units[0]}"
+    return "the unit is unknown, or does not fit this field", f"convert {name} to {units[0]}"
 
 
 def _number_left(text: str) -> float:

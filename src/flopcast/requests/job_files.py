@@ -160,7 +160,7 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
             where=document.where(()),
             field="document",
             value=document.data,
-            fault="is empty" if document.data is None else "",
+            fault="is empty" if document.data is None else "is not a mapping",
             allowed="a mapping with model, cluster, plan, stack and batch",
             because="a job consists of these parts",
             fix="see: flopcast schema",

@@ -56,7 +56,9 @@ def numbers(given: object) -> object:
         if dots and not colon and int(first) == 0:
             raise ValueError(f"a range from 1 or more, such as 1..{last}; because 0 cannot be doubled")
         if dots and int(last) < int(first):
-            raise ValueError(f"a range that rises, such as {last}..{first}; because {word} is empty")
+            raise ValueError(
+                f"a range that rises, such as {last}..{first}; because the range {word} is empty"
+            )
     return tuple(found)
 
 

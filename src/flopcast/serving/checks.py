@@ -296,9 +296,8 @@ def _of_memory(job: ServingJob, longest: int) -> Iterator[Problem]:
     elif memory.cache_bytes <= 0:
         taken = memory.usable_bytes - memory.cache_bytes
         because = (
-            f"weights of {show_memory(memory.weight_bytes)}, activations and the runtime need"
-            f" {show_memory(taken)} of the {show_memory(memory.usable_bytes)} that the engine uses on each"
-            " device"
+            f"weights ({show_memory(memory.weight_bytes)}), activations and the runtime need "
+            f"{show_memory(taken)}, but the engine uses only {show_memory(memory.usable_bytes)} per device"
         )
         fix, allowed = _fix_of_memory(job, longest), "a deployment whose weights fit into device memory"
         yield Problem("plan.tensor_parallel", job.plan.tensor_parallel, allowed, because, fix)

@@ -176,9 +176,9 @@ def _setting(word: str) -> tuple[str, object]:
     if name == "every" and value.isdecimal():
         return "every_steps", int(value)
     if name == "every":
-        return "every_s", _quantity(word, "s", "a number of steps, or a time such as 10min")
+        return "every_s", _quantity(word, "s", "every=STEPS, or every=TIME such as every=10min")
     if name == "cache":
-        return "host_bytes", _quantity(word, "B", "bytes such as 64GB")
+        return "host_bytes", _quantity(word, "B", "cache=SIZE, such as cache=64GB")
     if equals and name in SETTINGS:
         return SETTINGS[name], value
     words = ", ".join([*METHODS, *STORES, "every=100", *(f"{key}=…" for key in SETTINGS), "cache=64GB"])
@@ -191,12 +191,12 @@ def _setting(word: str) -> tuple[str, object]:
 
 def _quantity(word: str, unit: str, allowed: str) -> float:
     """Return the quantity of a word of the short form, "every=10min"."""
-    name, _, text = word.partition("=")
+    text = word.partition("=")[2]
     try:
         return parse_quantity(text, (unit, "min", "h") if unit == "s" else (unit,))
     except ValueError:
-        because = f"because {name} needs a number and a unit"
-        raise ValueError(f"{allowed}, instead of {text!r}; {because}; fix: leave out {word}") from None
+        because = f"because {text!r} is not a number with a known unit"
+        raise ValueError(f"{allowed}; {because}; fix: leave out {word}") from None
 
 
 def _or_text(schema: dict[str, Any]) -> None:

@@ -77,7 +77,7 @@ def _right_schedules(case: Case) -> str:
     """Return which schedules have as many chunks per stage as the plan: one or several."""
     *names, last = [name for name, rule in SCHEDULES.items() if rule.least_chunks > 1]
     chunks, several = first(case.plans.virtual_stages), f"{', '.join(names)} or {last}"
-    allowed = several if chunks > 1 else f"a schedule other than {several}"
+    allowed = f"auto, {several}" if chunks > 1 else f"a schedule other than {several}"
     return f"{allowed}, because virtual_stages is {chunks}"
 
 

@@ -6,6 +6,8 @@ Elsewhere: the rules about all other parts (rules.py), what a rule is (checks.py
 (workload/sharded.py).
 """
 
+from math import gcd
+
 import numpy as np
 
 from flopcast.operators.memory_bound import KINDS
@@ -43,6 +45,12 @@ def _whole_expert_shards(case: Case) -> np.ndarray:
     return np.asarray(whole | (plans.shard_groups == 1) | uneven)
 
 
+def _whole_sets(case: Case) -> int:
+    """Return the fewest data-parallel ranks whose ranks hold every expert equally often."""
+    experts = first(case.plans.expert_parallel * case.plans.expert_tensor_parallel)
+    return experts // gcd(experts, first(case.plans.context_parallel * case.plans.tensor_parallel))
+
+
 def _unknown_copies(case: Case) -> str:
     return ", ".join(sorted(set(case.stack.sharding.unit_copies) - KINDS.keys()))
 
@@ -72,11 +80,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.data_shard",
         holds=_whole_expert_shards,
-        allowed=lambda c: (
-            f"{first(c.plans.data_parallel)} or any value for which data_shard · context_parallel · "
-            "tensor_parallel is a multiple of expert_parallel · expert_tensor_parallel"
+        allowed=lambda c: f"0 (all ranks), or a multiple of {_whole_sets(c)}",
+        because=(
+            "the data_shard · context_parallel · tensor_parallel ranks of a shard group hold all experts "
+            "(expert_parallel · expert_tensor_parallel ranks) equally often"
         ),
-        because="the ranks of each shard group together hold all experts",
         fix="set data_shard to 0",
     ),
     Rule(

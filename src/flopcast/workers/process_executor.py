@@ -195,5 +195,6 @@ def _deadly(task: Task, size: int) -> SpecError:
     because = (
         f"{DEATHS} workers were killed during the task {task.name}, most likely because memory ran out"
     )
-    fix = f"use --workers {max(1, size // 2)}, or a machine with more memory"
+    fewer = f"--workers {size // 2}, or " if size > 1 else ""
+    fix = f"use {fewer}a machine with more memory"
     return spec_error("--workers", size, "a number of workers that fit into memory", because, fix)

@@ -212,7 +212,9 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
     """
     if not isinstance(document.data, dict) or not document.data:
         because = f"the file was taken for {KINDS[kind].description}, but it has no keys"
-        raise SpecError([_fault(document, "document", document.data, "keys with values", because)])
+        raise SpecError(
+            [_fault(document, "document", document.data, "keys with values", because, "has no keys")]
+        )
     return KINDS[kind].read(document, options)
 
 
@@ -240,5 +242,8 @@ def _ambiguous(document: Document, names: str) -> Problem:
     )
 
 
-def _fault(document: Document, field: str, value: object, allowed: str, because: str) -> Problem:
-    return Problem(field, value, allowed, because, _way_out(document), where=document.where(()))
+def _fault(
+    document: Document, field: str, value: object, allowed: str, because: str, fault: str = ""
+) -> Problem:
+    where, fix = document.where(()), _way_out(document)
+    return Problem(field, value, allowed, because, fix, where=where, fault=fault)

@@ -57,7 +57,7 @@ class Message:
             elif kind in (FIXED32, FIXED64):
                 size = 4 if kind == FIXED32 else 8
             else:
-                raise ValueError(f"a field of unknown type {kind} at byte {place}")
+                raise ValueError(f"the field at byte {place} has the unknown type {kind}")
             if place + size > end:
                 raise ValueError(f"the file ends inside of a field, at byte {len(buffer)}")
             yield key >> 3, Message(buffer=buffer, start=place, end=place + size, kind=kind)

@@ -93,7 +93,9 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
                     "document",
                     document.data,
                     "a mapping",
-                    "a configuration is a mapping of keys to values",
+                    "a configuration is a mapping from keys to values",
+                    "give the config.json of the model",
+                    "is not a mapping",
                 )
             ]
         )
@@ -326,5 +328,6 @@ def _fault(
     allowed: str,
     because: str,
     fix: str = "describe the model by hand",
+    fault: str = "",
 ) -> Problem:
-    return Problem(field, value, allowed, because, fix, where=document.where(path))
+    return Problem(field, value, allowed, because, fix, where=document.where(path), fault=fault)

@@ -30,7 +30,7 @@ def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Laye
         if kinds is None:
             return by_rule(read)
         listed = read.entries(
-            "layer_types", (*FULL, *LOCAL).__contains__, f"a list of {number} kinds", number
+            "layer_types", (*FULL, *LOCAL).__contains__, f"a list with the kinds of {number} layers", number
         )
         return tuple(layer for layer, kind in enumerate(listed or ()) if kind not in FULL)
 
@@ -40,7 +40,7 @@ def local_layers(by_rule: Callable[[Reader], Layers]) -> Callable[[Reader], Laye
 def linear_layers(read: Reader) -> Layers:
     """Return layers with linear attention: those of `layer_types`, else all but every fourth."""
     number, kinds = read.size("layers", 1), ("linear_attention", "full_attention")
-    allowed = f"a list of {number}: {' or '.join(kinds)}"
+    allowed = f"a list with {number} entries, each {' or '.join(kinds)}"
     listed = read.entries("layer_types", kinds.__contains__, allowed, number)
     read.used.add("full_attention_interval")
     if listed is None:
@@ -93,7 +93,9 @@ def listed_as_local(read: Reader) -> Layers:
     `attention_layers` names the kind of each layer, `attention_types` lists [kinds, repeats].
     """
     number = read.size("layers", 24)
-    listed = read.entries("attention_layers", NEO.__contains__, f"a list of {number}: {KINDS}", number)
+    listed = read.entries(
+        "attention_layers", NEO.__contains__, f"a list with {number} entries, each {KINDS}", number
+    )
     if listed is None:
         allowed = f"a list of [[{KINDS}, …], repeats] for {number} layers in all"
         groups = read.entries("attention_types", _is_repeated, allowed)
@@ -121,7 +123,7 @@ def unturned_layers(read: Reader) -> Layers:
     """Return layers without rotary positions (Llama 4): 0 in `no_rope_layers`, else every n-th."""
     number = read.size("layers", 48)
     if read.raw("no_rope_layers") != []:  # which counts as not given
-        allowed = f"a list of {number} numbers, 0 or 1"
+        allowed = f"a list with {number} entries, each 0 or 1"
         listed = read.entries(
             "no_rope_layers", lambda one: type(one) in (int, bool) and one in (0, 1), allowed, number
         )

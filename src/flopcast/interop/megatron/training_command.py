@@ -70,6 +70,7 @@ def _no_training(script: Script) -> Problem:
     """Return the fault of a script that trains nothing, or starts another script for that."""
     number = f"{len(script.commands)} command{'s' * (len(script.commands) != 1)}"
     elsewhere = [note for note in script.notes if note.endswith("flopcast does not read other files")]
+    unread = f" ({'; '.join(elsewhere)})" if elsewhere else ""
     for command in script.commands:
         program = program_of_command(" ".join(word.text for word in command.words))
         if program:
@@ -80,7 +81,7 @@ def _no_training(script: Script) -> Problem:
         value=number,
         fault=f"is not in the file, which contains {number}",
         allowed="a command with Megatron-LM's flags: torchrun pretrain_gpt.py --num-layers …",
-        because="; ".join(["flopcast reads the job from the flags of the training command", *elsewhere]),
+        because=f"flopcast reads the job from the flags of the training command{unread}",
         fix="give the script that contains the training command",
     )
 

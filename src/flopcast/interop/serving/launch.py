@@ -217,7 +217,8 @@ def job_of_settings(document: Document, kind: str, model: str | None = None) -> 
     if not isinstance(document.data, dict) or not document.data:
         because = f"the file was taken for {KINDS[kind].description}, but it has no keys"
         fix = "give the file of the engine"
-        raise spec_error("document", document.data, "keys with values", because, fix, document.where(()))
+        where = document.where(())
+        raise spec_error("document", document.data, "keys with values", because, fix, where, "has no keys")
     keys = keys_of_engine(kind)
     line = document.lines.get((), 1)
     reader = LaunchReader(settings_of_document(document, keys), keys, document.name, line, model)

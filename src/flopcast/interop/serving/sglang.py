@@ -66,7 +66,9 @@ def read(reader: LaunchReader) -> None:
     shared = reader.flag("enable-dp-attention")
     groups = copies if shared else 1
     if ranks % groups:
-        because = f"the {ranks} ranks of the instance form {groups} equal groups"
+        because = (
+            f"the {ranks} ranks of the instance form equal groups, and {groups} does not divide {ranks}"
+        )
         reader.contradiction("data-parallel-size", "tensor-parallel-size", because, ranks)
         groups = 1
     reader.put(("plan", "tensor_parallel"), ranks // groups, "tensor-parallel-size")
