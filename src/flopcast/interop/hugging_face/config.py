@@ -13,7 +13,7 @@ import json
 import re
 from typing import Any
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.unknown_keys import unknown_key
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
@@ -85,20 +85,12 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     'not given, so the default of gpt2: vocab_size 50257, hidden_'
     """
     if not isinstance(document.data, dict):
-        raise SpecError(
-            [
-                _fault(
-                    document,
-                    (),
-                    "document",
-                    document.data,
-                    "a mapping",
-                    "a configuration is a mapping from keys to values",
-                    "give the config.json of the model",
-                    "is not a mapping",
-                )
-            ]
+        because, fix = (
+            "a configuration is a mapping from keys to values",
+            "give the config.json of the model",
         )
+        where, fault = document.where(()), "is not a mapping"
+        raise spec_error("document", document.data, "a mapping", because, fix, where, fault)
     refuse_other_heads(document, document.data)
     part, values = _text_part(document.data)
     reader = Reader(document, values)
@@ -328,6 +320,5 @@ def _fault(
     allowed: str,
     because: str,
     fix: str = "describe the model by hand",
-    fault: str = "",
 ) -> Problem:
-    return Problem(field, value, allowed, because, fix, where=document.where(path), fault=fault)
+    return Problem(field, value, allowed, because, fix, where=document.where(path))
