@@ -7,7 +7,7 @@ from subprocess import PIPE
 
 import pytest
 from children import child, ran
-from command_line import JOB, environment, process
+from command_line import JOB, environment, flopcast, process
 
 from flopcast.cli.main import COMMANDS
 from flopcast.files.yaml_text import MAX_BYTES
@@ -121,7 +121,7 @@ def test_a_job_in_a_path_of_foreign_letters_is_told_by_that_path(tmp_path):
     path = tmp_path / "тест-模型.yaml"
     path.write_text(JOB.replace("global_batch: 16", "global_batch: 17"), encoding="utf-8")
 
-    ended = process("predict", path)
+    ended = flopcast("predict", path)
 
     assert ended.code == 1
     assert "тест-模型.yaml:8: plan.global_batch = 17" in ended.err
@@ -131,7 +131,7 @@ def test_a_path_may_hold_an_equals_sign(tmp_path):
     path = tmp_path / "dp=8.yaml"
     path.write_text(JOB, encoding="utf-8")
 
-    assert process("predict", path).code == 0
+    assert flopcast("predict", path).code == 0
 
 
 NOWHERE = {  # words that write a file → the option that names it
@@ -148,10 +148,11 @@ CONFIG = (
 
 
 @pytest.mark.parametrize("words", NOWHERE, ids=" ".join)
-def test_a_file_that_cannot_be_written_is_a_fault_of_its_option(path, words):
+def test_a_file_that_cannot_be_written_is_a_fault_of_its_option(path, words, monkeypatch):
     (path.parent / "config.json").write_text(CONFIG, encoding="utf-8")
+    monkeypatch.chdir(path.parent)
 
-    ended = process(*words, cwd=path.parent)
+    ended = flopcast(*words)
 
     assert ended.code == 1
     assert f"{NOWHERE[words]} = '/dev/full' is not allowed" in ended.err
