@@ -271,12 +271,13 @@ def show_count(value: Number) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, which gets an s unless the number is 1.
+    """Return a number with its noun, in the plural unless the number is 1.
 
-    >>> counted(1, "rank"), counted(8, "rank")
-    ('1 rank', '8 ranks')
+    >>> counted(1, "rank"), counted(8, "rank"), counted(8, "micro-batch")
+    ('1 rank', '8 ranks', '8 micro-batches')
     """
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    ending = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{ending}"
 
 
 def show_usd(value: Number) -> str:

@@ -191,8 +191,10 @@ def _host_room(cost: CheckpointCost, cluster: Cluster) -> list[Problem]:
     stated = checkpoint.host_bytes is not None
     field = "checkpoint.host_bytes" if stated else f"{FIELDS['host']}.capacity_bytes"
     need = f"{math.ceil(staged_bytes / 1e9)} GB"
-    staged = f"the {show_memory(staged_bytes)} that a node saves in host memory"
-    because = f"method {checkpoint.method} keeps {staged} until they are written"
+    because = (
+        f"until a checkpoint of method {checkpoint.method} is written, it occupies "
+        f"{show_memory(staged_bytes)} of the host memory of a node"
+    )
     streaming = next(name for name, each in METHODS.items() if each.writes_while_copying)
     fix = f"set checkpoint.method to {streaming}, which writes while it copies"
     return [Problem(field, limit_bytes, f"{need} or more", because, fix)]

@@ -282,7 +282,12 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
         where = document.where(("cluster",))
         allowed = "NAME, or NAME:NODES with at least one node"
         raise spec_error(
-            field, name, allowed, "a cluster has at least one node", f"write {own_name}:1", where
+            field,
+            name,
+            allowed,
+            "the number after the colon is the number of nodes",
+            f"write {own_name}:1",
+            where,
         )
     if "nodes" not in changes:
         return own_name, int(text) if colon else None

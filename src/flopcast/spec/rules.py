@@ -16,6 +16,7 @@ from flopcast.spec.divisors import divided_over_chunks, divisors, listed, neares
 from flopcast.spec.orders import rules_of_rows, uneven
 from flopcast.spec.plan_fields import written_list
 from flopcast.spec.rules_heads import RULES as RULES_OF_HEADS
+from flopcast.units import counted
 
 
 def _devices(case: Case) -> Counts:
@@ -173,7 +174,7 @@ RULES: tuple[Rule, ...] = (
             | (not rules_of_rows(c.plans)[1].groups_micro_batches)
             | (c.plans.num_micro_batches % c.plans.pipeline_parallel == 0)
         ),
-        value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
+        value=lambda c: counted(first(c.plans.num_micro_batches), "micro-batch"),
         allowed=lambda c: (
             "a number of micro-batches that is a multiple of pipeline_parallel = "
             f"{first(c.plans.pipeline_parallel)}"

@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="site.power_limit_w",
         holds=lambda c: _limit_w(c) >= LEAST_LIMIT_FRACTION * _board_w(c),
-        allowed=lambda c: f"{_least_limit_w(c):.0f} W and more on {c.cluster.node.device.name}",
+        allowed=lambda c: f"at least {_least_limit_w(c):.0f} W on {c.cluster.node.device.name}",
         because="limits below 30 % of the board power were never measured",
         fix=lambda c: f"set power_limit_w to {_least_limit_w(c):.0f} W",
     ),

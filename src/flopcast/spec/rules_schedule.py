@@ -11,6 +11,7 @@ import numpy as np
 from flopcast.schedules.base import AbstractSchedule
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.spec.checks import Case, Rule, first
+from flopcast.units import counted
 
 
 def _gathers_what_it_hands_on(case: Case) -> np.ndarray:
@@ -112,7 +113,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.global_batch",
         about_steps=True,
         holds=lambda c: c.plans.num_micro_batches >= _fewest(c),
-        value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
+        value=lambda c: counted(first(c.plans.num_micro_batches), "micro-batch"),
         allowed=lambda c: (
             f"at least {first(_fewest(c))} micro-batches, because schedule is "
             f"{c.structure.pipeline_schedule}"
@@ -124,7 +125,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.global_batch",
         about_steps=True,
         holds=lambda c: not _rule(c).mirrors_half or c.plans.num_micro_batches % 2 == 0,
-        value=lambda c: f"{first(c.plans.num_micro_batches)} micro-batches",
+        value=lambda c: counted(first(c.plans.num_micro_batches), "micro-batch"),
         allowed=lambda c: (
             f"an even number of micro-batches, because schedule is {c.structure.pipeline_schedule}"
         ),

@@ -175,5 +175,6 @@ class TranslatedFlags:
             field=self._named(problem.field),
             allowed=self._named(problem.allowed),
             because=self._named(problem.because).replace("Megatron-LM", self._reader.keys.program),
+            fault=self._named(problem.fault),
             fix=self._named(SETTING.sub(r"\1 \2: \3", problem.fix)),
         )
