@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from hashlib import blake2b
 from operator import attrgetter
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class KeptResults:
         >>> KeptResults(most=2).of_each("aba", lambda places: [10 * place for place in places])
         [0, 10, 0]
         """
-        known = {key: self.get(key) for key in keys}
+        known: dict[Hashable, Any] = {key: self.get(key) for key in keys}
         missing: dict[Hashable, int] = {}
         for place, key in enumerate(keys):
             if known[key] is None:
@@ -122,7 +122,7 @@ class KeptResults:
         for key, result in zip(missing, made, strict=True):
             known[key] = result
             self.put(key, result)
-        return [cast("Result", known[key]) for key in keys]
+        return [known[key] for key in keys]
 
     def get(self, key: Hashable) -> object:
         """Return the kept result, or None."""
@@ -152,7 +152,7 @@ class KeptResults:
 NOTHING_KEPT = KeptResults(0)
 
 
-def content(value: object) -> Hashable:
+def content(value: Any) -> Hashable:  # noqa: ANN401 - keys are made of any value
     """Return a key that is equal for equal values: arrays, tuples and dataclasses of these, or hashables.
 
     Examples
@@ -162,16 +162,16 @@ def content(value: object) -> Hashable:
     >>> content(np.ones((1, 1))) == content(np.ones((1, 2)))
     False
     """
-    kind = type(value)
+    kind: Any = type(value)
+    plain: Hashable = value
     if kind in PLAIN:
-        return value
+        return plain
     if kind is np.ndarray:
-        array = cast("np.ndarray", value)
-        return array.dtype.char, array.shape, array.tobytes()
-    if isinstance(value, tuple):
+        return value.dtype.char, value.shape, value.tobytes()
+    if kind is tuple or isinstance(value, tuple):
         return tuple([content(part) for part in value])
-    parts = _parts_of(cast("Hashable", kind))
-    return value if parts is None else (kind, *[content(part) for part in parts(value)])
+    parts = _parts_of(kind)
+    return plain if parts is None else (kind, *[content(part) for part in parts(value)])
 
 
 def digest(value: object, arrays: dict[int, bytes]) -> bytes:

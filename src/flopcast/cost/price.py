@@ -35,6 +35,7 @@ from flopcast.cost.pricing import (
     Partly,
     PricedItem,
     Pricing,
+    one_node,
     place_of,
     prices_of,
     split_flat,
@@ -88,8 +89,11 @@ def price(
     precision = programs.plans.structure.precision
     factors = replace(factors, context=context_of(programs.workload.model, cluster, precision))
     graph = software_of(programs, cluster, book, factors)
-    place = place_of(programs.stack, cluster, book, factors, kept, graph) if kept else None
-    state = Pricing(cluster, programs.stack, book, factors, kept, place, graph)
+    place, of_node = (
+        place_of(programs.stack, machine, book, factors, kept, graph) if kept else None
+        for machine in (cluster, one_node(cluster, factors.site))
+    )
+    state = Pricing(cluster, programs.stack, book, factors, kept, place, graph, of_node)
     items = programs.items()
     singles = single_groups(items, kept)
     wanted = to_price(items, singles)

@@ -20,9 +20,12 @@ from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Floats
 from flopcast.kept_results import KeptResults, content
+from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
+from flopcast.operators.tier_copies import HostUpdate, TierCopy
 from flopcast.records import dataclass, field, replace
 from flopcast.spec.cluster import Cluster
+from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
 HOST_LOG_SIGMA = 0.3
@@ -47,7 +50,8 @@ class Pricing:
     """The prices computed so far.
 
     Belongs to one call of `price`, which fills its tables: kernels, messages and host work add to it in
-    turn. `place` stands for all that a price depends on beside its item and the ranks of its message.
+    turn. `place` stands for all that the price of a message or a copy depends on beside its item and its
+    ranks; `node_place` for all that any other price depends on beside its item.
     """
 
     cluster: Cluster
@@ -57,6 +61,7 @@ class Pricing:
     kept: KeptResults
     place: object
     graph: GraphSoftware | None = None  # of an exported graph
+    node_place: object = None
     prices: dict[Item, ItemPrice] = field(default_factory=dict)
     used: dict[tuple[str, str], Used] = field(default_factory=dict)
     found: dict[str, Factor] = field(default_factory=dict)
@@ -78,7 +83,8 @@ class Pricing:
             return item
         from_python = item.phase in ("forward", "recompute") and not item.is_further_chunk
         launch = graphed(item, self.stack.host.graphs), from_python
-        return self.place, content(item.work), launch, ranks
+        sends = isinstance(item.work, AbstractMessage | TierCopy | HostUpdate)
+        return self.place if sends else self.node_place, content(item.work), launch, ranks
 
     def _add(self, item: Item, priced: PricedItem) -> None:
         """Take note of a price, its factors and its curves: extrapolated once is extrapolated for good."""
@@ -107,17 +113,25 @@ MakePrices = Callable[[list[Item], Pricing], list[PricedItem]]
 
 def place_of(
     stack: Stack,
-    cluster: Cluster,
+    machine: Hashable,
     book: CurveBook,
     factors: FactorBook,
     kept: KeptResults,
     graph: GraphSoftware | None = None,
 ) -> object:
-    """Return an object that is the same for equal stacks, clusters and factors, and the same curves."""
+    """Return an object that is the same for equal stacks, machines and factors, and the same curves."""
     context, kind = tuple(factors.context.items()), graph.kind if graph else None
     numbers = id(book.curves), id(book.graphs), id(factors.levels)
-    key = ("place", stack, cluster, factors.site, context, numbers, kind)
+    key = ("place", stack, machine, factors.site, context, numbers, kind)
     return kept.of(key, lambda: _Place(book.curves, book.graphs, factors.levels))
+
+
+def one_node(cluster: Cluster, site: Site) -> Hashable:
+    """Return what the prices of kernels depend on of a cluster: a node.
+
+    The number of devices counts too if their clocks differ, because the slowest of them decides.
+    """
+    return cluster.node, cluster.num_devices if site.clock_spread_fraction > 0 else 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)

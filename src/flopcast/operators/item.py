@@ -62,16 +62,21 @@ class Item:
     wide: bool = False  # a product that no recipe of narrow formats takes: a router, a head
     is_further_chunk: bool = False
     beside: str = ""  # stream of a message that it runs beside, in the backward pass too
+    known_saved: tuple[tuple[str, Floats], ...] | None = field(default=None, init=False, repr=False)
 
     def saved(self) -> tuple[tuple[str, Floats], ...]:
         """Return tensors kept for the backward pass: (name, bytes), with names shared across the layer.
 
         Two operators that keep the same tensor name it alike, so that it is counted once; what an
-        operator keeps for itself gets its own name in front ("attention.dropout.mask").
+        operator keeps for itself gets its own name in front ("attention.dropout.mask"). The backward pass
+        and its memory ask several times, so the answer is worked out once.
         """
-        if not isinstance(self.work, AbstractOperator):
-            return ()
-        return tuple((self._tensor(kept), kept.size_bytes) for kept in self.work.saves())
+        found = self.known_saved
+        if found is None:
+            saves = self.work.saves() if isinstance(self.work, AbstractOperator) else ()
+            found = tuple((self._tensor(kept), kept.size_bytes) for kept in saves)
+            object.__setattr__(self, "known_saved", found)
+        return found
 
     def _tensor(self, kept: Saved) -> str:
         """Return the name in the layer of the tensor that has a role of the operator."""

@@ -8,6 +8,7 @@ Elsewhere: which modules a plan chose (recompute.py), what is kept, and the grad
 A *run* is what is run again in one piece: a module, or each norm by itself (layers/modules.py).
 """
 
+from functools import lru_cache
 from typing import Literal
 
 from flopcast.layers.modules import run_of, thrown_away
@@ -40,6 +41,8 @@ class RecomputeOrder:
 
     def before(self, item: Item) -> tuple[str, ...]:
         """Return runs that the gradients of an item need, each after those that make its inputs."""
+        if not self.runs:
+            return ()
         needed = (run_of(item, self.modules), *(self.maker(tensor) for tensor, _ in item.saved()))
         found: list[str] = []
         for run in filter(None, needed):
@@ -52,6 +55,7 @@ class RecomputeOrder:
         return run_again(self.runs[run], "end" if run in self.makers.values() else until)
 
 
+@lru_cache(maxsize=4)  # the backward of a layer, what it keeps and its memory ask one after the other
 def recompute_order(forward: tuple[Item, ...], modules: frozenset[str]) -> RecomputeOrder:
     """Return what a layer whose `modules` are recomputed runs again.
 

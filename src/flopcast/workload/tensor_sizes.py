@@ -55,7 +55,8 @@ def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
         for name in item.inputs if read_bytes is not None else ():
             sizes.setdefault(name, read_bytes if read_bytes is not None else ZERO)
     for item in items:
-        sizes = _read_of_graph(item) | sizes
+        for name, size_bytes in _read_of_graph(item).items():
+            sizes.setdefault(name, size_bytes)
     for item in items:  # an output of unknown size is as large as its input
         sizes.setdefault(item.output, sizes.get(item.inputs[0], ZERO) if item.inputs else ZERO)
     return sizes
