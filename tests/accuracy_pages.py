@@ -36,6 +36,7 @@ SHARED = ROOT.parent / "shared"
 PUBLISHED = SHARED / "validation" / "published_runs.csv"
 FUNCTIONAL = SHARED / "validation" / "megatron_functional_8gpu.csv"
 DEVELOPMENT = ROOT / "tests" / "lab" / "validation" / "held_out_runs.csv"
+COLLECTED = ROOT / "tests" / "lab" / "validation" / "collected_runs.csv"
 SUITES = ("paper", "sc21", "korthikanti", "headlines")
 WAYS = {  # choice of constants → its name in the README, the option of the command, the page
     "none": ("never fitted: only measured kernels and data sheets", "--no-constants", ""),
@@ -57,6 +58,11 @@ FIRST_SCORES = {  # of 75 development runs, before anything was corrected (docs/
     "experts": ("20", "10.0 %", "–", "–", "67 % of all 75"),
 }
 FIRST_SCORE_OF_HYBRIDS = "29.1 %, 27.4 %, 41.6 %", "17 %, ± 24 %"  # before anything was corrected
+FIRST_SCORES_OF_COLLECTED = {  # predicted on 2026-11-27 at 100f9fa7, before anything was corrected
+    "dense": ("65", "6.2 %", "9.1 %", "24.8 %", "−3.2 %", "78 %", "± 12 %"),
+    "experts": ("23", "19.6 %", "20.7 %", "36.9 %", "−13.3 %", "52 %", "± 22 %"),
+    "hybrids": ("4", "24.4 %", "23.9 %", "25.8 %", "−23.9 %", "100 %", "± 39 %"),
+}
 BEST_OTHERS = {  # system and reference → the best other model on the same rows, as its authors print it
     ("perlmutter-a100-sxm4-80gb", "best"): "4.98 % (the paper's)",
     ("vista-gh200", "best"): "9.38 % (the paper's)",
@@ -74,10 +80,11 @@ suite_of = cache(validate_suite)  # other tests judge the same suites
 class Measured:
     """All measured runs; runs are predicted once for each choice of constants."""
 
-    def __init__(self, published=None, development=None):
+    def __init__(self, published=None, development=None, collected=None):
         """Tables may be shared with other tests, so that nothing is predicted twice."""
         self.published = published or PublishedTables([PUBLISHED])
         self.development = development or PublishedTables([DEVELOPMENT])
+        self.collected = collected or PublishedTables([COLLECTED])
 
     @cached_property
     def suites(self):
@@ -129,6 +136,7 @@ def values(measured):
         "published": published_table(measured),
         "hybrids": hybrids_table(measured),
         "development": development_table(measured),
+        "collected": collected_table(measured),
         "decisions": decisions_table(measured),
     }
     numbers = (published_numbers, calibration_numbers, residuals, decision_numbers, memory_numbers)
@@ -157,7 +165,14 @@ def summary_table(measured):
     """Return the median error of each kind of score, and how many runs lie inside their interval."""
     first = FIRST_SCORES
     cells = [f"{first[family][1]} of {first[family][0]}" for family in ("dense", "experts")]
-    lines = ["| | dense models | MoE models |", "|---|--:|--:|", f"| blind | {' | '.join(cells)} |"]
+    lines = [
+        "| | dense models | MoE models |",
+        "|---|--:|--:|",
+        f"| blind, first set | {' | '.join(cells)} |",
+    ]
+    second = [FIRST_SCORES_OF_COLLECTED[family] for family in ("dense", "experts")]
+    cells = [f"{median} of {rows}, {inside} inside" for rows, median, _, _, _, inside, _ in second]
+    lines.append(f"| blind, second set | {' | '.join(cells)} |")
     for way, told in (("others", "left out"), ("none", "never fitted"), ("catalogue", "fitted")):
         cells = []
         for family in ("dense", "experts"):
@@ -253,6 +268,25 @@ def development_table(measured):
     return "\n" + "\n".join(lines) + "\n"
 
 
+def collected_table(measured):
+    """Return the blind score of the runs collected on 2026-11-27, and their score of today."""
+    lines = [
+        "| collected runs | rows | median | mean | p90 | bias | inside 90 % | half-width |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for family, cells in FIRST_SCORES_OF_COLLECTED.items():
+        lines.append(f"| {family}, blind: first score | {' | '.join(cells)} |")
+    for way, told in (("catalogue", "today, left out"), ("none", "today, never fitted")):
+        rows = measured.collected.judged(way).rows
+        for family in FIRST_SCORES_OF_COLLECTED:
+            found = of_rows(of_family(rows, family))
+            cells = [percent(found[key]) for key in ("median", "mape", "p90")]
+            cells.append(f"{percent(found['bias'])}".replace("-", "−"))
+            inside = percent(found["coverage"], 0), f"± {percent(found['half_width_median'], 0)}"
+            lines.append(f"| {family}, {told} | {found['rows']} | {' | '.join([*cells, *inside])} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
 def decisions_table(measured):
     """Sweeps of plans alone, by source: regret of all sweeps, and how often intervals of ratios hold."""
     lines = [
@@ -280,6 +314,7 @@ def published_numbers(measured):
         "rows": str(len(rows)),
         "constants": str(len(shipped().constants)),
         "development-rows": str(len(measured.development.judged("catalogue").rows)),
+        "collected-rows": str(len(measured.collected.judged("catalogue").rows)),
         "baseline": percent(of_rows(rows)["trivial_mape"]),
     }
     for way in WAYS:

@@ -32,6 +32,7 @@ PACKAGE = REPOSITORY / "src" / "flopcast"
 SHARING = {  # files whose tests share a fixture that is too costly to be made twice
     "published_runs": (
         "test_accuracy_pages.py",
+        "test_collected_runs.py",
         "test_decisions_accuracy.py",
         "test_from_one_run.py",
         "test_headlines.py",
@@ -194,11 +195,17 @@ def development_runs(published_runs):
 
 
 @pytest.fixture(scope="session")
-def measured(published_runs, development_runs):
+def collected_runs(published_runs):
+    """The runs that were collected and predicted at once; `judged` as of the published ones."""
+    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs.csv"])
+
+
+@pytest.fixture(scope="session")
+def measured(published_runs, development_runs, collected_runs):
     """What the pages of accuracy are made from; each of its parts is computed once."""
     from accuracy_pages import Measured
 
-    return Measured(published_runs, development_runs)
+    return Measured(published_runs, development_runs, collected_runs)
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,13 @@ from flopcast.library import catalog
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import host_work, kernel
 from flopcast.operators.matmul import Matmul
+from flopcast.spec.batch import Batch
+from flopcast.spec.plan import Plan, one_plan
+from flopcast.spec.precision import RECIPES
 from flopcast.spec.site import Site, SiteFactor
 from flopcast.spec.stack import HostCost
+from flopcast.workload.lower import lower
+from flopcast.workload.realise import realise
 
 LAWS = settings(max_examples=30)
 STACKS = catalog.names("stacks")
@@ -78,6 +83,26 @@ def test_separate_products_are_launched_one_by_one(name, groups):
 
     assert one.item() == pytest.approx((stack.host.forward_item_s + EXPERT_LOOP_S) * groups)
     assert launch_seconds(experts(groups), constant(1e-5), stack).item() == stack.host.forward_item_s
+
+
+@all_cases("recipe", RECIPES)
+def test_the_kernels_that_find_a_scale_are_launched_with_the_cast_that_needs_it(recipe):
+    """Current scaling launches three kernels (`quantize_impl` of Transformer Engine's quantizer)."""
+    stack = catalog.stack("megatron-2022")
+    casts = 3 if recipe == "fp8_current" else 1
+    narrow = one_plan(Plan(mbs=1, gbs=1, precision=recipe))
+    lowered = lower(catalog.model("mixtral-8x7b"), narrow, Batch(sequence_length=4096))
+    items = realise(lowered, stack).layers[1].forward
+    cast = next(item for item in items if item.name == "attention.out_cast")
+    grouped = next(item for item in items if isinstance(item.work, GroupedMatmul))
+    apart = replace(grouped, work=replace(grouped.work, separate=True))
+
+    cast_s, apart_s = (launch_seconds(item, constant(1e-5), stack).item() for item in (cast, apart))
+
+    host = stack.host
+    alone_s = 2 * host.forward_item_s + EXPERT_LOOP_S + (casts - 1) * host.backward_item_s
+    assert cast_s == pytest.approx(host.forward_item_s + (casts - 1) * host.backward_item_s)
+    assert apart_s == pytest.approx(float(grouped.work.groups.item()) * alone_s)
 
 
 def test_nothing_is_launched_where_there_is_nothing_to_do():

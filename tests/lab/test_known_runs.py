@@ -132,6 +132,17 @@ def test_software_of_another_name_is_no_entry_of_this_one(eras):
     assert software_of(by("NeMo", "1.0", 2024)) is None
 
 
+def test_software_that_differs_between_devices_has_an_entry_for_each(entries):
+    entries(
+        "software",
+        KnownSoftware(software="^MaxText", device="TPU", stack="of TPU", because="its own kernels"),
+        KnownSoftware(software="^MaxText", stack="of GPU", because="the rest"),
+    )
+
+    for device, stack in (("TPU v5p", "of TPU"), ("H100", "of GPU"), ("", "of GPU")):
+        assert software_of(by("MaxText", machine=Machine(device=device))).stack == stack
+
+
 FACTS = {  # what a default may look at, what it looks for, and a run that has it
     "model": ("^llama", {"model": "Llama 2"}),
     "device": ("^B200|^B300", {"machine": Machine(device="B300")}),

@@ -15,14 +15,15 @@ from flopcast.lab.published.suite_files import load_suite
 from flopcast.library import catalog
 from flopcast.library.fitted_on import fitted_numbers, origins
 
-DEVELOPMENT = Path(__file__).parents[1] / "lab" / "validation" / "held_out_runs.csv"
+VALIDATION = Path(__file__).parents[1] / "lab" / "validation"
+DEVELOPMENT = [VALIDATION / "held_out_runs.csv", VALIDATION / "collected_runs.csv"]
 SUITES = ("paper", "sc21", "korthikanti", "headlines", "memory")
 SPEAKS_OF_A_FIT = re.compile(r"\bfitted\b|\bfit to\b|\bruns? (?:ask|want|of .* ask)", re.IGNORECASE)
 
 
 def judged_sources():
     """Names of everything that predictions are compared with."""
-    tables = [DEVELOPMENT, SHARED / "validation" / "published_runs.csv"]
+    tables = [*DEVELOPMENT, SHARED / "validation" / "published_runs.csv"]
     found = set(SUITES)
     for table in tables:
         if table.is_file():

@@ -12,6 +12,7 @@ from flopcast.layers.router import PARTS as ROUTER_PARTS
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import KINDS, MemoryBound
+from flopcast.operators.quantise import Quantise
 from flopcast.spec.stack import Stack
 
 # What the loop over experts does for each of them beside launches, a GEMM: a forward and a backward pass
@@ -29,7 +30,7 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
     each (docs/discussions/deepseek-v3-gb200-optimization of NVIDIA/Megatron-LM, section 3). The chunks of
     a tensor-parallel product or message are launched by one call (`split_overlap_ag` and `split_overlap_rs`
     in Transformer Engine's `common/comm_gemm_overlap`): the first costs what the whole would, the others
-    what a single call does.
+    what a single call does. So do the kernels that find the scale of a cast.
 
     References
     ----------
@@ -40,12 +41,16 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
         return constant(0.0)
     work = item.work
     if isinstance(work, GroupedMatmul) and work.separate:
-        each_s = stack.host.forward_item_s * _launches_of_an_expert(work) + EXPERT_LOOP_S
+        launches = _launches_of_an_expert(work)
+        each_s = stack.host.forward_item_s * launches + EXPERT_LOOP_S
+        each_s += stack.host.backward_item_s * (launches - 1) * (work.cast_kernels - 1)
         launch_s: Floats = work.groups * each_s
     elif item.phase not in ("forward", "recompute") or _is_one_call(item):
         launch_s = constant(stack.host.backward_item_s)
     else:
         launch_s = constant(stack.host.forward_item_s)
+    if isinstance(work, Quantise):
+        launch_s = launch_s + stack.host.backward_item_s * (work.launches - 1)
     launched = alone_s > 0
     if launched.all():
         return launch_s

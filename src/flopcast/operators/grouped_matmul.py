@@ -28,7 +28,8 @@ class GroupedMatmul(AbstractOperator):
     three read or write the same three tensors, so they need the same FLOP and bytes.
 
     `imbalance` is the rows of the fullest group over those of the mean group: 1 where all are equal, at
-    most `groups`. `narrow` is the format of both operands, as of a `Matmul`. `separate` products are dense
+    most `groups`. `narrow` is the format of both operands, as of a `Matmul`, and `cast_kernels` the number
+    of kernels that cast the operand of a group. `separate` products are dense
     ones, a kernel for each group, side by side on a few streams: each is as fast as its own rows allow.
 
     A weight gradient that is added to a sum of `sum_bytes` an element reads and writes that sum after its
@@ -56,6 +57,7 @@ class GroupedMatmul(AbstractOperator):
     layout: str = "forward"
     trained: bool = True  # whether w has gradients
     narrow: str = ""
+    cast_kernels: int = 1
     separate: bool = False  # a kernel for each group
     sum_bytes: float = 0.0  # an element of the sum that weight gradients are added to; 0: to none
 

@@ -33,6 +33,7 @@ class Quantise(AbstractOperator):
     of_gradient: bool = False
     in_blocks: bool = False  # a scale for each block of a row, and of a column
     groups: Counts = field(default_factory=lambda: ONE)  # parts that are cast by a kernel each, in turn
+    launches: int = 1  # of one cast, if other kernels find the scale first
 
     @property
     def kernel(self) -> str:

@@ -36,6 +36,8 @@ class Recipe:
     reads : int
         How often a tensor is read to be cast: once where its scale is known, or found block by block; twice
         where the largest value of the whole tensor must be found first.
+    cast_kernels : int
+        Kernels of one cast: 3 if one finds the largest value and another computes the scale from it.
     norm_passes : int
         Passes over the wide tensor that are saved where a norm makes it: both its write and the cast's read
         where the norm writes narrow elements itself, the first read where it finds the largest value.
@@ -60,6 +62,7 @@ class Recipe:
 
     format: str
     reads: int
+    cast_kernels: int = 1
     norm_passes: int
     transforms: bool = False
     agrees: Literal["stage", "tensor", ""]
@@ -83,11 +86,12 @@ RECIPES: dict[str, Recipe] = {
     "fp8_current": Recipe(  # per tensor, scales from the tensor itself
         format="fp8",
         reads=2,
+        cast_kernels=3,
         norm_passes=1,
         agrees="tensor",
         both_layouts=False,
         low_precision_updates=True,
-        source=f"Float8CurrentScaling: {TE}/tensor/float8_tensor.py",
+        source=f"Float8CurrentScaling: {TE}/tensor/float8_tensor.py, {TE}/csrc/quantizer.cpp",
     ),
     "fp8_blockwise": Recipe(
         format="fp8_block",

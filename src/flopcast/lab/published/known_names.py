@@ -74,6 +74,7 @@ class KnownSoftware(StrictModel):
     """A framework, in versions and years, and the stack that stands for it."""
 
     software: str = Field(description="a regular expression, against framework, a blank and version")
+    device: str = Field(default="", description="a regular expression, against the printed device")
     first_year: int = 0
     last_year: int = 9999
     stack: str
@@ -160,9 +161,8 @@ def software_of(run: Run) -> KnownSoftware | None:
     """Return the software that a run names; if a row has no year, any year of a software matches."""
     name, year = f"{run.software.framework} {run.software.version}", run.software.year
     for known in software():
-        if re.search(known.software, name) and (
-            year is None or known.first_year <= year <= known.last_year
-        ):
+        named = re.search(known.software, name) and re.search(known.device, run.machine.device)
+        if named and (year is None or known.first_year <= year <= known.last_year):
             return known
     return None
 

@@ -21,9 +21,10 @@ cast in one layout, because no weight gradient reads the other.
 
 import numpy as np
 
-from flopcast.dtypes import ELEMENT_BYTES, ONE, Counts, constant
+from flopcast.dtypes import ELEMENT_BYTES, Counts, constant
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.exchanges import Dispatch
+from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.low_precision_messages import LowPrecisionMessage
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
@@ -130,7 +131,8 @@ def _input_cast(product: Item, items: Items, products: list[Item], cast: Casts) 
     if any(item.output == tensor and kind_of(item) == WRITES_NARROW for item in items):
         each_bytes = 0.0
     groups = cast.groups_of(product)
-    work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype, groups=groups)
+    launches = cast.recipe.cast_kernels
+    work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype, groups=groups, launches=launches)
     return _item(f"{product.name}_cast", work, tensor, f"{tensor}.narrow", product.group)
 
 
@@ -146,6 +148,7 @@ def _gathered(gather: Item, items: Items, products: list[Item], cast: Casts) -> 
         elements=elements / cast.ranks,
         each_bytes=cast.bytes_of(wide_bytes, cast.gathered_layouts, after_norm),
         dtype=dtype,
+        launches=cast.recipe.cast_kernels,
     )
     name = f"{source}.narrow"
     found = [
@@ -180,6 +183,7 @@ def _scattered(scatter: Item, cast: Casts) -> list[Item]:
         each_bytes=cast.bytes_of(wide_bytes, cast.gathered_layouts),
         dtype="bf16",
         of_gradient=True,
+        launches=cast.recipe.cast_kernels,
     )
     tensor = scatter.output
     found = [
@@ -200,7 +204,8 @@ def _turned(product: Item, elements: Counts, cast: Casts) -> list[Item]:
     if cast.layouts == cast.gathered_layouts:
         return []
     each_bytes, dtype = 2 * cast.size_bytes, sizes_of(product.work)[2]
-    return [_of_gradient(product, "transpose", elements, each_bytes, dtype, ONE)]
+    work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype)
+    return [_of_gradient(product, "transpose", work)]
 
 
 def _narrow(product: Item, cast_later: bool, cast: Casts) -> list[Item]:
@@ -209,19 +214,25 @@ def _narrow(product: Item, cast_later: bool, cast: Casts) -> list[Item]:
     work = product.work
     if isinstance(work, Product):
         work = replace(work, narrow=cast.recipe.format)
+        if isinstance(work, GroupedMatmul):
+            work = replace(work, cast_kernels=cast.recipe.cast_kernels)
     found = [replace(product, work=work, inputs=(f"{product.inputs[0]}.narrow", *product.inputs[1:]))]
     if not cast_later:
         each_bytes = cast.bytes_of(ELEMENT_BYTES[dtype], cast.layouts)
-        groups = cast.groups_of(product)
-        found.append(_of_gradient(product, "gradient_cast", outputs, each_bytes, dtype, groups))
+        made = Quantise(
+            elements=outputs,
+            each_bytes=each_bytes,
+            dtype=dtype,
+            groups=cast.groups_of(product),
+            launches=cast.recipe.cast_kernels,
+        )
+        found.append(_of_gradient(product, "gradient_cast", made))
     return found
 
 
-def _of_gradient(
-    product: Item, word: str, elements: Counts, each_bytes: float, dtype: str, groups: Counts
-) -> Item:
+def _of_gradient(product: Item, word: str, work: Quantise) -> Item:
     """Return a pass of the backward alone, right before the product's own gradients."""
-    work = Quantise(elements=elements, each_bytes=each_bytes, dtype=dtype, of_gradient=True, groups=groups)
+    work = replace(work, of_gradient=True)
     return _item(f"{product.name}_{word}", work, product.output, product.output, product.group)
 
 
