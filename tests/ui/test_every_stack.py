@@ -1,6 +1,7 @@
 """Every stack draws its report and its page, for each kind of model, on 1, 8 and 64 devices."""
 
 import json
+from itertools import product
 
 from all_cases import all_cases
 from conftest import described_model
@@ -22,7 +23,7 @@ MODELS = {
     ),
     "adapters": DENSE | {"adapters": {"rank": 8, "targets": ["q", "v"]}},
 }
-CASES = (("dense", 1), ("dense", 8), ("experts", 8), ("adapters", 8), ("experts", 64))  # on devices
+CASES = tuple(product(MODELS, (1, 8, 64)))  # kinds of models, and devices
 SPLITS = ("tp=2 pp=2", "ep=4 pp=2", "ep=4", "")  # the rest of the devices are replicas
 
 
