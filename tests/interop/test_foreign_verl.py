@@ -68,3 +68,9 @@ def test_faults_of_megatron_name_the_keys_of_the_file():
 
     (fault,) = told(changed, "sft.yaml")
     assert fault.field == "engine.override_transformer_config.recompute_granularity"
+
+
+def test_a_second_training_command_is_refused_at_its_line():
+    (fault,) = told("swift sft --model a\n\nswift pt --model b\n", "two.sh")
+
+    assert (fault.where, fault.value) == ("two.sh:3", "lines 1, 3")

@@ -71,7 +71,8 @@ def trainer_document(
         lines = ", ".join(str(command.line) for command, *_ in found)
         allowed, because = "one training command", "each command trains a job of its own"
         fix = "keep the command that you want to predict"
-        raise spec_error("training command", f"lines {lines}", allowed, because, fix, where=name)
+        where = f"{name}:{found[1][0].line}"
+        raise spec_error("training command", f"lines {lines}", allowed, because, fix, where)
     ((command, start, end),) = found
     data: dict[str, object] = {}
     lines_of: dict[Path, int] = {(): command.line}
