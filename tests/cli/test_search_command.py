@@ -211,7 +211,7 @@ def test_every_fault_of_the_words_is_told_at_once():
     [
         (("--plot", "front.png"), "--plot"),
         (("--objective", "time_to_train"), "tokens"),
-        (("--gpus", "12"), "num_devices"),
+        (("--gpus", "12"), "gpus = 12"),
         (("--plan", "gbs=64,128"), "objective"),
         (("--cluster", "no-such-cluster"), "no-such-cluster"),
         (("--csv", "no-such-folder/plans.csv"), "--csv"),
