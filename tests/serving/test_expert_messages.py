@@ -96,4 +96,5 @@ def test_a_search_compares_both_and_a_report_names_what_is_hidden():
 
 
 def test_without_groups_that_share_experts_nothing_can_be_hidden():
-    assert "exposed, unless plan.data_parallel is above 1" in flopcast(*WORDS, "--plan", "tp=8 expert_messages=hidden").err
+    told = flopcast(*WORDS, "--plan", "tp=8 expert_messages=hidden").err
+    assert "exposed, unless plan.data_parallel is above 1" in told
