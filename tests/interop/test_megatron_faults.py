@@ -378,3 +378,28 @@ def test_a_number_of_layers_that_no_model_has_is_refused_at_once():
 
     assert (problem.where, problem.field) == ("run.sh:2", "--num-layers")
     assert problem.allowed == "at most 4096"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "named"),
+    [
+        ("llamafactory-cli train sft.yaml\n", 1, "sft.yaml"),
+        ("accelerate launch --config_file acc.yaml -m axolotl.cli.train own.yml\n", 1, "own.yml"),
+        ("cd x\ntune run lora_finetune --config llama.yaml batch_size=4\n", 2, "llama.yaml"),
+        ("CONFIG_FILE=own.toml ./run_train.sh --training.steps 2\n", 1, "own.toml"),
+    ],
+)
+def test_a_script_that_names_a_file_of_settings_says_which_file_to_give(text, line, named):
+    with pytest.raises(SpecError) as error:
+        launch_document(text.encode(), "run.sh", 8)
+
+    (fault,) = error.value.problems
+    assert fault.where == f"run.sh:{line}"
+    assert fault.fix.endswith(f"flopcast predict {named}")
+
+
+def test_a_file_that_is_only_printed_is_no_file_of_settings():
+    with pytest.raises(SpecError) as error:
+        launch_document(b"cat own.yaml\nls\n", "run.sh", 8)
+
+    assert "not in the file" in str(error.value)

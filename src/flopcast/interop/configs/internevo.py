@@ -120,7 +120,12 @@ def _recompute(reader: ConfigReader, layers: int) -> None:
 
 def _model(reader: ConfigReader, layers: int) -> None:
     """Put the model into the job, from its sizes."""
-    kind = reader.choice("model_type", FAMILIES, BIASED)
+    name = reader.text("model_type").lower()
+    if name and name not in FAMILIES:
+        reader.refuse(
+            "model_type", f"models of the type {name}", "add --model config.json, or --model NAME"
+        )
+    kind = FAMILIES.get(name, BIASED)
     hidden, heads = reader.required("model.hidden_size"), reader.required("model.num_attention_heads")
     vocabulary = reader.required("model.vocab_size")
     biased = kind == BIASED and not reader.flag("model.no_bias")

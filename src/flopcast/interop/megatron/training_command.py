@@ -54,8 +54,7 @@ def training_command(script: Script) -> TrainingCommand:
     SpecError
         No command has flags of Megatron-LM.
     """
-    spoken = [c for c in script.commands if c.words[0].text.rpartition("/")[2] not in TALKERS]
-    training = [command for command in spoken if _flags(command) >= FEWEST_FLAGS]
+    training = [command for command in _acting(script) if _flags(command) >= FEWEST_FLAGS]
     if not training:
         raise SpecError([_no_training(script)])
     best = max(training, key=_flags)
@@ -75,6 +74,20 @@ def _no_training(script: Script) -> Problem:
         program = program_of_command(" ".join(word.text for word in command.words))
         if program:
             return refusal(Document(script.name, None, {(): command.line}), program)
+    words = [
+        word for command in _acting(script) for word in (*command.environment.values(), *command.words[1:])
+    ]
+    if settings := [word for word in words if _is_settings(word)]:
+        named = settings[-1]  # an earlier one is the launcher's
+        return Problem(
+            where=f"{script.name}:{named.line}",
+            field="training command",
+            value=named.text,
+            fault=f"has its settings in {named.text}",
+            allowed="a command with Megatron-LM's flags, or the file of settings itself",
+            because="flopcast does not open files that a script names",
+            fix=f"give this file instead of the script: flopcast predict {named.text}",
+        )
     return Problem(
         where=script.name,
         field="training command",
@@ -84,6 +97,16 @@ def _no_training(script: Script) -> Problem:
         because=f"flopcast reads the job from the flags of the training command{unread}",
         fix="give the script that contains the training command",
     )
+
+
+def _acting(script: Script) -> list[Command]:
+    """Return the commands that do more than print their words."""
+    return [each for each in script.commands if each.words[0].text.rpartition("/")[2] not in TALKERS]
+
+
+def _is_settings(word: Word) -> bool:
+    """Return whether a word names a file of settings, such as those of trainers."""
+    return not word.unknown and word.text.endswith((".yaml", ".yml", ".toml"))
 
 
 def _name(word: Word) -> str:
