@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+import published_serving
 
 from flopcast.lab.measured_tables import SERVING
 from flopcast.lab.scores import statistics
@@ -151,12 +152,16 @@ are therefore development scores.
 - Recipes on H200 state the open requests of one decode instance. The rows state those of all instances.
 - SGLang spreads experts over several nodes with 32 copies of experts in each layer, as its recipes state.
 - In SGLang and TensorRT-LLM, prefill passes run without CUDA graphs. A pass then takes at least as long
-  as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`). Rows of Qwen3.5 that
-  differ only in the output length (1,024 or 8,192 tokens) confirm this: each pass with a prompt of
-  1,000 tokens delays decoding by about 115 ms, although its kernels take only 37 ms.
-- We tested five values of this launch time on every tenth point, and chose the best value. We did not
-  fit this time again with models or devices left out, so scores that depend on it are development
-  scores.
+  as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`, 60 us for each kernel). We
+  chose this time: prompts of 1,000 tokens to Llama-3.1-70B with 1,047 kernels have a TTFT of 58 to 80 ms
+  on TensorRT-LLM. Scores that depend on this time are development scores.
+- Each layer with routed experts lengthens a pass with prompts by a fitted time
+  (`engine.iteration.prompt_experts_s`). The host sorts tokens by expert in many small kernels, which
+  benchmarks of expert kernels leave out. Rows of Qwen3.5 that differ only in the output length (1,024 or
+  8,192 tokens) confirm this: each pass with a prompt of 1,000 tokens delays decoding by about 115 ms,
+  although its kernels take only 37 ms. Before this constant existed, the time per output token of single
+  SGLang servers was predicted 12 to 16 % too short if many passes had prompts, and only 1 % too long
+  otherwise. We chose the form of this constant after we had seen the scores.
 - For Llama-3.1-70B on TensorRT-LLM, with prompts and outputs of 1,024 tokens, the launch settings delay
   a prompt by up to 20 passes, so that more prompts share a pass (`batch_wait_timeout_iters`).
 - A decode instance of a pool runs at most the number of sequences that its recipe states, and all
@@ -169,12 +174,11 @@ are therefore development scores.
 
 - In 23 of 399 rows, the measured TTFT is more than four times the predicted TTFT. Most of them are rows
   of pools or of SGLang, in which the first requests wait several seconds.
-- Most of the error of TTFT comes from MoE models. We compared the measured TTFT of single servers with
-  the predicted time in the engine, without the constants `request_s` and `request_tpot_ratio`. For
-  Llama-3.1-70B on TensorRT-LLM, the measured TTFT is 0.92 to 0.97 of this time (medians of 11 rows with
-  short prompts and of 10 rows with long prompts). For MoE models, the measured TTFT is 1.5 times this
-  time on TensorRT-LLM, 1.7 to 2.4 times on vLLM, and 1.7 to 2.1 times on SGLang. Constants that are
-  fitted to both kinds of models are therefore too large for dense models and too small for MoE models.
+- Prompts to MoE models take longer than the sum of their kernels. We compared single servers with four
+  open requests. For Llama-3.1-70B in FP8 on H200 and H100, prompts of 8,192 tokens take 0.9 to 1.1 times
+  the sum of the predicted kernel times. For gpt-oss-120b, they take about twice this sum on vLLM and 1.5
+  times this sum on TensorRT-LLM, on all devices and with all degrees of tensor parallelism. The constant
+  `prompt_experts_s` describes a part of this difference. The cause of the remainder is not known.
 - The first requests of a measurement may wait until kernels are compiled. InferenceX sends warm-up
   requests only since the end of January 2026 (its pull request 480). Among earlier rows, and among rows
   of SGLang on B300, some rows have a mean TTFT of 7 to 9 s, while other rows of the same model have a
@@ -209,15 +213,13 @@ are therefore development scores.
   ML.ENERGY and in aiconfigurator. The cause is not known.
 - The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions
   assume that they did.
-- As a test, we fitted a factor for the times of all kernels in prefill passes. The factor is 0.94 to
-  1.04 for the three engines. A factor for only the kernels of experts is 1.03 for TensorRT-LLM, 1.43
-  for vLLM and 1.58 for SGLang, and lowers the error of TTFT with models left out by about one
-  percentage point. These factors depend on the engine, so they are not a property of the kernels.
-  flopcast therefore does not use such a factor.
-- We tested three other causes of long TTFT on the same rows. None of them reduced the median error with
-  models left out by more than one percentage point: a front end that handles one request at a time (10 ms,
-  and 2 us for each token of the prompt), launches of prompt kernels in vLLM (20, 40 and 70 us), and more
-  launches for quantised inputs and for experts.
+- We tested other causes of long TTFT on the same rows. None of them reduced the median error with models
+  left out by more than one percentage point: a factor for the kernels of experts in prefill passes, a
+  front end that handles one request at a time (10 ms, and 2 us for each token of the prompt), and launches
+  of prompt kernels in vLLM (20, 40 and 70 us).
+- GEMMs of prompts run at the clock of a busy device in all predictions. As a test, we predicted all rows
+  at the clock of an idle device. The median errors with models left out were 28.3 instead of 28.0 % (TTFT)
+  and 11.8 instead of 11.5 % (TPOT), before `prompt_experts_s` existed.
 """
 
 
@@ -284,7 +286,7 @@ def line_of(quantity, kind, found, left_out):
 def kept_tables():
     """Return the tables of the page as it is, by the name of their file."""
     parts = PAGE.read_text(encoding="utf-8").split("\n## ")[1:-1]
-    return {part.split("`")[1]: f"## {part}" for part in parts}
+    return {part.split("`")[1]: f"## {part}" for part in parts if part.startswith("`")}
 
 
 if __name__ == "__main__":
@@ -296,5 +298,6 @@ if __name__ == "__main__":
         if name in named
     }
     tables = kept_tables() | new
-    PAGE.write_text(TEXT.format(tables="\n".join(tables[name] for name in paths)), encoding="utf-8")
+    shown = [*(tables[name] for name in paths), published_serving.section()]
+    PAGE.write_text(TEXT.format(tables="\n".join(shown)), encoding="utf-8")
     sys.stdout.write("written: compare with git diff\n")

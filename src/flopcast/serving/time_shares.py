@@ -102,7 +102,8 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     job = instances.job
     priced = price_of(job, book, mean)
     host = job.iteration
-    host_s = host.host_s + host.sequence_s * float(mean.sequences[:, 0] @ weights)
+    prompts_s = host.prompt_experts_s * priced.expert_layers * float(has_prompts(mean) @ weights)
+    host_s = host.host_s + host.sequence_s * float(mean.sequences[:, 0] @ weights) + prompts_s
     ratios = ratios_of(host, mean, priced)
     seconds = {name: float((ratios(name) * part) @ weights) for name, part in priced.by_component().items()}
     seconds["host"] = host_s
@@ -115,7 +116,7 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     if copies is not None:
         on_device = passes_s / max(sum(seconds.values()), passes_s)  # the host computes the rest
         seconds = {name: on_device * part for name, part in seconds.items()}
-    if job.engine.launch_s or host.prompt_launch_s or host.prompt_experts_s or copies is not None:
+    if job.engine.launch_s or host.prompt_launch_s or copies is not None:
         waits = FETCH if job.plan.peer_weight_fraction else COPIES if copies is not None else "host"
         seconds[waits] = seconds.get(waits, 0.0) + max(passes_s - sum(seconds.values()), 0.0)
     if job.plan.drafting or job.plan.pipeline_parallel > 1:
