@@ -68,7 +68,7 @@ class RowFacts:
     `devices` devices, by default those of one. Requests of `in_process` reach the engine without a front
     end. `receive_interval`, `stream_interval`, `memory_fraction` (by default the engine's), `wait_passes`,
     `wait_fraction` and `sampling` are those of the engine. Unless Python launches the kernels of prompts,
-    launches take no longer than these kernels.
+    the host takes no longer than these kernels.
     """
 
     model: str
@@ -170,5 +170,5 @@ def _engine(facts: RowFacts) -> Engine:
     if facts.memory_fraction is not None:
         engine = engine.model_copy(update={"memory_fraction": facts.memory_fraction})
     changed = {"request_s": 0.0, "request_tpot_ratio": 0.0} if facts.in_process else {}
-    changed |= {} if facts.launches_by_python else {"prompt_launch_s": 0.0}
+    changed |= {} if facts.launches_by_python else {"prompt_launch_s": 0.0, "prompt_experts_s": 0.0}
     return engine.model_copy(update={"iteration": engine.iteration.model_copy(update=changed)})
