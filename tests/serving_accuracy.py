@@ -126,9 +126,9 @@ H100. The copy rates of FlexGen and ZeRO-Inference are fitted on the rows of the
 - In MLPerf's Server scenario, submitters choose the highest rate that meets the latency limits. At this
   rate, the engine is almost saturated, and an error of 10 % in the saturation rate changes the
   predicted waiting time from a tenth of a second to minutes. In about a third of 70 rows, the
-  offered rate exceeds the predicted saturation rate. For these rows, the median error of TPOT is 5 %, but the predicted TTFT
-  is 58 times the measured TTFT. For the other 48 rows, the predicted TTFT is 63 % too short, and the
-  predicted TPOT is 56 % too short.
+  offered rate exceeds the predicted saturation rate. For these rows, the median error of TPOT is 5 %, but
+  the predicted TTFT is more than 50 times the measured TTFT. For the other rows, the predicted TTFT and
+  TPOT are about 60 % too short.
 - Some labels of SGLang rows in APEX are known to be wrong (README of the data).
 
 ### Settings that the rows of aiconfigurator do not state
