@@ -173,11 +173,11 @@ are therefore development scores.
 
 - In 23 of 399 rows, the measured TTFT is more than four times the predicted TTFT. Most of them are rows
   of pools or of SGLang, in which the first requests wait several seconds.
-- Prompts to MoE models take longer than the sum of their kernels. We compared single servers with four
-  open requests. For Llama-3.1-70B in FP8 on H200 and H100, prompts of 8,192 tokens take 0.9 to 1.1 times
-  the sum of the predicted kernel times. For gpt-oss-120b, they take about twice this sum on vLLM and 1.5
-  times this sum on TensorRT-LLM, on all devices and with all degrees of tensor parallelism. The constant
-  `prompt_experts_s` describes a part of this difference. The cause of the remainder is not known.
+- Prompts to MoE models take longer than the sum of their kernels. We compared the TTFT of single servers
+  with four requests in flight and prompts of 8,192 tokens. For Llama-3.1-70B in FP8 on H200 and H100, it
+  is 1.0 to 1.3 times the sum of the predicted kernel times. For gpt-oss-120b, it is 2.1 to 3.0 times this
+  sum on vLLM and 1.5 to 3.0 times this sum on TensorRT-LLM. The constant `prompt_experts_s` describes a
+  part of this difference. The cause of the remainder is not known.
 - The first requests of a measurement may wait until kernels are compiled. InferenceX sends warm-up
   requests only since the end of January 2026 (its pull request 480). Among earlier rows, and among rows
   of SGLang on B300, some rows have a mean TTFT of 7 to 9 s, while other rows of the same model have a
