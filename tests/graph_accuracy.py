@@ -36,7 +36,7 @@ for one table of measurements in data/graphs. The columns are:
 - *score*: says on which step times the efficiencies of kernels were fitted. *Fitted*: on all step
   times, including those of this table. *Left out*: on all step times except those of the predicted
   device, or except those of a fifth of the model families that contains the predicted family.
-  *Benchmarks of single kernels*: on no step time; the efficiencies come from benchmarks.
+  *Benchmarks of single kernels*: no step time was used; the efficiencies come from benchmarks of kernels.
 - *baseline*: the errors of a simple model, in which the step time is proportional to the multiply-adds
   of a model. The factor of proportionality is the median of the same table.
 - *median*, *mean*, *p90*: median, mean and 90th percentile of |predicted − measured| / measured.

@@ -163,7 +163,9 @@ class Reader:
             return None
         if not _passes(kind, value):
             null = " or null" if optional else ""
-            self.fault(key, ALLOWED[kind] + null, EXPECTED, RIGHT_VALUE.format(key))
+            many = kind == "layers" and type(value) is int and value > MOST_LAYERS
+            because = "no known model has so many layers" if many else EXPECTED
+            self.fault(key, ALLOWED[kind] + null, because, RIGHT_VALUE.format(key))
             return SAFE[kind]
         others = [other for other in given if self.values[other][1] not in (None, value)]
         if agree and others:
