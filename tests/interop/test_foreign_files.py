@@ -30,9 +30,9 @@ PLANS = {
     "gpt-neox/neox_20b.yml": "dp=12 tp=2 pp=4 mbs=4 gbs=1536 zero=1 recompute=full precision=fp16",
     "gpt-neox/pythia_6_9b.yml": "dp=64 tp=2 mbs=8 gbs=1024 zero=1 recompute=full partition_activations"
     " precision=fp16",
-    "maxtext/custom_pipeline.yml": "dp=2 tp=8 pp=4 mbs=8 gbs=256 recompute=full",
+    "maxtext/custom_pipeline.yml": "dp=2 tp=8 pp=4 mbs=8 gbs=256 sp recompute=full",
     "maxtext/gpu_smoke.yml": "dp=8 mbs=2 gbs=16 zero=3 recompute=full",
-    "maxtext/llama2_7b_gpu.yml": "dp=16 dp_shard=8 mbs=4 gbs=64 zero=3",
+    "maxtext/llama2_7b_gpu.yml": "dp=16 dp_shard=8 mbs=4 gbs=64 zero=3 recompute=selective:layernorm",
     "maxtext/llama31_70b_fp8.yml": "dp=32 mbs=1 gbs=64 zero=3 recompute=full precision=fp8_current",
     "maxtext/mixtral_named.yml": "dp=8 mbs=2 gbs=16 zero=3 recompute=full",
     "megatron-bridge/llama31_8b_lora.yaml": "dp=8 mbs=1 gbs=32",

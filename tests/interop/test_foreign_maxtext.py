@@ -40,7 +40,10 @@ def plan_of(devices=32, **changes):
         ({"ici_fsdp_parallelism": 8, "dcn_data_parallelism": 4}, {"zero": 3, "data_shard": 8}),
         ({"ici_fsdp_parallelism": 8, "dcn_fsdp_parallelism": 4}, {"zero": 3, "data_shard": None}),
         ({"ici_fsdp_parallelism": 1, "dcn_data_parallelism": 32}, {"data_parallel": 32, "zero": 0}),
-        ({"ici_tensor_parallelism": 8, "ici_fsdp_parallelism": -1}, {"data_parallel": 4}),
+        (
+            {"ici_tensor_parallelism": 8, "ici_fsdp_parallelism": -1},
+            {"data_parallel": 4, "sequence_parallel": True},
+        ),
         ({"ici_tensor_sequence_parallelism": 8}, {"tensor_parallel": 8, "sequence_parallel": True}),
         ({"ici_context_parallelism": 4}, {"context_parallel": 4, "data_parallel": 8}),
         ({"ici_expert_parallelism": 8, "model_name": "mixtral-8x7b"}, {"expert_parallel": 8}),
@@ -84,8 +87,8 @@ def test_a_pipeline_cuts_the_batch_into_the_micro_batches_that_are_asked_for():
     ("policy", "recompute", "modules"),
     [
         ("full", "full", None),
-        ("minimal", None, None),
-        ("minimal_flash", None, None),
+        ("minimal", "selective", ["core_attention", "layernorm"]),
+        ("minimal_flash", "selective", ["layernorm"]),
         ("save_dot_except_mlp", "selective", ["core_attention", "mlp"]),
         ("save_dot_with_context_except_mlp", "selective", ["mlp"]),
     ],

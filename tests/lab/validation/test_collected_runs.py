@@ -69,4 +69,7 @@ def test_adapters_of_megatron_bridge_are_beside_one_linear_alone(found, publishe
 
 
 def test_maxtext_on_tpu_runs_under_the_stack_of_maxtext(found):
-    assert {row.job.stack.name for row in of(found, "maxtext-v")} == {"maxtext"}
+    rows = of(found, "maxtext-v")
+
+    assert {row.job.stack.name for row in rows} == {"maxtext"}
+    assert all(row.job.plan.sequence_parallel == (row.job.plan.tensor_parallel > 1) for row in rows)

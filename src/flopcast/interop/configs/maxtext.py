@@ -8,8 +8,8 @@ sequences with others, only its part.
 
 References
 ----------
-AI-Hypercomputer/maxtext: configs/base.yml (names and defaults), pyconfig.py (batch),
-layers/decoders.py (remat policies).
+AI-Hypercomputer/maxtext: configs/base.yml (names, defaults and logical_axis_rules), pyconfig.py
+(batch), layers/decoders.py (remat policies).
 """
 
 from math import prod
@@ -23,7 +23,7 @@ from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.library import catalog
 from flopcast.units import counted
 
-AXES = {  # of the mesh → field of the plan; a tensor axis cuts sequences too where it is named so
+AXES = {  # of the mesh → field of the plan; both tensor axes cut what blocks hand on, too
     "data": "data_parallel",
     "fsdp": "data_shard",
     "tensor": "tensor_parallel",
@@ -37,12 +37,12 @@ BALANCED = "context_parallel_load_balance"
 OFFLOADED_POLICY = "minimal_offloaded"  # outputs of all linear layers move to the host
 POLICIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "full": ("full", ()),
-    "minimal": ("none", ()),
-    "minimal_with_context": ("none", ()),
+    "minimal": ("selective", ("core_attention", "layernorm")),
+    "minimal_with_context": ("selective", ("layernorm",)),
     "save_dot_with_context_except_mlp": ("selective", ("mlp",)),
     "save_dot_except_mlp": ("selective", ("core_attention", "mlp")),
     "save_dot_except_mlpwi": ("selective", ("core_attention", "mlp")),
-    "minimal_flash": ("none", ()),
+    "minimal_flash": ("selective", ("layernorm",)),
     OFFLOADED_POLICY: ("selective", ("core_attention",)),
 }
 UNREAD_POLICIES = ("qkv_proj_offloaded", "custom")
@@ -153,8 +153,9 @@ def _degrees(reader: ConfigReader) -> int:
         reader.put_degree(AXES[axes[0]], prod(sizes[axis] for axis in axes), *keys)
     if sizes["context"] > 1 and not reader.flag(BALANCED, True):
         reader.put(("plan", "context_order"), "contiguous", BALANCED)
-    if sizes["tensor_sequence"] > 1:
-        reader.put(("plan", "sequence_parallel"), True, ICI.format("tensor_sequence"))
+    cuts = [axis for axis in ("tensor_sequence", "tensor") if sizes[axis] > 1]
+    if cuts:  # between blocks, tensor cuts the hidden size (activation_embed), the other one the sequence
+        reader.put(("plan", "sequence_parallel"), True, ICI.format(cuts[0]))
     shards = sizes["fsdp"] * sizes["expert"]
     reader.put(("plan", "zero"), 3 if shards > 1 else 0, ICI.format("fsdp"))
     if 1 < shards < replicas:
