@@ -49,6 +49,8 @@ PLANS = {
     "nemo/llama2_70b.yaml": "dp=2 tp=4 pp=4 vpp=20 mbs=1 gbs=128 sp zero=1 recompute=full:block:1"
     " precision=fp8",
     "nemo/nemotron_8b.yaml": "dp=4 tp=2 cp=2 mbs=2 gbs=64 sp zero=1 recompute=full",
+    "internevo/internlm2_7b_isp.py": "dp=4 cp=2 mbs=2 gbs=32 context_exchange=all_to_all zero=3"
+    " shards=parameters:2,gradients:2",
     "internevo/internlm2_7b_msp.py": "dp=4 tp=2 mbs=2 gbs=32 sp zero=1",
     "internevo/internlm_20b_pp.py": "dp=2 tp=2 pp=2 vpp=2 mbs=1 gbs=16 recompute=full:block:7",
     "internevo/llama2_7b_group.py": "dp=8 dp_shard=4 mbs=2 gbs=64 zero=1 recompute=full",
@@ -174,7 +176,7 @@ REFUSED = {
         (5, "finetuning_type"),
         (6, "freeze_trainable_layers"),
     ],
-    "internevo/isp_experts.py": [(41, "parallel.weight.size"), (42, "parallel.sequence_2D.enable")],
+    "internevo/isp_experts.py": [(42, "parallel.sequence_2D.enable")],
     "verl/dynamic_engine.yaml": [(4, "data.use_dynamic_bsz"), (10, "model.strategy")],
     "torchtitan/deepseek_dualpipe.toml": [(19, "fault_tolerance.enable")],
 }

@@ -36,6 +36,13 @@ LENGTH, MICRO, STEPS = "data.seq_len", "data.micro_bsz", "data.micro_num"
 CHECKPOINT, CHUNKS, KEPT_HEADS = "model.checkpoint", "model.num_chunks", "model.num_kv_attention_heads"
 BUCKET, OVERLAP = "hybrid_zero_optimizer.reduce_bucket_size", "hybrid_zero_optimizer.overlap_sync_grad"
 MODE = "parallel.tensor.mode"
+AHEAD = "parallel.weight.overlap"
+OF_WEIGHTS: dict[str, object] = {  # sharding of the stack under weight parallelism
+    "zero_stages": [0, 1, 3],
+    "levels": ["parameters", "gradients"],
+    "keeps_low_precision": True,
+    "gradient_dtype": "bf16",
+}
 
 
 def read(document: Document, options: ImportOptions) -> Document:
@@ -63,7 +70,10 @@ def read(document: Document, options: ImportOptions) -> Document:
     if not options.model:
         _model(reader, layers)
     changes = {"bucket_elements": reader.count(BUCKET, 512 * 2**20) // 2, "overlap": reader.flag(OVERLAP)}
-    reader.put(("stack",), {"base": "internevo", "gradients": changes}, BUCKET, OVERLAP)
+    stack: dict[str, object] = {"base": "internevo", "gradients": changes}
+    if reader.part("plan").get("zero") == 3:
+        stack["sharding"] = OF_WEIGHTS | {"prefetch_units": int(reader.flag(AHEAD))}
+    reader.put(("stack",), stack, BUCKET, OVERLAP)
     if not reader.flag("model.use_flash_attn", True):
         write_scores(reader, "model.use_flash_attn")
     return reader.made()
@@ -80,16 +90,15 @@ def _degrees(reader: ConfigReader) -> int:
     (tensor, tensor_key), (pipeline, pipeline_key) = _size(reader, "tensor"), _size(reader, "pipeline")
     weight, weight_key = _size(reader, "weight")
     mode = reader.choice(MODE, MODES, "")
-    if weight > 1 or (mode == "isp" and tensor > 1):
-        reader.refuse(
-            weight_key if weight > 1 else MODE,
-            "weights that are sharded over the ranks of a sequence (isp)",
-        )
+    if weight > 1 and mode != "isp":
+        reader.refuse(weight_key, "weight parallelism without the mode isp", "write weight=dict(size=1)")
     share = tensor * pipeline
     ranks = reader.ranks(share=share, shared=tensor_key if tensor > 1 else pipeline_key)
     replicas = max(ranks // share, 1)
     reader.put(("plan", "data_parallel"), replicas)
-    reader.put_degree("tensor_parallel", tensor, tensor_key)
+    reader.put_degree("context_parallel" if mode == "isp" else "tensor_parallel", tensor, tensor_key)
+    if mode == "isp" and tensor > 1:
+        reader.put(("plan", "context_exchange"), "all_to_all", MODE)
     reader.put_degree("pipeline_parallel", pipeline, pipeline_key)
     older = "parallel.sequence_parallel"
     if tensor > 1 and (mode == "sp" or reader.flag(older)):
@@ -102,7 +111,31 @@ def _degrees(reader: ConfigReader) -> int:
     reader.put(("plan", "zero"), 0 if sharded == 1 else 1, key)
     if 1 < group < replicas:
         reader.put(("plan", "data_shard"), group, key)
+    if weight > 1 and mode == "isp":
+        _weights(reader, weight, tensor, replicas)
     return replicas
+
+
+def _weights(reader: ConfigReader, weight: int, sequence: int, replicas: int) -> None:
+    """Put the sharding of weights and gradients over `weight` ranks into the plan; states have their own.
+
+    Ranks of a group are those of a sequence, and neighbouring replicas.
+
+    References
+    ----------
+    arXiv:2401.09149, section 3 (InternEvo: weights and gradients are sharded by groups, optimizer states by
+    larger ones; weights are gathered in each pass).
+    """
+    _, key = _size(reader, "weight")
+    group, rest = divmod(weight, sequence)
+    if rest or not group or replicas % group:
+        allowed = f"a multiple of the {sequence} ranks of a sequence that divides {sequence * replicas}"
+        because = "a group of weights consists of whole sequences, and every rank is in one group"
+        reader.fault(key, allowed, because, f"write {sequence * replicas}")
+        return
+    reader.put(("plan", "zero"), 3, key)
+    if group < int(str(reader.part("plan").get("data_shard", replicas))):
+        reader.put(("plan", "shards"), f"parameters:{group},gradients:{group}", key)
 
 
 def _recompute(reader: ConfigReader, layers: int) -> None:

@@ -1,0 +1,2 @@
+module openrlhf.cli.train_rm -load_in_4bit
+module openrlhf.cli.train_rm 
