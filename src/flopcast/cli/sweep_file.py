@@ -25,7 +25,7 @@ OF_SEARCH = ("deadline", "budget", "headroom", "tp_beyond_domain", "no_refine", 
 ALONE = (*OF_JOB, "site", "objective", *OF_SEARCH)
 ALIASES = {"seq": "sequence_length", "framework": "stack", "objectives": "objective"}
 FIELDS = {  # first word of a faulty field → the key of the grid that sets it
-    "num_devices": "gpus", "global_batch": "plan", "batch": "sequence_length", "objectives": "objective",
+    "global_batch": "plan", "batch": "sequence_length", "objectives": "objective",
     "headroom_fraction": "headroom",
 }  # fmt: skip
 MOST = 10_000  # scenarios of one file
@@ -179,7 +179,7 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
 def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem]:
     """Yield the faults of a scenario, each with the line of the key that causes it."""
     for problem in problems:
-        word = problem.field.removeprefix("--").removeprefix("space.").split(".")[0].split(" ")[0]
+        word = problem.field.removeprefix("--").split(".")[0].split(" ")[0]
         option = problem.where.removeprefix("--")
         key = option if option in OF_JOB else FIELDS.get(word, word)
         written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and

@@ -194,16 +194,12 @@ def _settled(fixed: Mapping[str, object]) -> dict[str, object]:
 
 def _space(fields: Mapping[str, object], request: SearchRequest) -> Space:
     """Return what may vary, from the plan's text and options."""
-    places: dict[Place, str] = {
-        (): "--plan",
-        ("num_devices",): "--gpus",
-        ("headroom_fraction",): "--headroom",
-    }
+    places: dict[Place, str] = {(): "--plan", ("gpus",): "--gpus", ("headroom_fraction",): "--headroom"}
     if request.job.offload is not None:
         places[("offload",)] = "--offload"
     data = {name: _several(name, value) for name, value in fields.items()}
     if request.job.gpus is not None:
-        data["num_devices"] = request.job.gpus
+        data["gpus"] = request.job.gpus
     if request.headroom is not None:
         data["headroom_fraction"] = request.headroom
     if _flag("--no-refine", request.no_refine):

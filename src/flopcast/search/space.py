@@ -40,13 +40,17 @@ USUAL_CHUNKS = (1, 2, 3, 4, 6)  # on a stage, that are tried whether they divide
 Exchange = Literal["ring", "all_gather", "all_to_all"]
 
 
+SHORT_NAMES = {"num_devices": "gpus"}  # as options and files write them
+
+
 def _numbers_of(given: object, info: ValidationInfo) -> object:
     """Return what `numbers` returns; a fault names the field, and a number in the text or "all"."""
     try:
         return numbers(given)
     except ValueError as error:
-        first = re.search(r"[1-9][0-9]*", str(given))
-        raise ValueError(f"{error}; fix: set {info.field_name} to {first[0] if first else ALL}") from None
+        right = re.search(r"(?<=, such as )\d+\.\.\d+", str(error)) or re.search(r"[1-9][0-9]*", str(given))
+        name = SHORT_NAMES.get(str(info.field_name), info.field_name)
+        raise ValueError(f"{error}; fix: set {name} to {right[0] if right else ALL}") from None
 
 
 def _or_word(schema: dict[str, Any]) -> None:
