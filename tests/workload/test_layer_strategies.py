@@ -156,7 +156,7 @@ def test_recomputed_flop_are_those_of_the_blocks_that_run_again():
 @all_cases(
     ("layers", "part"),
     [
-        ("layers=0-7:tp=3", "degrees that divide each other, divide the 8 ranks"),
+        ("layers=0-7:tp=3", "degrees that divide each other and the 8 ranks"),
         ("layers=0-40:tp=4", "blocks from 0 to 31"),
         ("layers=0-7:tp=4,7:tp=1", "without overlap"),
         ("layers=0-7:zero=3 rank_order=dp-tp-cp-pp", "because the plan has rank_order=dp-tp-cp-pp"),

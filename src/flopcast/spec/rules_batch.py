@@ -157,7 +157,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: not (c.batch.micro_batches and c.batch.ranks),
         value=lambda c: counted(len(c.batch.ranks), "kind") + " of ranks",
         allowed="no value, because micro_batches is given",
-        because="micro_batches describes all ranks together, but ranks describes each kind of ranks",
+        because="micro_batches is one list for all ranks, but ranks has a list for each kind of ranks",
         fix="remove one of the two",
     ),
     Rule(

@@ -112,9 +112,9 @@ RULES: tuple[Rule, ...] = (
         holds=_divide_the_stage,
         value=_word,
         allowed=lambda c: (
-            "tensor-parallel degrees that divide each other, divide the "
-            f"{first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks of a stage, and give "
-            "every data-parallel rank the same number of the "
+            "tensor-parallel degrees that divide each other and the "
+            f"{first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks of a stage, and that "
+            "give all data-parallel ranks equal shares of the "
             f"{first(c.plans.data_parallel) * first(c.plans.micro_batch)} sequences of a micro-batch"
         ),
         because="the devices of a stage and the sequences of a micro-batch are the same for all blocks",

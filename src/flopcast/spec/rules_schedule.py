@@ -44,7 +44,11 @@ def _as_listed(field: str, attribute: str, listed: str, because: str) -> Rule:
         field=field,
         about_steps=field == "plan.global_batch",
         holds=lambda c: _own(c) is None or getattr(c.plans, attribute) == asked(c),
-        value=lambda c: f"{first(getattr(c.plans, attribute))}{counts}",
+        value=lambda c: (
+            f"{first(getattr(c.plans, attribute))}{counts}"
+            if counts
+            else first(getattr(c.plans, attribute))
+        ),
         allowed=lambda c: f"{asked(c)}{counts}, as in {_own(c)}",
         because=because,
         fix=lambda c: (

@@ -81,10 +81,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.data_shard",
         holds=_whole_expert_shards,
         allowed=lambda c: f"0 (all ranks), or a multiple of {_whole_sets(c)}",
-        because=(
-            "the data_shard · context_parallel · tensor_parallel ranks of a shard group hold all experts "
-            "(expert_parallel · expert_tensor_parallel ranks) equally often"
-        ),
+        because="each shard group (data_shard · cp · tp ranks) holds every expert equally often",
         fix="set data_shard to 0",
     ),
     Rule(

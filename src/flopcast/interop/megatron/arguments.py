@@ -99,8 +99,9 @@ class Arguments:
         number = int(text) if _WHOLE.fullmatch(text) else None
         if number is None or not least <= number <= MOST:
             because = "the value is not a whole number"
-            if number is not None:
-                because = f"{'smaller' if number < least else 'larger'} values are not possible"
+            if number is not None or text.isdecimal():
+                small = number is not None and number < least
+                because = f"{'smaller' if small else 'larger'} values are not possible"
             fix = f"write {flag} {_whole_number(text, max(least, 1))}"
             self.fault(flag, text, f"a whole number of at least {least}", because, fix)
             return default
