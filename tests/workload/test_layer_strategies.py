@@ -154,20 +154,20 @@ def test_recomputed_flop_are_those_of_the_blocks_that_run_again():
 
 
 @all_cases(
-    ("layers", "part"),
+    ("layers", "part", "right"),
     [
-        ("layers=0-7:tp=3", "degrees that divide each other and the 8 ranks"),
-        ("layers=0-40:tp=4", "blocks from 0 to 31"),
-        ("layers=0-7:tp=4,7:tp=1", "without overlap"),
-        ("layers=0-7:zero=3 rank_order=dp-tp-cp-pp", "because the plan has rank_order=dp-tp-cp-pp"),
+        ("layers=0-7:tp=3", "degrees that divide each other and the 8 ranks", "none"),
+        ("layers=0-40:tp=4", "blocks from 0 to 31", "0-31:tp=4"),
+        ("layers=0-7:tp=4,7:tp=1", "without overlap", "none"),
+        ("layers=0-7:zero=3 rank_order=dp-tp-cp-pp", "because the job has rank_order=dp-tp-cp-pp", "none"),
     ],
 )
-def test_strategies_that_do_not_fit_the_plan_are_one_fault(layers, part):
+def test_strategies_that_do_not_fit_the_plan_are_one_fault(layers, part, right):
     with pytest.raises(SpecError) as caught:
         predicted(layers)
 
     (problem,) = caught.value.problems
-    assert (problem.field, problem.fix) == ("plan.layers", "set layers to none")
+    assert (problem.field, problem.fix) == ("plan.layers", f"set layers to {right}")
     assert part in problem.allowed
 
 
