@@ -1,5 +1,7 @@
 """A plan with parts missing is completed: what is given stays, the rest is chosen, and both are said."""
 
+from pathlib import Path
+
 import pytest
 from command_line import flopcast
 from conftest import make_job
@@ -8,6 +10,7 @@ from flopcast.errors import SpecError
 from flopcast.jobs import job
 from flopcast.spec.plan import Plan
 
+TRACED = Path(__file__).parents[1] / "interop" / "tracing" / "models"
 PARTIAL = {  # a plan with parts missing on 8 devices → what it gives
     "tp=2 gbs=64": {"tensor_parallel": 2, "global_batch": 64},
     "pp=2": {"pipeline_parallel": 2},
@@ -86,6 +89,16 @@ def test_a_plan_that_uses_every_device_and_names_its_batch_is_left_as_it_is(plan
 
     assert whole.assumptions == ()
     assert whole.plan == Plan(**dict(word.split("=") for word in plan.split()))
+
+
+@pytest.mark.parametrize("model", ["gpt2", "olmoe-1b-7b"])
+def test_a_traced_model_takes_tensor_parallelism_that_is_asked_for(model):
+    traced = str(TRACED / f"{model}.yaml")
+
+    completed = job(traced, cluster="dgx-a100", gpus=8, seq=512, stack="megatron-core", plan="tp=2")
+
+    assert completed.plan.tensor_parallel == 2
+    assert not completed.plan.sequence_parallel  # a trace shows no kernel of single tokens
 
 
 def test_three_degrees_that_miss_the_devices_are_a_fault_and_no_completion():

@@ -167,9 +167,9 @@ def source_of(
         kind = start_of(document.data) or kind_of(document)
         if kind:
             return _foreign(raw, name, replace(request, kind=kind))
-        if not _is_config(document) and _is_foreign(document.data):
+        if not _is_model(document) and _is_foreign(document.data):
             known_kind(None, document)  # raises the error that lists the formats
-    if _is_config(document):
+    if _is_model(document):
         document = _with_model(Document(COMMAND_LINE, {}, {}), document)
     return JobSource(document=document)
 
@@ -320,3 +320,9 @@ def _is_config(document: Document) -> bool:
     """Return whether this is a Hugging Face config, whose keys no job or model of ours has."""
     data = document.data
     return isinstance(data, dict) and ("model_type" in data or "architectures" in data)
+
+
+def _is_model(document: Document) -> bool:
+    """Return whether this describes a model alone: a Hugging Face config, or a model in our own YAML."""
+    data = document.data
+    return _is_config(document) or (isinstance(data, dict) and {"hidden", "blocks"} <= data.keys())

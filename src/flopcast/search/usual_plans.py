@@ -40,7 +40,10 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
     [(3,)]
     """
     of_graph = is_graph(job.model.blocks)
-    sequences = (False,) if of_graph else space.options(job)["sequence_parallel"][:1]
+    traced = any(
+        block.mixer.is_whole_block for block in job.model.blocks
+    )  # no rank has a part of its tokens
+    sequences = (False,) if traced else space.options(job)["sequence_parallel"][:1]
     first = space.model_copy(
         update={
             "micro_batch": space.micro_batch or (SAMPLES if of_graph else MICRO_BATCHES),
