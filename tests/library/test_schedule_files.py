@@ -133,14 +133,14 @@ def test_a_table_that_is_missing_or_no_text_is_told(tmp_path):
     [
         ("dp=4 pp=2 mbs=1 gbs=32 precision=fp16", "plan.pipeline_parallel", "4"),
         ("dp=2 pp=4 vpp=2 mbs=1 gbs=16 precision=fp16", "plan.virtual_stages", "1"),
-        ("dp=2 pp=4 mbs=1 gbs=32 precision=fp16", "plan.global_batch", "8"),
+        ("dp=2 pp=4 mbs=1 gbs=32 precision=fp16", "plan.global_batch", "8 micro-batches"),
     ],
 )
 def test_a_table_must_have_the_plan_s_numbers(tmp_path, plan, field, allowed):
     (problem,) = told(tmp_path, one_f_one_b(4, 8), plan=plan)
 
     assert problem.field == field
-    assert problem.allowed == f"{allowed}, as mine.csv lists"
+    assert problem.allowed == f"{allowed}, as in mine.csv"
 
 
 def test_messages_that_block_one_by_one_are_refused(tmp_path):
