@@ -19,7 +19,7 @@ from flopcast.cost.item_prices import ItemPrice, Used
 from flopcast.cost.kernels.curve import Curve
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.dtypes import Floats
-from flopcast.kept_results import KeptResults, content
+from flopcast.kept_results import KeptResults
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.item import Item
 from flopcast.operators.tier_copies import HostUpdate, TierCopy
@@ -84,7 +84,7 @@ class Pricing:
         from_python = item.phase in ("forward", "recompute") and not item.is_further_chunk
         launch = graphed(item, self.stack.host.graphs), from_python
         sends = isinstance(item.work, AbstractMessage | TierCopy | HostUpdate)
-        return self.place if sends else self.node_place, content(item.work), launch, ranks
+        return self.place if sends else self.node_place, item.work_content(), launch, ranks
 
     def _add(self, item: Item, priced: PricedItem) -> None:
         """Take note of a price, its factors and its curves: extrapolated once is extrapolated for good."""

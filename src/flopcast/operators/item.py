@@ -11,7 +11,10 @@ what was put on them before it. A blocking collective waits for "compute", and w
 for its stream in turn.
 """
 
+from collections.abc import Hashable
+
 from flopcast.dtypes import ONE, Counts, Floats
+from flopcast.kept_results import content
 from flopcast.operators.base import AbstractMessage, AbstractOperator, Saved
 from flopcast.operators.tier_copies import LINKS, HostUpdate, TierCopy
 from flopcast.records import dataclass, field, replace
@@ -63,6 +66,7 @@ class Item:
     is_further_chunk: bool = False
     beside: str = ""  # stream of a message that it runs beside, in the backward pass too
     known_saved: tuple[tuple[str, Floats], ...] | None = field(default=None, init=False, repr=False)
+    known_content: Hashable = field(default=None, init=False, repr=False)
 
     def saved(self) -> tuple[tuple[str, Floats], ...]:
         """Return tensors kept for the backward pass: (name, bytes), with names shared across the layer.
@@ -76,6 +80,14 @@ class Item:
             saves = self.work.saves() if isinstance(self.work, AbstractOperator) else ()
             found = tuple((self._tensor(kept), kept.size_bytes) for kept in saves)
             object.__setattr__(self, "known_saved", found)
+        return found
+
+    def work_content(self) -> Hashable:
+        """Return a key that is equal for equal work, by which prices are looked up again and again."""
+        found = self.known_content
+        if found is None:
+            found = content(self.work)
+            object.__setattr__(self, "known_content", found)
         return found
 
     def _tensor(self, kept: Saved) -> str:
