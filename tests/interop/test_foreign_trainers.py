@@ -556,3 +556,12 @@ def test_axolotl_learns_from_pairs_with_the_reference_that_trl_makes(changes, se
 @pytest.mark.parametrize("kind", ["grpo", "gdpo", "something"])
 def test_axolotl_refuses_reinforcement_learning_at_its_key(kind):
     assert faults(AXOLOTL, rl=kind) == ["rl"]
+
+
+def test_llama_factory_says_that_no_file_of_accelerate_shards():
+    plain, sharded = (
+        read(FACTORY, **more)["assumptions"] for more in ({}, {"fsdp": "full_shard auto_wrap"})
+    )
+
+    assert any(note.startswith("DDP, because") for note in plain)
+    assert not any(note.startswith("DDP, because") for note in sharded)

@@ -51,6 +51,10 @@ def read(document: Document, options: ImportOptions) -> Document:
     packed = reader.flag("packing", reader.text("stage") == "pt") or reader.flag("neat_packing")
     note_lengths(reader, "packing" if reader.has("packing") else "cutoff_len", packed)
     read_training(reader, TRANSFORMERS, sequences=PAIR if stage in ("dpo", "rm") else 1)
+    if not (reader.has("deepspeed", "fsdp") or reader.below("deepspeed") or reader.below("fsdp_config")):
+        reader.assume(
+            "DDP, because the file names neither DeepSpeed nor FSDP; a file of accelerate may shard more"
+        )
     if reader.flag("use_muon"):
         reader.put_optimizer("muon", "use_muon")
     _method(reader)
