@@ -199,7 +199,7 @@ are therefore development scores.
 - In some pools, requests wait longer than predicted. In one example, three requests arrive
   at three decode instances, each with room for one sequence. The measured wait is 5 s, as if two
   requests shared an instance. The distribution of requests over instances is not published.
-- In ML.ENERGY on H100, some models have published settings with top-p sampling. For these models, the
+- In ML.ENERGY on H100, the published settings of some models use top-p sampling. For these models, the
   time between tokens is 35 to 50 us per sequence longer than the kernel time. For gpt-oss, which has no
   such setting, there is no difference up to 96 sequences. The predictions of models with top-p sampling
   therefore include a sort of the vocabulary for each sequence (`engine.sampling=sorted`).

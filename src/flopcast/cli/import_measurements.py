@@ -288,7 +288,7 @@ def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
 @click.option("--out", type=FILE, help="Write the measured times of operators to this CSV file.")
 @click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
 def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
-    """Convert a report of Nsight Systems that was exported to SQLite to measured times of operators.
+    """Read a report of Nsight Systems, exported as SQLite, and write the measured times of operators.
 
     Record the report within torch.autograd.profiler.emit_nvtx(record_shapes=True), so that it contains
     sizes.

@@ -111,7 +111,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     type=click.Path(path_type=Path),
     help="Also measure the drive or file system of this folder, with a file of at most 4 GiB.",
 )
-@click.option("--as", "catalogue", default="", help="Name in the catalogue of the device that is measured.")
+@click.option("--as", "catalogue", default="", help="Name that the measured device has in the catalogue.")
 @click.option(
     "--reference", type=FILE, help="Measurements on a reference host. They set the host factor of the site."
 )

@@ -45,7 +45,7 @@ LEGEND = {  # heading → what it holds
     " prediction would have this mean error",
     "baseline": "mean error of a baseline that predicts the step time from FLOP, the pipeline bubble and"
     " the mean efficiency of the other rows with the same device, precision and model family",
-    "memory": "median error of the published memory peaks",
+    "memory": "median error of the predicted memory peaks, of rows that publish a peak",
 }
 CAPTIONS = {  # kind of rows → by what its table divides them
     "device": "device",
