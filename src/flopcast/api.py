@@ -240,7 +240,7 @@ def compare(
 
     if isinstance(first, (Job, Report)) or isinstance(second, (Job, Report)):
         because = "a training step and a serving job have no metrics in common"
-        allowed = "a job of the same kind as the first"
+        allowed = "a job of the same kind as the first one"
         fix = "compare two training jobs or two serving jobs"
         raise spec_error("second", type(second).__name__, allowed, because, fix)
     return serving_versus(

@@ -139,7 +139,7 @@ def test_every_refusal_of_a_model_names_the_command_that_traces_it():
 
 
 BROKEN = {  # changes of Llama-2 7B → field, what would pass, why
-    "text for a number": ({"hidden_size": "4096"}, "hidden_size", "a whole number", "transformers expects"),
+    "text for a number": ({"hidden_size": "4096"}, "hidden_size", "a whole number", "the value is a text"),
     "a fraction": (
         {"num_hidden_layers": 31.5},
         "num_hidden_layers",

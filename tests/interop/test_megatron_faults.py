@@ -174,7 +174,7 @@ def test_flags_that_contradict_each_other_are_told_together(flags, field, other)
         (
             "--pipeline-model-parallel-size 4 --account-for-loss-in-pipeline-split",
             "--account-for-loss-in-pipeline-split",
-            "no such flag, because 25 layers cannot be divided evenly over 4 chunks",
+            "a script without this flag, because 25 layers cannot be divided evenly over 4 chunks",
         ),
         (
             "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et*20|x|L'",

@@ -47,8 +47,8 @@ class MeasurementFolder:
 
     def __post_init__(self) -> None:
         if not any((self.systems, self._peer_paths, self._fabric_files)):
-            known = ", ".join(SYSTEMS)
-            allowed = f"a folder with operators/SYSTEM (known: {known}), collectives/ or peers/"
+            systems = " or ".join(f"operators/{system}" for system in SYSTEMS)
+            allowed = f"a folder with at least one of collectives/, peers/, {systems}"
             because, fix = (
                 "flopcast reads measurements from these subfolders",
                 "write the path of the folder that contains them",

@@ -21,9 +21,9 @@ KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and
     "model_": ("a name, or a mapping from fields to values", "the value is neither a name nor a mapping"),
     "dict_": ("a mapping from names to values", "the value is not a mapping"),
     "mapping_": ("a mapping from names to values", "the value is not a mapping"),
-    "int_parsing_size": ("a whole number of fewer digits", "the number is too large"),
+    "int_parsing_size": ("a smaller whole number", "the number has too many digits"),
     "int_": ("a whole number", "the value is not a whole number"),
-    "float_": ("a number", "the value is not a number"),
+    "float_": ("a finite number", "the value is not a finite number"),
     "finite_": ("a finite number", "the value is infinite or not a number"),
     "bool_": ("true or false", "the field is either on or off"),
     "string_type": ("a text", "the value is not a text"),
@@ -104,7 +104,11 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     if isinstance(detail["input"], dict):
         wrong = NAMED.match(allowed)
         because = because or f"{wrong[1] if wrong else 'one field'} contradicts other fields of {name}"
-        fix = fix or (f"change {wrong[1]} in {name}" if wrong else f"change one of the fields of {name}")
+        fix = fix or (
+            f"change {wrong[1]} of {name}, or the field that it depends on"
+            if wrong
+            else f"change one of the fields of {name}"
+        )
     else:
         because = because or f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
         right = _choice(detail["input"], allowed, _usual(owner, field))

@@ -71,11 +71,11 @@ def unknown_key(
     >>> unknown_key("num_layer", 8, program="X", weighty=["num_layers"]).near
     'num_layers'
     >>> unknown_key("side_expert_size", 8, program="X", weighty=["num_layers"]).because
-    'this key of X is unknown, and its name suggests that it affects time or memory (expert)'
+    "flopcast does not know this key of X, and 'expert' in its name suggests that it affects time or memory"
     >>> unknown_key("mascot", "llama", program="X", weighty=["num_layers"]).because
     ''
-    >>> unknown_key("mascots", [{"heads": 2}], program="X", weighty=["num_layers"]).because
-    'this key of X is unknown, and heads inside it suggests that it affects time or memory (head)'
+    >>> unknown_key("mascots", [{"heads": 2}], program="X", weighty=["num_layers"]).because[42:]
+    "'head' in a name inside it (heads) suggests that it affects time or memory"
     """
     nearest = difflib.get_close_matches(key, [*weighty, *others], n=1, cutoff=least_fraction)
     near = nearest[0] if nearest else None
@@ -91,9 +91,11 @@ def unknown_key(
     if slip:
         return UnknownKey(near=near, because=f"{program} has no such key", slip=True)
     if named and value not in NOTHING:
-        owner = "its name" if named == key else f"{named} inside it"
-        because = f"{owner} suggests that it affects time or memory ({costly_part(named)})"
-        return UnknownKey(near=near, because=f"this key of {program} is unknown, and {because}", slip=False)
+        owner = "its name" if named == key else f"a name inside it ({named})"
+        part = f"{costly_part(named)!r} in {owner} suggests that it affects time or memory"
+        return UnknownKey(
+            near=near, because=f"flopcast does not know this key of {program}, and {part}", slip=False
+        )
     return UnknownKey(near=near, because="", slip=False)
 
 

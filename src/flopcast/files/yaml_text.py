@@ -123,7 +123,7 @@ def read_yaml(raw: bytes, name: str) -> Document:
         because = f"the parser reports: {getattr(error, 'problem', None) or str(error).splitlines()[0]}"
         allowed, fault, where = "well-formed YAML or JSON", "is not well-formed", f"{name}:{line}"
         raise SpecError(
-            [Problem("text", None, allowed, because, "correct the line", where, fault)]
+            [Problem("text", None, allowed, because, "correct the syntax", where, fault)]
         ) from None
     return Document(name, builder.result, builder.lines or {(): 1})
 
@@ -198,7 +198,9 @@ class _Builder:
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:
-                raise refuse(self.name, line, "document", "---", "one document", "keep only the first")
+                raise refuse(
+                    self.name, line, "document", "---", "one document", "keep only the first document"
+                )
         elif isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             name = getattr(event, "anchor", None)
             raise refuse(self.name, line, "anchor", name, "plain data", "write the value out")

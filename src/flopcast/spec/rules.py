@@ -139,7 +139,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: (c.plans.virtual_stages == 1) | (c.stack.pipeline.transfers != "sequential"),
-        allowed="1, because transfers between stages block on this stack",
+        allowed="1, because transfers between stages are blocking on this stack",
         because="with blocking transfers, interleaved stages would wait for each other forever",
         fix="set virtual_stages to 1, or stack.pipeline.transfers to batched",
     ),
@@ -159,7 +159,7 @@ RULES: tuple[Rule, ...] = (
             bool(c.batch.ranks)
             | (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c))
         ),
-        allowed=lambda c: f"a multiple of data_parallel · micro_batch = {first(_per_step(c))}",
+        allowed=lambda c: f"a multiple of data_parallel · micro_batch, {first(_per_step(c))} in this plan",
         because="every data-parallel rank runs the same number of whole micro-batches",
         fix=lambda c: (
             "set global_batch to "

@@ -71,10 +71,10 @@ RULES: tuple[Rule, ...] = (
         field="plan.context_parallel",
         holds=lambda c: _alone(c) | (c.batch.sequence_length % parts(c) == 0),
         allowed=lambda c: (
-            f"a degree for which the number of slices ({first(parts(c))} in this plan) divides "
+            f"a degree for which the number of slices (now {first(parts(c))}) divides "
             f"sequence_length = {c.batch.sequence_length}"
         ),
-        because="all ranks hold the same number of tokens (in zigzag order, as two slices)",
+        because="all slices are equally long, and each rank holds one, or two in zigzag order",
         fix=lambda c: f"set context_parallel to {_most_ranks(c)}",
     ),
     Rule(

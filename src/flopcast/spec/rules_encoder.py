@@ -86,10 +86,10 @@ RULES: tuple[Rule, ...] = (
         ),
         value=lambda c: first(c.plans.context_parallel),
         allowed=lambda c: (
-            f"a degree for which the number of slices ({first(parts(c))} in this plan) divides "
+            f"a degree for which the number of slices (now {first(parts(c))}) divides "
             f"source_length = {c.batch.source_tokens}"
         ),
-        because="all ranks hold the same number of the encoder's tokens (in zigzag order, as two slices)",
+        because="all slices of the source are equally long; each rank holds one, or two in zigzag order",
         fix="set context_parallel to 1",
     ),
     Rule(

@@ -128,7 +128,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.virtual_stages",
         holds=lambda c: not _divided(c) or c.plans.virtual_stages == 1,
-        allowed="1, because groups set micro_batches",
+        allowed="1, because the groups of the cluster state their own micro_batches",
         because="interleaved stages are not supported yet if groups run different numbers of micro-batches",
         fix="set virtual_stages to 1",
     ),

@@ -29,6 +29,14 @@ def _unknown(case: Case, names: Iterable[str]) -> str:
     return ", ".join(name or "''" for name in sorted(set(names) - set(_modules(case.model))))
 
 
+def _without_unknown(field: str, names: Iterable[str], case: Case) -> str:
+    """Return the fix of unknown names: commas where colons stand between known names, or to remove them."""
+    given = ",".join(names).replace(":", ",").split(",")
+    if not set(given) - set(_modules(case.model)):
+        return f"set {field.rpartition('.')[2]} to {','.join(dict.fromkeys(given))}"
+    return f"remove {_unknown(case, names)}"
+
+
 def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule:
     return Rule(
         field=field,
@@ -36,7 +44,7 @@ def _names_modules(field: str, names: Callable[[Case], tuple[str, ...]]) -> Rule
         value=lambda c: _unknown(c, names(c)),
         allowed=lambda c: f"names separated by commas: {', '.join(_modules(c.model))}",
         because="the blocks of this model have no module with this name",
-        fix=lambda c: f"remove {_unknown(c, names(c))}",
+        fix=lambda c: _without_unknown(field, names(c), c),
     )
 
 

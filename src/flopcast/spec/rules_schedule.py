@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.schedule",
         holds=lambda c: not _rule(c).blocks_because or c.stack.pipeline.transfers != "sequential",
         value=lambda c: str(c.structure.pipeline_schedule),
-        allowed="auto, 1f1b or gpipe, because transfers between stages block on this stack",
+        allowed="auto, 1f1b or gpipe, because transfers between stages are blocking on this stack",
         because=lambda c: _rule(c).blocks_because,
         fix="set schedule to auto, or stack.pipeline.transfers to batched",
     ),

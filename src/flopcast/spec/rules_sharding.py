@@ -81,7 +81,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.data_shard",
         holds=_whole_expert_shards,
         allowed=lambda c: f"0 (all ranks), or a multiple of {_whole_sets(c)}",
-        because="each shard group (data_shard · cp · tp ranks) holds every expert equally often",
+        because="a shard group (data_shard · cp · tp ranks) holds whole sets of experts (ep · etp ranks)",
         fix="set data_shard to 0",
     ),
     Rule(

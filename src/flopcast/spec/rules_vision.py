@@ -47,7 +47,7 @@ RULES: tuple[Rule, ...] = (
         holds=lambda c: _image_tokens(c) <= c.batch.sequence_length,
         value=lambda c: c.batch.sequence_length,
         allowed=lambda c: (
-            f"at least {_image_tokens(c)}, the number of tokens of {images_text(c.batch.images)}"
+            f"at least {_image_tokens(c)}, the tokens of its images ({images_text(c.batch.images)})"
         ),
         because="the tokens of images are part of the sequence",
         fix=lambda c: f"set sequence_length to {_image_tokens(c)}",

@@ -220,9 +220,11 @@ class ConfigReader:
 
     def refuse(self, key: str, what: str, fix: str = "") -> None:
         """Report a key that requests an unsupported feature."""
-        fix = fix or WAY_OUT.format(key)
         because = f"flopcast does not support {what} yet"
-        self.fault(key, "a file without this key, or with a value that flopcast supports", because, fix)
+        fine = [str(value) for value in self.keys.fine.get(key, ())]
+        other = "another value" if fix else "false" if self.raw(key) is True else " or ".join(fine)
+        allowed = f"{other}, or a file without this key" if other else "a file without this key"
+        self.fault(key, allowed, because, fix or WAY_OUT.format(key))
 
     def assume(self, text: str, key: str = "") -> None:
         """Report an assumption of the prediction, with the line of the key that it concerns."""

@@ -58,7 +58,7 @@ def _tier(reader: ConfigReader, part: str, stage: int) -> str:
     tier = reader.choice(key, DEVICES, "")
     if reader.flag(old):
         if reader.has(key):
-            because = "one of these keys is the old name of the other, so DeepSpeed accepts only one"
+            because = f"{old} is the old name of {key}, so DeepSpeed accepts only one of them"
             reader.fault(old, f"no {old} together with {key}", because, f"remove {old}")
         key, tier = old, tier or "host"
     least = 3 if part == PARAMETERS or tier == "nvme" else 1

@@ -181,7 +181,12 @@ def _batch(reader: ConfigReader, ranks: int) -> None:
     whole = replicas * pieces
     if total != int(total) or int(total) % whole:
         because = f"{ranks} devices form {replicas} replicas, each with {counted(pieces, 'micro-batch')}"
-        reader.fault(key, f"a multiple of {whole / ranks:g}", because, f"write {whole / ranks:g}")
+        reader.fault(
+            key,
+            "a whole number" if whole == ranks else f"a multiple of {whole / ranks:g}",
+            because,
+            f"write {whole / ranks:g}",
+        )
         return
     reader.put(("plan", "micro_batch"), int(total) // whole, key)
     reader.put(("plan", "global_batch"), int(total) * steps, steps_key, key)

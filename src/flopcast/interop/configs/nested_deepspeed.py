@@ -92,7 +92,7 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
     if not match or more:
         because = "flopcast does not open the file, and its name does not contain a ZeRO stage"
         because = (
-            f"the name of the file shows that it contains more settings than a ZeRO stage: {more[0]}"
+            f"flopcast does not open the file, and its name states more than a ZeRO stage ({more[0]})"
             if more
             else because
         )

@@ -188,10 +188,7 @@ def _adapters(reader: ConfigReader, builder: str) -> None:
             targets.append(MODULES[name])
         else:
             reader.fault(
-                key,
-                ", ".join(MODULES),
-                f"adapters of {name} are not supported yet",
-                "name only these modules",
+                key, ", ".join(MODULES), f"adapters of {name} are not supported yet", f"remove {name}"
             )
     targets += MLP if reader.flag("model.apply_lora_to_mlp") else ()
     if reader.flag("model.apply_lora_to_output"):

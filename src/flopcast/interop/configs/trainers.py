@@ -149,7 +149,7 @@ def read_adapters(
                 targets_key,
                 ", ".join(TARGETS),
                 f"adapters of {name} are not supported yet",
-                "name only these modules",
+                f"remove {name}",
             )
     if not targets and not reader.faulty(targets_key):
         because = "adapters are added only to the linear layers that are listed"

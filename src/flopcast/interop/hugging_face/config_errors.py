@@ -64,7 +64,7 @@ def by_tracing(document: Document, name: str = "") -> str:
     """
     command = f"`flopcast import hf-model {document.name} --trace -o model.yaml`"
     if name in NO_DECODER:
-        return f"choose another model; {command} also imports decoders of families that are not listed"
+        return f"choose another model; {command} imports only models that are decoders"
     return (
         f"trace the code of the model with {command} (needs torch and transformers), then use --model "
         "model.yaml"

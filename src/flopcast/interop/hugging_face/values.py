@@ -8,6 +8,7 @@ One fact has many keys in the wild: `hidden_size`, `n_embd`, `d_model`. FACTS li
 are given the first wins, and sizes must agree. A key inside a mapping has a dot, `attn_config.alibi`.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -165,7 +166,7 @@ class Reader:
             null = " or null" if optional else ""
             many = kind == "layers" and type(value) is int and value > MOST_LAYERS
             because = "no known model has so many layers" if many else EXPECTED
-            self.fault(key, ALLOWED[kind] + null, because, RIGHT_VALUE.format(key))
+            self.fault(key, ALLOWED[kind] + null, *_quoted(value, because, RIGHT_VALUE.format(key)))
             return SAFE[kind]
         others = [other for other in given if self.values[other][1] not in (None, value)]
         if agree and others:
@@ -192,9 +193,8 @@ class Reader:
         number = self.raw(key)
         if number is None or (type(number) is int and number >= 0):
             return default if number is None else number
-        self.fault(
-            key, "a whole number of at least 0", "this is a number of layers", RIGHT_VALUE.format(key)
-        )
+        because = _quoted(number, "this is a number of layers", RIGHT_VALUE.format(key))
+        self.fault(key, "a whole number of at least 0", *because)
         return default
 
     def entries(
@@ -271,6 +271,16 @@ def _rotary_part(rope: dict[str, object], path: Path) -> dict[str, tuple[Path, o
         if isinstance(part, dict) and key in part:
             return {ROTARY_PART: ((*path, kind, key), part[key])}
     return {}
+
+
+def _quoted(value: object, because: str, fix: str) -> tuple[str, str]:
+    """Return the reason and the fix for a wrong value, which are others for a number in quotes.
+
+    >>> _quoted("3", "this is a number of layers", "copy it")
+    ('the value is a text', 'write 3 without quotes')
+    """
+    is_number = isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value)
+    return ("the value is a text", f"write {value} without quotes") if is_number else (because, fix)
 
 
 def _passes(kind: str, value: object) -> bool:

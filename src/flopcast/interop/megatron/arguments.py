@@ -231,13 +231,7 @@ class Arguments:
         fix = f"remove {flag} to predict the job without it"
         if replaced:
             because, fix = REFUSED[flag], f"write {REFUSED[flag].split()[-1]}"
-        self.fault(
-            flag,
-            self.text(flag) or True,
-            "a script without this flag" + ("" if replaced else ", or with a value that flopcast supports"),
-            because,
-            fix,
-        )
+        self.fault(flag, self.text(flag) or True, "a script without this flag", because, fix)
 
     def _unknown(self, flag: str) -> None:
         """Report a flag that no release has: an error if it may change time or memory, else a note."""

@@ -132,9 +132,11 @@ def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
     if rest:
         counted = builder.layers + embedding + loss
         allowed = (
-            f"no such flag, because {counted} layers cannot be divided evenly over {stages * chunks} chunks"
+            f"a script without this flag, because {counted} layers cannot be divided evenly over"
+            f" {stages * chunks} chunks"
         )
-        because = "with this flag, the embedding or the loss counts as a layer"
+        ends = " and ".join(["the embedding"] * embedding + ["the loss"] * loss)
+        because = f"the script counts {ends} as {'layers' if embedding and loss else 'a layer'}"
         args.fault(flag, True, allowed, because, f"remove {flag}")
         return
     held = [each] * (stages * chunks)
