@@ -104,11 +104,8 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     if isinstance(detail["input"], dict):
         wrong = NAMED.match(allowed)
         because = because or f"{wrong[1] if wrong else 'one field'} contradicts other fields of {name}"
-        fix = fix or (
-            f"change {wrong[1]} of {name}, or the field that it depends on"
-            if wrong
-            else f"change one of the fields of {name}"
-        )
+        changed = f"{wrong[1]} in {name}, or the other field" if wrong else f"a field of {name}"
+        fix = fix or f"change {changed}"
     else:
         because = because or f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
         right = _choice(detail["input"], allowed, _usual(owner, field))

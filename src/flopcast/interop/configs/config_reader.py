@@ -220,11 +220,9 @@ class ConfigReader:
 
     def refuse(self, key: str, what: str, fix: str = "") -> None:
         """Report a key that requests an unsupported feature."""
-        because = f"flopcast does not support {what} yet"
-        fine = [str(value) for value in self.keys.fine.get(key, ())]
-        other = "another value" if fix else "false" if self.raw(key) is True else " or ".join(fine)
-        allowed = f"{other}, or a file without this key" if other else "a file without this key"
-        self.fault(key, allowed, because, fix or WAY_OUT.format(key))
+        fine = "false" if self.raw(key) is True else " or ".join(map(str, self.keys.fine.get(key, ())))
+        allowed = ", or ".join(filter(None, ("another value" if fix else fine, "a file without this key")))
+        self.fault(key, allowed, f"flopcast does not support {what} yet", fix or WAY_OUT.format(key))
 
     def assume(self, text: str, key: str = "") -> None:
         """Report an assumption of the prediction, with the line of the key that it concerns."""
