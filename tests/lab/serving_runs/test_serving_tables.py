@@ -123,7 +123,7 @@ def test_what_is_not_supported_is_left_out_with_a_reason():
         (POOLS | {"decode_num_workers": ""}, "decode_num_workers"),
         ({"model_path": "own/unknown"}, "no model own/unknown"),
         ({"system": "tpu"}, "system = tpu"),
-        ({"tp_size": "1.0", "gemm_quant_mode": "", "moe_quant_mode": ""}, "weights of"),
+        ({"tp_size": "1.0", "gemm_quant_mode": "", "moe_quant_mode": ""}, "weights (131 GiB)"),
     ):
         run = ROWS.run_of(ROW | change)
 
