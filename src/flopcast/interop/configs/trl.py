@@ -25,6 +25,7 @@ from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import flattened, keys_of
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.interop.configs.trainers import (
     TRANSFORMERS,
@@ -69,6 +70,7 @@ LOSSES = dict.fromkeys(
     ],
     "reference",
 ) | {"simpo": "alone", "sft": "alone"}
+LOADED = ("torch_dtype", "dtype")
 USUAL = Adapter(16, 0.05, ("q_proj", "v_proj"))
 LENGTH = 1024  # max_length of SFTConfig
 ATTENTION = dict.fromkeys(("flash_attention_2", "flash_attention_3", "sdpa", "flex_attention"), "flash")
@@ -105,6 +107,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     pairs = reader.has(REWARD) or (_prefers(reader) and not reader.has(*KTO))
     read_training(reader, TRANSFORMERS, stated, PAIR if pairs else 1)
     put_adapters(reader)
+    put_loaded_states(reader)
     _tuning(reader)
     put_recompute(reader)
     if reader.choice("attn_implementation", ATTENTION, "flash") == "materialised":
@@ -253,12 +256,16 @@ def check_launch(reader: ConfigReader) -> None:
     if kind and kind not in LAUNCHES:
         reader.refuse(TYPE, f"distributed_type {kind.upper()}", "write FSDP, DEEPSPEED or MULTI_GPU")
     reader.choice(MIXED, PRECISIONS, "")
-    own = reader.has("fsdp", "deepspeed") or reader.below("fsdp_config") or reader.below("deepspeed")
-    if not kind and not own:
+    if not kind and not _shards(reader):
         reader.assume(
             "flopcast assumes DDP, because no accelerate configuration is given; add it as a second "
             "file if it shards parameters"
         )
+
+
+def _shards(reader: ConfigReader) -> bool:
+    """Return whether FSDP or DeepSpeed shards the model."""
+    return reader.has("fsdp", "deepspeed") or reader.below("fsdp_config") or reader.below("deepspeed")
 
 
 def put_adapters(reader: ConfigReader) -> None:
@@ -276,6 +283,22 @@ def put_adapters(reader: ConfigReader) -> None:
     if not reader.has(key):
         reader.assume("adapters of q_proj and v_proj, PEFT's default")
     read_adapters(reader, "lora_r", key, every, "load_in_4bit" if four else "", USUAL)
+
+
+def put_loaded_states(reader: ConfigReader) -> None:
+    """Keep weights and states in the type that the model is loaded in, where nothing makes fp32 copies.
+
+    References
+    ----------
+    PyTorch's AdamW makes states in the type of their parameter, and autocast casts no parameter. DeepSpeed
+    keeps fp32 copies, and accelerate casts parameters to fp32 before it shards them by FSDP.
+    """
+    key, stack = reader.first(*LOADED), reader.data.get("stack")
+    copied = _shards(reader) or "adapters" in reader.part("model")
+    if str(reader.raw(key)).lower() in ("bfloat16", "bf16") and not copied:
+        changes = stack if isinstance(stack, dict) else {"base": stack}
+        reader.put(("stack",), narrowed({**changes, "gradients": {"dtype": "bf16"}}), key)
+        reader.assume("weights, gradients and states in bf16, the type that the model is loaded in", key)
 
 
 def put_recompute(reader: ConfigReader) -> None:

@@ -47,6 +47,7 @@ def read(document: Document, options: ImportOptions) -> ConfigReader:
     stated = reader.count(PROCESSES) if reader.has(PROCESSES) else None
     read_training(reader, TRANSFORMERS, stated)
     trl.put_adapters(reader)
+    trl.put_loaded_states(reader)
     trl.put_recompute(reader)
     prompt, answer = reader.count(PROMPT, 512), reader.count(ANSWER, 256)
     reader.put(("batch", "sequence_length"), prompt + answer, ANSWER, PROMPT)
