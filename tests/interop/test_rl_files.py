@@ -5,6 +5,7 @@ from copy import deepcopy
 import pytest
 import yaml
 from command_line import flopcast
+from hf_cases import CONFIGS
 from key_cases import put
 
 from flopcast.errors import SpecError
@@ -284,5 +285,15 @@ def test_commands_predict_import_and_refuse_such_a_script(tmp_path):
     changes = ("rollout.traffic=prompt=200 output=lognormal(300, 0.5)", "training.batch.seq=512")
     again = flopcast("predict", str(written), *changes)
     assert again.out.splitlines()[3] == given.out.splitlines()[3]
+    model = tmp_path / "config.json"
+    model.write_text((CONFIGS / "llama-2-7b.json").read_text(encoding="utf-8"), encoding="utf-8")
+    named = flopcast("predict", str(script), "--model", str(model), *lengths)
+    assert named.code == 0, named.err
+    assert named.out.splitlines()[1:3] == flopcast("predict", str(script), *lengths).out.splitlines()[1:3]
+    settings = tmp_path / "grpo.yaml"
+    settings.write_text(yaml.safe_dump(ALIGNED), encoding="utf-8")
+    for file, option in ((script, ("--kind", "deepspeed")), (settings, ("--arg", "1=8"))):
+        ignored = flopcast("predict", str(file), *option)
+        assert (ignored.code, option[0] in ignored.err) == (1, True), ignored.out
     refused = flopcast("search", str(script))
     assert (refused.code, "run flopcast predict" in refused.err) == (1, True)

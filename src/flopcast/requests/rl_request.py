@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.inputs import exists
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, read_yaml
@@ -18,7 +18,7 @@ from flopcast.records import replace
 from flopcast.requests.job_files import USUAL, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.resolve import resolve, with_gpus
-from flopcast.requests.sources import OF_STEP, import_options, is_step
+from flopcast.requests.sources import OF_STEP, import_options, is_step, with_other_model
 from flopcast.requests.words import SCRIPTS
 from flopcast.spec.job import Job
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from flopcast.spec.serving_job import ServingJob
 
 ENDINGS = (".yaml", ".yml", ".json")
-SHARED = ("cluster", "gpus", "model", "traffic", "seq", "arg", "env")  # options beside a trainer's file
+SHARED = ("cluster", "gpus", "model", "traffic", "seq")  # options beside a trainer's file
+OF_SCRIPTS = ("arg", "env")  # and beside a script
 OPTIONS = tuple(
     each.name for each in fields(JobRequest) if each.name not in ("files", "changes", "source", "kind")
 )
@@ -56,9 +57,12 @@ def rl_document(request: JobRequest) -> Document | None:
     read = _read(request)
     if read is None:
         return None
-    document, shared = (read, ()) if is_step(read.data) else (_step_of_trainer(read, request), SHARED)
+    own, script = is_step(read.data), Path(request.files[0]).suffix in SCRIPTS
+    document = read if own else _step_of_trainer(read, request)
     if document is None:
         return None
+    _refuse_kind(request)
+    shared = () if own else (*SHARED, *(OF_SCRIPTS if script else ()))
     given = [
         option for option in OPTIONS if option not in shared and getattr(request, option) not in NOT_GIVEN
     ]
@@ -77,6 +81,13 @@ def rl_document(request: JobRequest) -> Document | None:
     return edited_document(document, others)
 
 
+def _refuse_kind(request: JobRequest) -> None:
+    """Raise SpecError if the request names the format of the file, which only the file of one job has."""
+    if request.kind:
+        allowed, because = "no --kind", "the file describes a step of reinforcement learning"
+        raise spec_error("--kind", request.kind, allowed, because, f"remove --kind {request.kind}")
+
+
 def _read(request: JobRequest) -> Document | None:
     """Return the content of YAML or JSON files, or the settings of a trainer that a script starts."""
     if not request.files or not all(exists(file) for file in request.files):
@@ -85,13 +96,14 @@ def _read(request: JobRequest) -> Document | None:
     if all(each.suffix in ENDINGS for each in (path, *others)):
         documents = [read_yaml(read_file(each), str(each)) for each in (path, *others)]
         return documents[0] if not others else _merged(documents)
-    if others:
+    if others or path.suffix not in SCRIPTS:
         return None
-    if path.suffix not in SCRIPTS:
-        return None
+    from flopcast.interop.configs.rl_formats import READERS
     from flopcast.interop.configs.trainer_commands import trainer_document
 
-    return trainer_document(read_file(path), str(path), request.arg, request.env)
+    raw = read_file(path)
+    starts = any(start.encode() in raw for start in READERS)
+    return trainer_document(raw, str(path), request.arg, request.env) if starts else None
 
 
 def _merged(documents: Sequence[Document]) -> Document | None:
@@ -118,14 +130,14 @@ def _step_of_trainer(read: Document, request: JobRequest) -> Document | None:
 
 def _with_options(job: dict[str, object], request: JobRequest, *, serves: bool) -> dict[str, object]:
     """Return one of the jobs with the model, cluster and lengths of the request."""
-    devices = job.pop("gpus")
     sized = isinstance(request.cluster, str) and ":" in request.cluster
     machine = Document("", {"cluster": request.cluster or USUAL["cluster"]}, {})
-    machine = with_gpus(machine, None if sized else devices)
-    changed = job | (machine.data if isinstance(machine.data, dict) else {})
+    machine = with_gpus(machine, None if sized else job["gpus"])
+    changed = {key: value for key, value in job.items() if key != "gpus"}
+    changed |= machine.data if isinstance(machine.data, dict) else {}
     if isinstance(request.model, str):
-        model = job.get("model")
-        changed["model"] = (model if isinstance(model, dict) else {}) | {"base": request.model}
+        made = with_other_model(Document("", changed, {}), request.model).data
+        changed = made if isinstance(made, dict) else changed
     if serves and request.traffic is not None:
         changed["traffic"] = request.traffic
     if not serves and request.seq is not None:

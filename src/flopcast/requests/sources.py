@@ -236,15 +236,21 @@ def _read_foreign(document: Document, request: JobRequest) -> JobSource:
     devices = ranks_of(document)
     if model is None or not isinstance(document.data, dict):
         return JobSource(document=document, devices=devices)
-    own = document.data.get("model")
+    return JobSource(document=with_other_model(document, model), devices=devices, has_model=True)
+
+
+def with_other_model(document: Document, model: str) -> Document:
+    """Return the document of a job with a model by its name or its path; adapters stay as they are."""
+    data = document.data if isinstance(document.data, dict) else {}
+    own = data.get("model")
     kept = {"adapters": own["adapters"]} if isinstance(own, dict) and "adapters" in own else {}
     named: object = {"base": model}
     if is_path(model):
         document = with_model(document, model)
-        named = document.data["model"] if isinstance(document.data, dict) else {}
-    data = document.data if isinstance(document.data, dict) else {}
+        data = document.data if isinstance(document.data, dict) else {}
+        named = data.get("model", {})
     changed = data | {"model": named | kept if isinstance(named, dict) else named}
-    return JobSource(document=replace(document, data=changed), devices=devices, has_model=True)
+    return replace(document, data=changed)
 
 
 def import_options(request: JobRequest) -> "ImportOptions":

@@ -16,10 +16,10 @@ STATES = {"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "main_parameter_b
 SHARDS = {"keeps_low_precision": True, "gradient_dtype": "bf16"}
 
 
-def narrowed(stack: object) -> dict[str, object]:
+def narrowed(stack: object, gradients: str = "") -> dict[str, object]:
     """Return a stack, a name or a base with changes, whose states all have 16 bits.
 
-    Gradients are reduced in the type that the stack has; whoever knows another changes it.
+    Gradients are reduced in the type `gradients`, or else in the one that the stack has.
 
     >>> narrowed({"base": "torch-fsdp2", "sharding": {"gathers": "every_pass"}})["sharding"]
     {'gathers': 'every_pass', 'keeps_low_precision': True, 'gradient_dtype': 'bf16'}
@@ -27,4 +27,5 @@ def narrowed(stack: object) -> dict[str, object]:
     changes = dict(stack) if isinstance(stack, Mapping) else {"base": stack}
     sharding = changes.get("sharding", {})
     kept = sharding if isinstance(sharding, Mapping) else {}
-    return changes | {"sharding": {**kept, **SHARDS}, "optimizer": STATES}
+    reduced = {"gradients": {"dtype": gradients}} if gradients else {}
+    return changes | reduced | {"sharding": {**kept, **SHARDS}, "optimizer": STATES}

@@ -13,6 +13,7 @@ the type `grad_accum_dtype`, `overlap_comm` off, and Adam on the host under `ada
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import deepspeed
+from flopcast.interop.configs.batches import put_whole_batch
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
@@ -21,7 +22,6 @@ from flopcast.interop.configs.trainers import (
     OPTIMIZERS,
     names_all_linears,
     note_lengths,
-    put_whole_batch,
     read_adapters,
     write_scores,
 )
@@ -85,18 +85,26 @@ def read(document: Document, options: ImportOptions) -> Document:
 
 def _batch(reader: ConfigReader, sequences: int) -> None:
     """Put degrees and batch into the plan; the batch of the command is that of all replicas."""
+    replicas = put_degrees(reader, reader.count(RANKS) if reader.has(RANKS) else None, RANKS)
+    micro, whole = (reader.first(*MICRO), 8), (reader.first(*BATCH), 128)
+    put_whole_batch(reader, micro, whole, replicas, "samples", sequences)
+
+
+def put_degrees(reader: ConfigReader, stated: int | None, *keys: str) -> int:
+    """Put degrees into the plan; return the number of replicas.
+
+    `stated` is the number of devices that `keys` state.
+    """
     ring_key, tensor_key = reader.first(*RING), reader.first(*TENSOR)
     ring, tensor = reader.count(ring_key, 1), reader.count(tensor_key, 1)
-    stated = reader.count(RANKS) if reader.has(RANKS) else None
     ranks = reader.ranks(stated, share=ring * tensor, shared=ring_key if ring > 1 else tensor_key)
     replicas = max(ranks // (ring * tensor), 1)
-    reader.put(("plan", "data_parallel"), replicas, RANKS)
+    reader.put(("plan", "data_parallel"), replicas, *keys)
     reader.put_degree("tensor_parallel", tensor, tensor_key)
     reader.put_degree("context_parallel", ring, ring_key)
     if ring > 1:
         reader.put(("plan", "context_order"), "zigzag", ring_key)
-    micro, whole = (reader.first(*MICRO), 8), (reader.first(*BATCH), 128)
-    put_whole_batch(reader, micro, whole, replicas, "samples", sequences)
+    return replicas
 
 
 def put_states(reader: ConfigReader) -> None:

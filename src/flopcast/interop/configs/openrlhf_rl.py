@@ -13,11 +13,11 @@ OpenRLHF/OpenRLHF: openrlhf/cli/train_ppo_ray.py (names, defaults: `rollout_batc
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import openrlhf
+from flopcast.interop.configs.batches import filled_micro_batch, put_whole_batch
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
-from flopcast.interop.configs.trainers import put_whole_batch
-from flopcast.interop.configs.tuning import note_longest, put_critic
+from flopcast.interop.configs.tuning import note_longest, put_critic, put_scorers
 
 START = "openrlhf.cli.train_ppo_ray"
 MODEL, CRITIC_MODEL = "pretrain", "critic_pretrain"
@@ -28,8 +28,7 @@ PROMPT, ANSWER, LONGEST = "prompt_max_len", "generate_max_len", "max_len"
 PROMPTS, SAMPLES, EPOCHS = "rollout_batch_size", "n_samples_per_prompt", "max_epochs"
 BATCH, MICRO, DYNAMIC = "train_batch_size", "micro_train_batch_size", "use_dynamic_batch"
 MOST_TOKENS, ESTIMATOR, KL = "train_max_tokens_per_gpu", "advantage_estimator", "init_kl_coef"
-REMOTE, REWARD = "remote_rm_url", "reward_pretrain"
-RING, DS_TENSOR, CHECKPOINTING = "ring_attn_size", "ds_tensor_parallel_size", "gradient_checkpointing"
+REMOTE, CHECKPOINTING = "remote_rm_url", "gradient_checkpointing"
 CRITIC = "gae"  # the estimator that needs a value model
 ESTIMATORS = dict.fromkeys(
     ("gae", "reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo"), "none"
@@ -52,15 +51,9 @@ def read(document: Document, options: ImportOptions) -> ConfigReader:
     """
     reader = ConfigReader(document, keys_of("openrlhf-rl"), options)
     read_model(reader, MODEL)
-    devices = _devices(reader)
-    ring, tensor = reader.count(RING), reader.count(DS_TENSOR)
-    replicas = max(devices // (ring * tensor), 1)
-    reader.put(("plan", "data_parallel"), replicas, DEVICES)
-    reader.put_degree("tensor_parallel", tensor, DS_TENSOR)
-    reader.put_degree("context_parallel", ring, RING)
-    if ring > 1:
-        reader.put(("plan", "context_order"), "zigzag", RING)
-    longest = _lengths(reader)
+    stated = reader.count(NODES) * reader.count(DEVICES, 8)
+    replicas, longest = openrlhf.put_degrees(reader, stated, DEVICES), _lengths(reader)
+    _devices(reader, replicas * reader.degree("tensor_parallel") * reader.degree("context_parallel"))
     _batch(reader, replicas, longest)
     openrlhf.put_states(reader)
     openrlhf.put_adapters(reader)
@@ -71,11 +64,8 @@ def read(document: Document, options: ImportOptions) -> ConfigReader:
     return reader
 
 
-def _devices(reader: ConfigReader) -> int:
-    """Put the devices of both jobs into them; return those of the training."""
-    stated = reader.count(NODES) * reader.count(DEVICES, 8)
-    share = reader.count(RING) * reader.count(DS_TENSOR)
-    training = reader.ranks(stated, share, RING if reader.count(RING) > 1 else DS_TENSOR)
+def _devices(reader: ConfigReader, training: int) -> None:
+    """Put the devices of both jobs into them."""
     together, apart = reader.flag(TOGETHER), reader.flag(ASYNC)
     generating = training if together else reader.count(ENGINES) * reader.count(TENSOR)
     if not together and not apart:
@@ -86,7 +76,6 @@ def _devices(reader: ConfigReader) -> int:
         reader.put(("step", "apart"), True, ASYNC)
     reader.put(("gpus",), training, DEVICES)
     reader.put(("rollout", "gpus"), generating, ENGINES, DEVICES)
-    return training
 
 
 def _lengths(reader: ConfigReader) -> int:
@@ -105,10 +94,9 @@ def _batch(reader: ConfigReader, replicas: int, longest: int) -> None:
     if not reader.flag(DYNAMIC):
         put_whole_batch(reader, (MICRO, 4), (BATCH, 128), replicas, "answers")
         return
-    whole = reader.count(BATCH, 128)
-    share, most = max(whole // replicas, 1), max(reader.count(MOST_TOKENS, 16192) // longest, 1)
-    each = next((size for size in range(min(most, share), 0, -1) if share % size == 0), 1)
-    reader.assume(f"micro-batches of {each} sequences, which have at most {MOST_TOKENS} tokens", DYNAMIC)
+    whole, tokens = reader.count(BATCH, 128), (MOST_TOKENS, reader.count(MOST_TOKENS, 16192))
+    share, ranks = max(whole // replicas, 1), reader.degree("context_parallel")
+    each = filled_micro_batch(reader, tokens, longest, share, ranks)
     reader.put(("plan", "micro_batch"), each, MOST_TOKENS, DYNAMIC)
     reader.put(("plan", "global_batch"), whole, BATCH)
 
@@ -126,13 +114,6 @@ def _step(reader: ConfigReader) -> None:
     reader.put(("step", "samples"), reader.count(SAMPLES), SAMPLES)
     if (epochs := reader.count(EPOCHS)) > 1:
         reader.put(("step", "epochs"), epochs, EPOCHS)
-    names = ["the log-probabilities of the actor"]
-    if reader.fraction(KL, 0.01):
-        names.append("the reference model")
-    if not reader.has(REMOTE):
-        names.append("the reward model")
-        reader.assume("the reward model is as large as the actor", REWARD)
-    reader.put(("step", "scorers"), len(names), KL, REWARD, REMOTE)
-    reader.assume(f"scoring: {', '.join(names)}, each a forward pass of the training workers", KL)
+    put_scorers(reader, KL, reference=reader.fraction(KL, 0.01) > 0, rewards=not reader.has(REMOTE))
     if reader.choice(ESTIMATOR, ESTIMATORS, CRITIC) == CRITIC:
         put_critic(reader, ESTIMATOR, CRITIC_MODEL, MODEL)

@@ -209,7 +209,7 @@ def _stack(reader: ConfigReader, replicas: int) -> dict[str, object]:
     """Return the stack: FSDP2, eager or compiled, entirely in bf16."""
     compiled = reader.flag("compile.model") if reader.has("compile.model") else reader.flag("compile")
     base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"
-    stack: dict[str, object] = {"base": base, "gradients": {"dtype": "bf16"}}
+    stack: dict[str, object] = {"base": base}
     if replicas > 1 and not reader.flag("fsdp_reshard_after_forward", True):
         stack["sharding"] = {"gathers": "every_micro_batch"}
-    return narrowed(stack)
+    return narrowed(stack, "bf16")

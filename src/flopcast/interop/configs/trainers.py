@@ -116,8 +116,7 @@ def read_training(
         if reader.has("deepspeed") or reader.below("deepspeed"):
             reader.assume("flopcast assumes fp32 weights and states in addition to bf16 weights", pure)
         else:
-            changes = stack if isinstance(stack, dict) else {"base": stack}
-            stack = narrowed({**changes, "gradients": {"dtype": "bf16"}})
+            stack = narrowed(stack, "bf16")
     reader.put(("stack",), stack)
 
 
@@ -182,33 +181,6 @@ def note_lengths(reader: ConfigReader, key: str, packed: bool) -> None:
         reader.assume(
             "all sequences are predicted with the length of the longest one, as if they were padded", key
         )
-
-
-def put_whole_batch(
-    reader: ConfigReader,
-    micro: tuple[str, int],
-    whole: tuple[str, int],
-    replicas: int,
-    unit: str,
-    sequences: int = 1,
-) -> None:
-    """Put the micro-batch and the batch of all replicas into the plan, which must divide.
-
-    Parameters
-    ----------
-    micro, whole : each its key and its default
-    replicas : number of data-parallel ranks
-    unit : what the file counts: "samples" or "sequences"
-    sequences : number of sequences of each unit
-    """
-    (micro_key, usual_micro), (key, usual) = micro, whole
-    each, total = reader.count(micro_key, usual_micro), reader.count(key, usual)
-    share = each * replicas
-    if total % share:
-        because = f"{replicas} replicas run whole micro-batches of {each} {unit}"
-        reader.fault(key, f"a multiple of {share}", because, f"write {share}")
-    reader.put(("plan", "micro_batch"), sequences * each, micro_key)
-    reader.put(("plan", "global_batch"), sequences * total, key)
 
 
 def names_all_linears(reader: ConfigReader, key: str, *words: object) -> bool:

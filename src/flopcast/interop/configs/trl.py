@@ -293,11 +293,10 @@ def put_loaded_states(reader: ConfigReader) -> None:
     PyTorch's AdamW makes states in the type of their parameter, and autocast casts no parameter. DeepSpeed
     keeps fp32 copies, and accelerate casts parameters to fp32 before it shards them by FSDP.
     """
-    key, stack = reader.first(*LOADED), reader.data.get("stack")
+    key = reader.first(*LOADED)
     copied = _shards(reader) or "adapters" in reader.part("model")
     if str(reader.raw(key)).lower() in ("bfloat16", "bf16") and not copied:
-        changes = stack if isinstance(stack, dict) else {"base": stack}
-        reader.put(("stack",), narrowed({**changes, "gradients": {"dtype": "bf16"}}), key)
+        reader.put(("stack",), narrowed(reader.data.get("stack"), "bf16"), key)
         reader.assume("weights, gradients and states in bf16, the type that the model is loaded in", key)
 
 

@@ -17,7 +17,7 @@ from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.trainers import TRANSFORMERS, read_training
-from flopcast.interop.configs.tuning import note_longest
+from flopcast.interop.configs.tuning import note_longest, put_scorers
 
 START = "trl grpo"
 SIGNS = ("num_generations", "max_completion_length", "use_vllm", "reward_funcs")  # any of them
@@ -87,12 +87,6 @@ def _step(reader: ConfigReader) -> None:
     reader.put(("step", "samples"), samples, SAMPLES)
     if (epochs := reader.count(EPOCHS)) > 1:
         reader.put(("step", "epochs"), epochs, EPOCHS)
-    names = ["the log-probabilities of the model"]
-    if reader.fraction(KL, 0.0):
-        names.append("the reference model")
-    if reader.has(REWARD):
-        names.append("the reward model, as large as the trained one")
-    reader.put(("step", "scorers"), len(names), KL, REWARD)
-    reader.assume(f"scoring: {', '.join(names)}, each a forward pass of the training workers", KL)
+    put_scorers(reader, KL, reference=reader.fraction(KL, 0.0) > 0, rewards=reader.has(REWARD))
     if "adapters" in reader.part("model"):
         reader.put(("step", "handoff"), "adapter")

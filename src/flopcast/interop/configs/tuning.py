@@ -54,6 +54,14 @@ def note_longest(reader: ConfigReader, tokens: int, key: str) -> None:
         reader.assume(f"every sequence has {tokens} tokens, the most that can occur; {way}", key)
 
 
+def put_scorers(reader: ConfigReader, key: str, *, reference: bool, rewards: bool) -> None:
+    """Put the models that compute each answer of a rollout once into a step of reinforcement learning."""
+    names = ["the log-probabilities of the trained model"]
+    names += ["the reference model"] * reference + ["a reward model as large as the trained one"] * rewards
+    reader.put(("step", "scorers"), len(names), key)
+    reader.assume(f"scoring: {', '.join(names)}, each a forward pass of the training workers", key)
+
+
 def put_critic(reader: ConfigReader, estimator: str, critic: str, actor: str) -> None:
     """Put a trained critic, which must be as large as the actor, into a step of reinforcement learning."""
     sizes = [catalog.known("models", reader.text(key)) for key in (critic, actor)]

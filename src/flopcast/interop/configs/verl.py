@@ -14,18 +14,14 @@ fills micro-batches up to a number of tokens.
 """
 
 from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.batches import filled_micro_batch, put_whole_batch
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
-from flopcast.interop.configs.trainers import (
-    names_all_linears,
-    note_lengths,
-    put_whole_batch,
-    read_adapters,
-)
+from flopcast.interop.configs.trainers import names_all_linears, note_lengths, read_adapters
 from flopcast.library import catalog
 
 MODEL, LENGTH = ("model.partial_pretrain", "model.path"), "data.max_length"
@@ -138,26 +134,14 @@ def _replicas(reader: ConfigReader, share: int, key: str) -> int:
 
 def _filled(reader: ConfigReader, length: int, replicas: int, context: int) -> int:
     """Return the number of sequences that fill each micro-batch up to its tokens."""
-    tokens, total = reader.count(TOKENS, 8192) * context, reader.count(BATCH, 256)
-    key = TOKENS if reader.has(TOKENS) else LENGTH
-    if tokens < length:
-        because = f"a micro-batch holds at least one sequence of {length} tokens"
-        reader.fault(
-            key, f"at least {length // context}", because, f"write {TOKENS}: {-(-length // context)}"
-        )
+    total = reader.count(BATCH, 256)
     if total % replicas:
         because = f"{replicas} replicas run as many sequences"
         reader.fault(
             BATCH, f"a multiple of {replicas}", because, f"write {-(-total // replicas) * replicas}"
         )
-    if reader.faulty(key, BATCH):
-        return 1
-    each = total // replicas
-    number = next(size for size in range(min(tokens // length, each), 0, -1) if each % size == 0)
-    reader.assume(
-        f"micro-batches of {number} sequences, which fill at most {tokens} tokens if all have {length}", key
-    )
-    return number
+    share = max(total // replicas, 1)
+    return filled_micro_batch(reader, (TOKENS, reader.count(TOKENS, 8192)), length, share, context)
 
 
 def _megatron(reader: ConfigReader, length: int) -> None:

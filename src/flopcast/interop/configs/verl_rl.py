@@ -13,12 +13,13 @@ offloaded states return to the devices for their phase).
 """
 
 from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.batches import filled_micro_batch
 from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import SHARDED_STATES, place
 from flopcast.interop.configs.trainers import names_all_linears, read_adapters
-from flopcast.interop.configs.tuning import note_longest, put_critic
+from flopcast.interop.configs.tuning import note_longest, put_critic, put_scorers
 
 START, DAPO = "verl.trainer.main_ppo", "recipe.dapo.main_dapo"
 ACTOR, ROLLOUT, MODEL = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model")
@@ -157,8 +158,12 @@ def _batch(reader: ConfigReader, replicas: int) -> None:
     note_longest(reader, longest, ANSWER)
     if not reader.flag(PACKED):
         reader.assume(f"{PACKED} is off: the training computes {longest} tokens of every answer", PACKED)
-    whole = reader.count(MINI, 256) * reader.count(SAMPLES, 1)
-    each, key = _micro_batch(reader, longest, whole // max(replicas, 1)), reader.first(*MICRO)
+    whole, context = reader.count(MINI, 256) * reader.count(SAMPLES, 1), reader.degree("context_parallel")
+    tokens, key = (MOST_TOKENS, reader.count(MOST_TOKENS, 16384)), reader.first(*MICRO)
+    if reader.flag(DYNAMIC):
+        each = filled_micro_batch(reader, tokens, longest, max(whole // replicas, 1), context)
+    else:
+        each = reader.required(*MICRO)
     if whole % (each * replicas):
         allowed = f"prompts whose number of answers is a multiple of {each * replicas}"
         because = f"{replicas} replicas run whole micro-batches of {each} sequences"
@@ -166,16 +171,6 @@ def _batch(reader: ConfigReader, replicas: int) -> None:
     reader.put(("plan", "micro_batch"), each, key, MOST_TOKENS)
     reader.put(("plan", "global_batch"), whole, MINI, SAMPLES)
     reader.put(("plan", "precision"), "bf16")
-
-
-def _micro_batch(reader: ConfigReader, longest: int, share: int) -> int:
-    """Return the sequences of a micro-batch: as stated, or as many as a limit on tokens allows."""
-    if not reader.flag(DYNAMIC):
-        return reader.required(*MICRO)
-    most = max(reader.count(MOST_TOKENS, 16384) // longest, 1)
-    each = next((size for size in range(min(most, share), 0, -1) if share % size == 0), 1)
-    reader.assume(f"micro-batches of {each} sequences, which have at most {MOST_TOKENS} tokens", DYNAMIC)
-    return each
 
 
 def _rollout(reader: ConfigReader) -> None:
@@ -200,13 +195,6 @@ def _step(reader: ConfigReader) -> None:
     if (epochs := reader.count(EPOCHS, 1)) > 1:
         reader.put(("step", "epochs"), epochs, EPOCHS)
     reference = reader.flag(KL_LOSS) or reader.flag(KL_REWARD)
-    rewards = reader.flag("reward_model.enable")
-    reader.put(("step", "scorers"), 1 + reference + rewards, KL_LOSS, KL_REWARD)
-    names = [
-        "the log-probabilities of the actor",
-        *(["the reference model"] if reference else []),
-        *(["the reward model"] if rewards else []),
-    ]
-    reader.assume(f"scoring: {', '.join(names)}, each a forward pass of the training workers", KL_LOSS)
+    put_scorers(reader, KL_LOSS, reference=reference, rewards=reader.flag("reward_model.enable"))
     if (reader.text(ADVANTAGE) or CRITIC) == CRITIC:
         put_critic(reader, ADVANTAGE, "critic.model.path", f"{MODEL}.path")
