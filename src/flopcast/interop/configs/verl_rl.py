@@ -87,7 +87,7 @@ def _ranks(reader: ConfigReader, share: int, shared: str) -> int:
 
 
 def _sharded(reader: ConfigReader) -> int:
-    """Put FSDP into the training job; return the number of replicas."""
+    """Read how FSDP shards the training job; return the number of replicas."""
     context = reader.count(CONTEXT, 1)
     replicas = max(_ranks(reader, context, CONTEXT) // context, 1)
     reader.put(("plan", "data_parallel"), replicas, DEVICES)
@@ -108,7 +108,7 @@ def _sharded(reader: ConfigReader) -> int:
 
 
 def _megatron(reader: ConfigReader) -> int:
-    """Put Megatron's degrees into the training job; return the number of replicas."""
+    """Read the plan of Megatron-Core for the training job; return the number of replicas."""
     tensor, stages, context = (
         reader.count(f"{MEGATRON}.{name}")
         for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -152,7 +152,10 @@ def _note_resident(reader: ConfigReader, section: str) -> None:
 
 
 def _batch(reader: ConfigReader, replicas: int) -> None:
-    """Put lengths, micro-batch and mini-batch into the training job; veRL's mini-batches count prompts."""
+    """Read the lengths, the micro-batch and the mini-batch of the training job.
+
+    A mini-batch of veRL is a number of prompts, each with all its answers.
+    """
     longest = reader.count(PROMPT, 512) + reader.count(ANSWER, 512)
     reader.put(("batch", "sequence_length"), longest, ANSWER, PROMPT)
     note_longest(reader, longest, ANSWER)
