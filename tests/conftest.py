@@ -199,11 +199,17 @@ def collected_runs(published_runs):
 
 
 @pytest.fixture(scope="session")
-def measured(published_runs, development_runs, collected_runs):
+def collected_runs_2(published_runs):
+    """The runs of the second collection."""
+    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_2.csv"])
+
+
+@pytest.fixture(scope="session")
+def measured(published_runs, development_runs, collected_runs, collected_runs_2):
     """What the pages of accuracy are made from; each of its parts is computed once."""
     from accuracy_pages import Measured
 
-    return Measured(published_runs, development_runs, collected_runs)
+    return Measured(published_runs, development_runs, collected_runs, collected_runs_2)
 
 
 @pytest.fixture(scope="session")
