@@ -232,7 +232,7 @@ LAWS: dict[str, Law] = {
         change=factors(names_of, 1.5, "memory_level"), least_ratio=1.0, most_ratio=1.5
     ),
     "fabrics slower": Law(change=factors(names_of, 1.5, "fabric"), least_ratio=1.0, most_ratio=1.5),
-    "the host slower": Law(change=factors(names_of, 1.5, "host"), least_ratio=1.0, most_ratio=1.5),
+    "the host slower": Law(change=factors(names_of, 1.5, "host["), least_ratio=1.0, most_ratio=1.5),
     # workload
     "twice the micro-batches": Law(change=times(PLAN + "global_batch", 2), least_ratio=1.0, most_ratio=2.0),
     "sequences twice as long": Law(

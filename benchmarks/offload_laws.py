@@ -2,7 +2,7 @@
 
     python -m benchmarks.offload_laws --jobs 100 --seed 1 > violations.txt
 
-Answers: do jobs with states on the host, on drives or in a file system keep every law?
+Answers: do jobs with states on the host, on peers, on drives or in a file system keep every law?
 Elsewhere: the laws of all jobs (laws.py), which are tried on these jobs, too.
 """
 
@@ -17,7 +17,7 @@ from benchmarks.random_jobs import random_jobs
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.memory_tiers import HostMemory, Storage
-from flopcast.spec.offload import KINDS, TIERS, Placement
+from flopcast.spec.offload import KINDS, PEER, TIERS, Placement, fraction_in
 from flopcast.spec.offload_software import OffloadSoftware
 from flopcast.workload.checks import check
 
@@ -26,19 +26,21 @@ OTHERWISE = {  # laws of all jobs that do not hold here, by right (docs/laws.md)
     "attention recomputed",
     "gradients that no other rank holds reduced beside the backward",
 }
-PLACES = tuple(f"{kind}:{tier}" for kind in KINDS for tier in TIERS)
+PLACES = tuple(f"{kind}:{tier}" for kind in KINDS for tier in TIERS if (kind, tier) != ("gradients", PEER))
 ENDLESS = 1e30
 
 
 def described(cluster: Cluster, random: Random) -> Cluster:
-    """The cluster with memory of its nodes, drives and a file system, fast or slow."""
+    """The cluster with memory of its nodes and peers, drives and a file system, fast or slow."""
     fast = random.choice((0.3, 1.0, 10.0))
     memory = HostMemory(capacity_bytes=4e12, bytes_per_s=4e11 * fast, pageable_bytes_per_s=5e9 * fast)
     drives = Storage(capacity_bytes=3e13, read_bytes_per_s=2e10 * fast, write_bytes_per_s=1e10 * fast)
     shared = Storage(
         capacity_bytes=1e16, read_bytes_per_s=5e11, write_bytes_per_s=3e11, node_bytes_per_s=2.5e10
     )
-    return with_node(cluster, memory=memory, nvme=drives).model_copy(update={"file_system": shared})
+    peers = Storage(capacity_bytes=3e13, read_bytes_per_s=1.6e12 * fast, write_bytes_per_s=1.6e12 * fast)
+    found = with_node(cluster, memory=memory, nvme=drives, peer=peers)
+    return found.model_copy(update={"file_system": shared})
 
 
 def placed(job: Job, random: Random) -> Job | None:
@@ -93,7 +95,7 @@ def on_memory(**by_factor: float) -> Change:
 
 
 def on_storage(**by_factor: float) -> Change:
-    """Multiply numbers of the drives and the file system."""
+    """Multiply numbers of the drives, the peers and the file system."""
 
     def faster(storage: Storage | None) -> Storage | None:
         if storage is None:
@@ -107,7 +109,7 @@ def on_storage(**by_factor: float) -> Change:
 
     def change_of(cluster: Cluster) -> Cluster:
         file_system = faster(cluster.file_system)
-        found = with_node(cluster, nvme=faster(cluster.node.nvme))
+        found = with_node(cluster, nvme=faster(cluster.node.nvme), peer=faster(cluster.node.peer))
         return found.model_copy(update={"file_system": file_system})
 
     return on_cluster(change_of)
@@ -131,10 +133,14 @@ def _less_placed(job: Job) -> Job | None:
 
 
 def _may_overlap_updates(job: Job) -> bool:
-    """Whether updates may run beside the passes; activations would wait for copies of new parameters."""
+    """Whether updates may run beside the passes.
+
+    Activations, and parameters of which a part is outside, would wait for copies of new parameters.
+    """
     how, plan = job.stack.offload, job.plan
-    alone = plan.zero == 2 and plan.pipeline_parallel == 1 and _only_activations(job) is None
-    return alone and how.leaves_in_backward and how.updates_on == "host"
+    alone = plan.zero >= 2 and plan.pipeline_parallel == 1 and _only_activations(job) is None
+    whole = fraction_in(plan.offload, "parameters") in (0, 1)
+    return alone and whole and how.leaves_in_backward and how.updates_on == "host"
 
 
 def _only_activations(job: Job) -> Job | None:

@@ -112,10 +112,10 @@ def _of_layout(
     """Return what one rank keeps of the blocks of one layout (`leg`) in a tier, by category."""
     structure = leg.plans.structure
     shard = trained_shard(leg)
-    shares = {kind: fraction_in(structure.offload, kind, tier) for kind in ("optimizer", "gradients")}
+    on_host = leg.stack.offload.updates_on == "host"  # otherwise gradients stay for the device's update
     found = {
-        "optimizer_states": optimizer_state_bytes(leg) * shares["optimizer"],
-        "gradients": shard * FP32_BYTES * shares["gradients"],
+        "optimizer_states": optimizer_state_bytes(leg) * fraction_in(structure.offload, "optimizer", tier),
+        "gradients": shard * FP32_BYTES * fraction_in(structure.offload, "gradients", tier) * on_host,
         "parameters": all_parameter_shards(leg) * fraction_in(structure.offload, "parameters", tier),
     }
     found = {name: of_rows(size, plan) for name, size in found.items()}

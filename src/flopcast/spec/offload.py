@@ -29,8 +29,9 @@ class Placement(StrictModel):
     ----------
     kind : str
         What is offloaded. "optimizer": main weights and moments. "gradients": accumulated gradients; by
-        default, they are in the same memory as the optimizer. "parameters": the shards of weights (ZeRO-3
-        only). "activations": what layers keep for the backward pass.
+        default, they are in the same memory as the optimizer, or on the device if the optimizer is on
+        peers. "parameters": the shards of weights (ZeRO-3 only). "activations": what layers keep for the
+        backward pass.
     tier : str
         Memory that the state is offloaded to: the memory of the "host", the "nvme" drives of the node, the
         "file_system" of the cluster, or the free memory of "peer" devices of the node.
@@ -141,19 +142,26 @@ def _or_word(schema: dict[str, Any]) -> None:
 Offload = Annotated[tuple[Placement, ...], BeforeValidator(_placements), Field(json_schema_extra=_or_word)]
 
 
+def placed(placements: tuple[Placement, ...], kind: str) -> tuple[Placement, ...]:
+    """Return the placements of a kind of state.
+
+    Gradients without their own placement are where the host updates the optimizer. The optimizer's states
+    on peers are updated by the device, which keeps their gradients.
+    """
+    own = tuple(one for one in placements if one.kind == kind)
+    if kind == "gradients" and not own:
+        own = tuple(one for one in placed(placements, "optimizer") if one.tier != PEER)
+    return own
+
+
 def fraction_in(placements: tuple[Placement, ...], kind: str, tier: str = "") -> float:
     """Return the fraction of a kind of state that is in a tier, or in any tier outside the device.
 
-    Gradients without their own placement are where the optimizer is.
-
-    >>> placed = (Placement(kind="optimizer", tier="nvme", fraction=0.5),)
-    >>> fraction_in(placed, "optimizer"), fraction_in(placed, "gradients", "host")
+    >>> nvme = (Placement(kind="optimizer", tier="nvme", fraction=0.5),)
+    >>> fraction_in(nvme, "optimizer"), fraction_in(nvme, "gradients", "host")
     (0.5, 0.0)
     """
-    own = [one for one in placements if one.kind == kind]
-    if kind == "gradients" and not own:
-        own = [one for one in placements if one.kind == "optimizer"]
-    return sum((one.fraction for one in own if tier in ("", one.tier)), 0.0)
+    return sum((one.fraction for one in placed(placements, kind) if tier in ("", one.tier)), 0.0)
 
 
 def stride_of(placements: tuple[Placement, ...]) -> int:

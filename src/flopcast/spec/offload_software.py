@@ -37,8 +37,9 @@ class OffloadSoftware(StrictModel):
     overlaps_updates : bool
         Whether the host updates each layer as soon as its gradients have arrived, during the backward pass
         and the next forward pass, in which each layer waits for its new parameters (AutoHete). It needs
-        gradients that are copied during the backward pass, ZeRO-2 and a single pipeline stage. No gradient
-        norm is then known before the first update. By default, the update begins after the backward pass.
+        gradients that are copied during the backward pass, ZeRO-2 or ZeRO-3, and a single pipeline stage.
+        No gradient norm is then known before the first update. By default, the update begins after the
+        backward pass.
     strides : bool
         Whether a plan may set a stride: some subgroups of the optimizer are then updated on the device
         while the host updates the others (Deep Optimizer States).

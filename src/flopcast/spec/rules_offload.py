@@ -54,8 +54,9 @@ def _scaled(case: Case) -> str:
     return f"set offload to {offload_word(tuple(scaled))}"
 
 
-def _has(case: Case, kind: str) -> bool:
-    return any(one.kind == kind for one in _placed(case))
+def _has(case: Case, kind: str, but: str = "") -> bool:
+    """Return whether a kind of state is placed in a memory other than `but`."""
+    return any(one.kind == kind and one.tier != but for one in _placed(case))
 
 
 def _overlaps_updates(case: Case) -> bool:
@@ -102,9 +103,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.offload",
-        holds=lambda c: _has(c, "optimizer") or not _has(c, "gradients"),
+        holds=lambda c: _has(c, "optimizer", but=PEER) or not _has(c, "gradients"),
         value=lambda c: offload_word(_placed(c)),
-        allowed="no offload of gradients, because the optimizer is not offloaded",
+        allowed="no offload of gradients, because no part of the optimizer is offloaded to the host",
         because="the optimizer reads the gradients from the memory where its states are",
         fix=lambda c: _without(c, _only(c, "gradients")),
     ),
@@ -118,10 +119,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.zero",
-        holds=lambda c: c.structure.zero == 2 or not _overlaps_updates(c),
+        holds=lambda c: c.structure.zero >= 2 or not _overlaps_updates(c),
         value=lambda c: c.structure.zero,
-        allowed="2, because the stack sets offload.overlaps_updates",
-        because="optimizer updates that overlap with passes are not supported yet for other ZeRO stages",
+        allowed="2 or 3, because the stack sets offload.overlaps_updates",
+        because="gradients reach the host layer by layer only if they are sharded",
         fix="set zero to 2",
     ),
     Rule(

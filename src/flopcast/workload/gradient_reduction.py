@@ -30,7 +30,7 @@ from flopcast.spec.optimizers import moved_bytes
 from flopcast.spec.plan import Plans
 from flopcast.spec.shard_groups import ranks_of
 from flopcast.spec.stack import Stack
-from flopcast.workload.offload import gradients_leave, update_outside, updated_outside, updates_before
+from flopcast.workload.host_updates import gradients_leave, update_outside, updated_outside, updates_before
 from flopcast.workload.parameters import elements, is_expert, is_tied, update_bytes
 from flopcast.workload.reductions import (
     ALL_BEFORE,

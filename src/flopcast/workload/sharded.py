@@ -36,6 +36,7 @@ from flopcast.records import dataclass, replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.shard_groups import axis_of, ranks_of
 from flopcast.spec.stack import Stack
+from flopcast.workload.host_updates import behind_updates
 from flopcast.workload.offload import parameters_return
 from flopcast.workload.parameters import elements, is_expert, is_sent_low, is_tied, update_bytes
 from flopcast.workload.program import Segment
@@ -264,6 +265,7 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
     parameters are whole in memory, it is as many messages as they fill buckets.
     """
     stack, plans = how.stack, how.plans
+    updates = behind_updates(stack, plans, how.phase)
     held, experts = unit_elements(weights, stack, plans), elements(weights, is_expert)
     found: list[Item] = []
     for name, axis, count in (("", "dp", held - experts), ("_experts", "expert_dp", experts)):
@@ -277,7 +279,7 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
         shards = plans.expert_state_shards if of_experts else ranks_of(plans, kind)
         again = gathers_of_a_pass(weights, stack, plans, how.backward)
         messages = num_tensors(weights, stack, plans)
-        found += (copies := parameters_return(stack, plans, count / shards, how.phase, how.when))
+        found += (copies := parameters_return(stack, plans, count / shards, how.phase, how.when, updates))
         found += parameter_cast(plans, kind, count / shards, ("quantise", how.phase, how.when))
         costs = (shards, messages * again, count * again)
         found += waits(stack, plans, costs, how.phase, how.when)
@@ -289,7 +291,7 @@ def _gather(weights: tuple[Weight, ...], how: _Gathering, ahead: bool) -> tuple[
                 phase=how.phase,
                 when=how.when,
                 stream="dp",
-                waits=("compute", "host", *(copy.stream for copy in copies)),
+                waits=("compute", "host", *updates, *(copy.stream for copy in copies)),
                 count=count / np.maximum(bucket, 1.0) * messages * again,
                 overlapped=ahead,
             )
