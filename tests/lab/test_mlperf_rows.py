@@ -5,6 +5,7 @@ import json
 import pytest
 from conftest import SHARED
 
+from flopcast.api import predict_memory
 from flopcast.lab.published.job import reproduce
 from flopcast.lab.published.mlperf import published_row
 from flopcast.lab.published.table import read_table
@@ -51,6 +52,16 @@ def test_the_file_is_taken_that_reproduces_batch_and_accumulation():
 
     assert (found["cp"], found["micro_batch"]) == ("2", "1")
     assert "config_B_1x8x2xtp1pp1cp2.sh" in found["notes"]
+
+
+def test_the_sequences_of_a_replica_give_the_tensor_parallelism_that_a_common_file_sets():
+    """Two sequences a replica, 8 in all, 8 devices: 4 replicas of two ranks, though the name says tp1."""
+    changes = {"global_batch_size": "8", "gradient_accumulation_steps": "2"}
+    settings = json.dumps({"MINIBS": "2", "CP": "1"})
+
+    found = cells(config_files="config_A_1x8x1xtp1pp1cp1.sh", config=settings, **changes)
+
+    assert (found["tp"], found["cp"], found["micro_batch"]) == ("2", "1", "1")
 
 
 def test_own_files_come_first_and_then_those_in_4_bits():
@@ -109,3 +120,22 @@ def test_real_rows_are_jobs_with_the_logged_batch():
     assert big.plan.num_micro_batches == 72  # the logged accumulation
     lora = jobs["mlperf-5.1-Dell-1xXE9680x8H200-SXM-141GB-llama2_70b_lora"]
     assert lora.model.adapters.rank == 16
+    plan = jobs["mlperf-5.1-Dell-1xXE9680Lx8H200-SXM-141GB-llama2_70b_lora"].plan
+    assert (plan.tensor_parallel, plan.sequence_parallel, plan.data_parallel) == (2, False, 4)
+
+
+@pytest.mark.skipif(
+    not TABLE.is_file(), reason="the MLPerf table (../shared/data) is not beside this checkout"
+)
+def test_fine_tunes_that_ran_fit_where_their_plan_is_known():
+    """The file named after XE9680x8H200 does not show the degree that its common file sets; AMD: 192 GB."""
+    unknown = ("XE9680x8H200", "MI300X")
+    runs = [run for run in read_table(TABLE).runs if "lora" in run.id and run.mapping.micro_batch]
+    reports = {
+        run.id: predict_memory(reproduce(run))
+        for run in runs
+        if not any(name in run.id for name in unknown)
+    }
+
+    assert len(reports) == 25
+    assert [name for name, report in reports.items() if not report.fits] == []

@@ -47,3 +47,22 @@ def test_what_is_left_in_16_bits_are_tables_and_norms():
     tables = 2 * 32000 * 4096
     norms = 2 * (4 * 2 + 1) * 4096  # scale and bias of every norm
     assert alone["parameters"] == pytest.approx(2 * (tables + norms), rel=0.01)
+
+
+@all_cases("precision", ["fp8", "nvfp4"])
+def test_frozen_weights_are_stored_in_low_precision_alone(precision):
+    """Also in 4 bits, as no optimizer needs their 16 bits; the rest of the memory stays the same."""
+
+    def of(frozen):
+        job = make_job(
+            model=MODEL | {"adapters": {"rank": 16, "targets": ["qkv", "out"]}},
+            cluster="dgx-b200:1",
+            stack={"base": "megatron-core", "narrow": {"frozen_parameters": frozen}},
+            plan=f"dp=8 gbs=8 zero=1 precision={precision}",
+        )
+        return memory_of(job).by_category
+
+    beside, alone = of(frozen=False), of(frozen=True)
+
+    assert beside.pop("parameters") - alone.pop("parameters") == pytest.approx(2 * LINEARS)
+    assert alone == beside

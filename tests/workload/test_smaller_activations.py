@@ -24,8 +24,9 @@ def spared(*smaller, **settings):
     return at(block(**settings).kept_bytes) - at(block(*smaller, **settings).kept_bytes)
 
 
-def test_inputs_of_the_gate_are_kept_in_the_format_of_the_recipe():
+def test_inputs_of_the_gate_are_kept_in_8_bits():
     assert spared("gate_inputs") == pytest.approx(LENGTH * 2 * FFN * (2 - NARROW_BYTES))
+    assert spared("gate_inputs", precision="nvfp4") == pytest.approx(LENGTH * 2 * FFN * (2 - 1))
 
 
 def test_the_output_of_attention_is_kept_once_in_12_bits():

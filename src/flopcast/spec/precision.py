@@ -158,7 +158,10 @@ class NarrowProducts(StrictModel):
     narrow_parameters : bool
         Whether weights of 8-bit linear layers are stored only in 8 bits, without a 16-bit copy
         (Megatron-Core's `fp8_param_gather`). Under ZeRO, updated weights are then gathered in 8 bits if the
-        recipe allows it. Under nvfp4, weights always stay in 16 bits.
+        recipe allows it. Under nvfp4, trained weights always stay in 16 bits.
+    frozen_parameters : bool
+        Whether the frozen weights of a fine-tune with adapters are stored only in the format of the recipe.
+        They are cast once, before training. This includes nvfp4, whose two layouts are both stored.
     weight_caching : bool
         Whether weights are cast only in the first micro-batch of a step (Transformer Engine's
         `is_first_microbatch`). If false, they are cast in every forward pass.
@@ -171,7 +174,7 @@ class NarrowProducts(StrictModel):
     smaller_activations : tuple of str
         What a layer keeps in fewer bytes under a recipe (arXiv:2412.19437, section 3.3.3).
         "recast": operands of linear layers whose 16-bit source is recomputed are cast again, and not kept.
-        "gate_inputs": gated activation functions keep their inputs in the format of the recipe.
+        "gate_inputs": gated activation functions keep their inputs in 8 bits.
         "attention_outputs": the output of attention is kept once, in 12 bits, for its own backward pass and
         for the linear layer behind it.
     block_scaled_norms : bool
@@ -191,6 +194,7 @@ class NarrowProducts(StrictModel):
     """
 
     narrow_parameters: bool = False
+    frozen_parameters: bool = False
     weight_caching: bool = True
     narrow_gathers: bool = True
     narrow_dispatch: bool = False

@@ -46,6 +46,11 @@ class Casts:
         apart = isinstance(work, GroupedMatmul) and work.separate and not self.together
         return work.groups if apart and isinstance(work, GroupedMatmul) else ONE
 
+    def spares_wide_weights(self, product: Item) -> bool:
+        """Return whether low-precision weights are the parameters of one GEMM, without 16-bit copies."""
+        trains = self.stack.narrow_parameters and FORMATS[self.recipe.format].may_be_parameters
+        return trains or (self.stack.frozen_parameters and self.of(product).frozen)
+
     @property
     def size_bytes(self) -> float:
         """Return the bytes of a low-precision element."""
@@ -94,10 +99,9 @@ def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -
     """Return the casts of the weights of a layer's low-precision GEMMs, before its forward pass.
 
     Each weight is read as often as the recipe reads a tensor, and written in each layout. Frozen weights
-    that are kept only in 8 bits (`spared_weight_bytes`) were cast before training began.
+    that are kept only in low precision (`spared_weight_bytes`) were cast before training began.
     """
     cast = Casts(recipe, stack, ONE)
-    kept = _keeps_low_precision(recipe, stack)
     return tuple(
         replace(
             kernel(f"{item.name}_weight_cast", work, component="casts"),
@@ -105,7 +109,7 @@ def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -
         )
         for item in items
         for work in _weights(item, cast)
-        if not (kept and cast.of(item).frozen)
+        if not (cast.of(item).frozen and cast.spares_wide_weights(item))
     )
 
 
@@ -123,19 +127,17 @@ def low_precision_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: Nar
 def spared_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
     """Return bytes of one layer's 16-bit weights that are not kept, if the parameters are the copies.
 
-    This concerns recipes in 8 bits on stacks that keep such parameters; Megatron-Core keeps 16-bit
-    parameters in 4-bit recipes.
+    This concerns stacks that keep such parameters. Megatron-Core keeps 16-bit copies of trained parameters
+    in 4-bit recipes.
     """
-    if not _keeps_low_precision(recipe, stack):
-        return constant(0.0)
     cast = Casts(recipe, stack, ONE)
-    sizes = [work.elements * ELEMENT_BYTES[work.dtype] for item in items for work in _weights(item, cast)]
+    sizes = [
+        work.elements * ELEMENT_BYTES[work.dtype]
+        for item in items
+        if cast.spares_wide_weights(item)
+        for work in _weights(item, cast)
+    ]
     return sum(sizes, constant(0.0))
-
-
-def _keeps_low_precision(recipe: Recipe, stack: NarrowProducts) -> bool:
-    """Return whether the 8-bit weights are the model's parameters, without a 16-bit copy."""
-    return stack.narrow_parameters and FORMATS[recipe.format].may_be_parameters
 
 
 def _weights(item: Item, cast: Casts) -> Iterator[Quantise]:

@@ -35,7 +35,7 @@ def kept_bytes(forward: tuple[Item, ...], recomputed: frozenset[str], plan: Plan
     if plan.precision not in RECIPES:
         return total_bytes(found)
     wide_bytes = ELEMENT_BYTES[plan.activations]
-    narrow_ratio = FORMATS[RECIPES[plan.precision].format].size_bytes / wide_bytes
+    narrow_ratio = max(FORMATS[RECIPES[plan.precision].format].size_bytes, 1.0) / wide_bytes  # 8 bits
     smaller = stack.narrow.smaller_activations
     for item in forward:
         tensor = item.inputs[0] if item.inputs else ""

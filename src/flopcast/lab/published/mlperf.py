@@ -15,6 +15,7 @@ precision are unknown.
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from flopcast.lab.samples.columns import as_number
 from flopcast.records import dataclass
@@ -41,6 +42,18 @@ class _Configuration:
     pipeline_parallel: int = 1
     context_parallel: int = 1
     four_bits: bool = False
+
+    def as_set(self, settings: Mapping[str, str], devices: int, batch: int) -> "_Configuration":
+        """Return the configuration with the tensor-parallel degree that its batch per replica implies.
+
+        A name lacks the degree that a common file sets. `MINIBS` is the number of sequences that a replica
+        runs in a step: global batch = MINIBS × devices / (TP × PP × CP), as
+        megatron_gpt_peft_tuning_config.yaml says.
+        """
+        each, others = _count(settings.get("MINIBS", "")), self.pipeline_parallel * self.context_parallel
+        if not each or each * devices % (batch * others):
+            return self
+        return replace(self, tensor_parallel=each * devices // (batch * others))
 
     def micro_batch(self, devices: int, batch: int, accumulation: int) -> int | None:
         """Return the micro-batch that reproduces the logged batch, or None if no whole number does."""
@@ -91,10 +104,11 @@ def _plan(row: Mapping[str, str]) -> dict[str, str]:
     if None in counts or not accumulation:
         return {}
     devices, batch = (count or 0 for count in counts)
-    for file in map(_configuration, _ordered(row)):
+    for name in _ordered(row):
+        settings = _settings(row) if [name] == row["config_files"].split()[:1] else {}
+        file = _configuration(name).as_set(settings, devices, batch)
         micro_batch = file.micro_batch(devices, batch, accumulation)
         if micro_batch:
-            settings = _settings(row) if [file.name] == row["config_files"].split()[:1] else {}
             return {
                 "tp": str(file.tensor_parallel),
                 "pp": str(file.pipeline_parallel),
