@@ -6,6 +6,7 @@ jobs (jobs.py).
 """
 
 import json
+import math
 import re
 from dataclasses import dataclass, replace
 from random import Random
@@ -125,7 +126,7 @@ def _odd_answer(out: str) -> tuple[str, str] | None:
     except (ValueError, TypeError):
         return "prints no JSON", out
     step_s, mfu = data.get("step_time_s", 1.0), data.get("mfu", 0.0)
-    if not 0 < step_s < 1e15 or not 0 <= mfu <= 1:
+    if not 0 < step_s < math.inf or not 0 <= mfu <= 1:
         return "answers with an impossible number", f"step_time_s {step_s}, mfu {mfu}"
     return None
 
