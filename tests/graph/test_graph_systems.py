@@ -1,10 +1,14 @@
-"""Published systems whose models are graphs: stitched networks and factorised neural operators."""
+"""Published systems whose models are graphs: stitched networks, neural operators and DLRM."""
 
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from conftest import make_job
+from graph_cases import graph_of, node, tensor
 from graph_counts import packed_graph
+from oracle_models import LOOK_UPS, TABLES
 
 from flopcast import predict
 from flopcast.graph.autocast import under_autocast
@@ -143,3 +147,64 @@ def test_factorised_weights_and_a_divided_domain_need_the_memory_of_their_sizes(
     assert ratio == pytest.approx(kept[1] / kept[7], rel=1e-3)
     saved = dense.allocated_bytes / both.allocated_bytes
     assert saved > dense.allocated_bytes / min(factorised.allocated_bytes, divided.allocated_bytes)
+
+
+SAMPLES, WIDTH, CROSS_RANK = 2, 128, 512  # of DLRM-DCNv2, as MLPerf Training trains it
+MOST_WHOLE = int(0.008 * 2**30 / 4)  # elements in fp32: DP_SHARDING_THRESHOLD of MLPerf's configurations
+
+
+def dlrm():
+    """The model of MLPerf under autocast: look-ups in 26 tables, three cross layers and two MLPs."""
+    tensors, nodes = [tensor("dense", SAMPLES, 13)], []
+
+    def run(operator, inputs, width):
+        name = f"t{len(tensors)}"
+        tensors.append(tensor(name, SAMPLES, width))
+        nodes.append(node(operator, " ".join(inputs), name))
+        return name
+
+    def weight(*shape):
+        tensors.append(tensor(f"w{len(tensors)}", *shape, parameter=True))
+        return tensors[-1].name
+
+    def linear(x, depth, width):
+        return run("add", [run("matmul", [x, weight(depth, width)], width), weight(width)], width)
+
+    def layers(x, *sizes):
+        for depth, width in pairwise(sizes):
+            x = run("relu", [linear(x, depth, width)], width)
+        return x
+
+    indices = [f"indices{number}" for number in range(len(TABLES))]
+    vectors = [layers("dense", 13, 512, 256, WIDTH)]
+    for name, rows, times in zip(indices, TABLES, LOOK_UPS, strict=True):
+        tensors.append(tensor(name, SAMPLES, times, dtype="int64"))
+        vectors.append(run("embedding_bag", [weight(rows, WIDTH), name], WIDTH))
+    width = len(vectors) * WIDTH
+    first = crossed = run("concatenate", vectors, width)
+    for _ in range(3):
+        down = run("matmul", [crossed, weight(width, CROSS_RANK)], CROSS_RANK)
+        product = run("multiply", [first, linear(down, CROSS_RANK, width)], width)
+        crossed = run("add", [product, crossed], width)
+    top = run("sigmoid", [linear(layers(crossed, width, 1024, 1024, 512, 256), 256, 1)], 1)
+    graph = graph_of(tensors, nodes, inputs=" ".join(["dense", *indices]), outputs=top, samples=SAMPLES)
+    return model_of_graph(under_autocast(graph))[0]
+
+
+def test_small_tables_on_every_device_explain_the_step_of_hugectr():
+    """Two submissions to MLPerf Training 5.1 on eight H200 measured 3.8 and 4.1 ms: a development score."""
+    host = {"host": {"graphs": "iteration"}, "optimizer": {"step_host_s": "0 s"}}
+    model, steps = dlrm(), []
+    for whole in (0, MOST_WHOLE):
+        plan = f"dp=8 ep=8 tables=table mbs=6912 gbs=55296 precision=bf16 whole_tables={whole}"
+        found = make_job(
+            model=model,
+            plan=plan,
+            batch={"sequence_length": 1},
+            stack={"base": "torch-fsdp2-compiled"} | host,
+            cluster="dgx-h200:1",
+        )
+        steps.append(1e3 * predict(found).clean_step_time_s)
+
+    assert steps == [pytest.approx(4.78, rel=0.01), pytest.approx(4.05, rel=0.01)]
+    assert all(abs(steps[1] / measured - 1) < 0.12 for measured in (3.8, 4.1))

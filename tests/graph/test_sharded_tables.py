@@ -5,6 +5,7 @@ import pytest
 from conftest import make_job
 from graph_cases import graph_of, node, tensor
 
+from flopcast.errors import SpecError
 from flopcast.graph.model_of_graph import model_of_graph
 from flopcast.layers.tables import fullest_share
 from flopcast.library.curves import load_book
@@ -39,8 +40,8 @@ def model():
     return model_of_graph(graph_of(tensors, nodes, inputs=inputs, samples=SAMPLES))[0]
 
 
-def job(tables="", samples=BATCH, **changes):
-    degree = f"ep={RANKS} tables={tables}" if tables else ""
+def job(tables="", samples=BATCH, whole=0, **changes):
+    degree = f"ep={RANKS} tables={tables} whole_tables={whole}" if tables else ""
     plan = f"dp={RANKS} {degree} mbs={samples} gbs={samples * RANKS} precision=bf16 optimizer=sgd"
     batch = {"sequence_length": 1}
     return make_job(model=model() | changes, plan=plan, batch=batch, stack="torch-fsdp2")
@@ -89,6 +90,32 @@ def test_tables_are_packed_no_worse_than_by_the_largest_and_the_mean():
 
         least = max(max(sizes) / sum(sizes), 1.0 / ranks)
         assert least <= share <= least + max(sizes) / sum(sizes)
+
+
+def test_small_tables_that_are_whole_send_nothing_and_have_gradients_like_other_weights():
+    """The smallest of three tables, with one look-up of a sample."""
+    shared = ELEMENTS - ROWS[2] * WIDTH
+    for tables in WAYS:
+        found = job(tables, whole=ROWS[2] * WIDTH)
+        programs, all_shared = programs_of(found), programs_of(job(tables))
+        vectors = BATCH * sum(LOOK_UPS[:2]) * WIDTH * HALF_BYTES
+        kept = programs.trained_parameters - all_shared.trained_parameters
+
+        assert kept.item() == ROWS[2] * WIDTH
+        if tables == "table":
+            fullest = ROWS[0] * (WIDTH + 1)
+            assert programs.narrow_parameters["fp32"].item() == pytest.approx(fullest)
+        else:
+            assert programs.narrow_parameters["fp32"].item() * RANKS == pytest.approx(
+                shared + sum(ROWS[:2])
+            )
+        assert sent(found, AllToAll) + sent(found, ReduceScatter) / RANKS == vectors
+        assert sent(found, IndexExchange) % (BATCH * sum(LOOK_UPS[:2]) * INDEX_BYTES) == 0
+
+
+def test_whole_tables_without_shared_ones_are_an_error():
+    with pytest.raises(SpecError, match="remove whole_tables"):
+        predict(make_job(plan="dp=8 mbs=1 gbs=8 whole_tables=100"), load_book())
 
 
 def test_vectors_of_all_samples_travel_forward_and_their_gradients_back():

@@ -150,6 +150,7 @@ def _pass(known: Lowering, node: GraphNode) -> Made:
         fields["row"] = row
     if operator.reads_table and known.is_weight(node.inputs[0]):
         fields["looked_up"] = known.size(looked_up(graph, node), grows)
+        fields["table_elements"] = graph.tensors[node.inputs[0]].elements
     if _is_strided(graph, node):
         fields["strided"] = True
     if returns and not passes_on:

@@ -59,6 +59,7 @@ class Split:
     documents: Counts = field(default_factory=lambda: ONE)  # of equal length, that a sequence is packed of
     source_length: Counts = field(default_factory=lambda: ONE)  # tokens of a sequence that an encoder reads
     tables: str = ""  # how ranks of the expert axis share embedding tables of a graph; "": each holds all
+    whole_tables: int = 0  # elements of the largest table that each holds despite this
     images: tuple[tuple[Image, ...], ...] = ()  # of a sequence of each kind of micro-batch; (): none have
 
     @property

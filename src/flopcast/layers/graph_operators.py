@@ -13,6 +13,7 @@ from pydantic import Discriminator, Field, Tag
 
 from flopcast.dtypes import ONE, ZERO, Counts, constant
 from flopcast.layers.base import Split
+from flopcast.layers.tables import is_shared
 from flopcast.layers.traced_operators import (
     AbstractTracedOperator,
     Size,
@@ -228,6 +229,8 @@ class GraphPass(AbstractTracedOperator):
     looked_up : Size or None
         Number of elements of the rows that the operator reads, if it looks them up in an embedding table
         that is a weight of the block.
+    table_elements : int
+        Number of elements of this table.
     shared : tuple of int
         Indices in `read` of the inputs that every tensor-parallel rank reads whole, if the operator is
         divided.
@@ -246,7 +249,12 @@ class GraphPass(AbstractTracedOperator):
     fusible: bool = False
     gradient: bool = True
     looked_up: Size | None = None
+    table_elements: int = Field(default=0, ge=0)
     shared: tuple[int, ...] = ()
+
+    def rows_elsewhere(self, split: Split) -> Size | None:
+        """Return the rows that are looked up in a table that ranks share; None for all other kernels."""
+        return self.looked_up if is_shared(self.table_elements, split) else None
 
     def work(self, split: Split) -> AbstractOperator:
         """Return the memory-bound kernel on one micro-batch."""

@@ -13,6 +13,9 @@ The ranks of the expert axis share the tables, in one of three ways:
 - "row": each rank holds some rows of every table, and has a partial sum of each vector of all samples,
   which ranks sum and share (reduce-scatter).
 
+Every rank may hold small tables whole (`is_shared`): their look-ups send nothing, and their gradients are
+reduced like those of other weights.
+
 Before a look-up, ranks exchange the indices; the gradients of vectors return the way that the vectors came.
 Sharded tables are in fp32 and are updated row by row in the backward pass, as TorchRec's fused optimizers
 and HugeCTR do: only rows that were looked up are read and written, there are no gradients of whole tables,
@@ -35,6 +38,11 @@ from flopcast.operators.messages import AllToAll, IndexExchange, ReduceScatter
 from flopcast.records import replace
 
 STORED = "fp32"
+
+
+def is_shared(elements: int, split: Split) -> bool:
+    """Return whether ranks share a table of so many elements."""
+    return bool(split.tables) and (not split.whole_tables or elements > split.whole_tables)
 
 
 def fullest_share(sizes: Sequence[float], ranks: Counts) -> Counts:

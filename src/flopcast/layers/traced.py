@@ -19,7 +19,7 @@ from flopcast.dtypes import ONE, constant
 from flopcast.layers.base import AbstractLayer, Split, Weight
 from flopcast.layers.graph_operators import GraphPass, TracedOperator
 from flopcast.layers.mixer import AbstractMixer
-from flopcast.layers.tables import fullest_share, sharded_lookup, sharded_table
+from flopcast.layers.tables import fullest_share, is_shared, sharded_lookup, sharded_table
 from flopcast.layers.traced_operators import TracedTensor
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item, blocking, kernel
@@ -136,12 +136,13 @@ class Traced(AlwaysWithKind, AbstractMixer):
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return every weight on one rank: parts of divided weights and sharded tables, others whole."""
-        tables = [weight.elements for weight in self.weights_of_block if weight.row]
+        own = self.weights_of_block
+        tables = [each.elements for each in own if each.row and is_shared(each.elements, split)]
         shares = split.tables == "table" and tables
         share = fullest_share(tables, split.expert) if shares else 1.0 / split.expert
         return tuple(
             sharded_table(weight.name, weight.elements, weight.row, share)
-            if weight.row and split.tables
+            if weight.row and is_shared(weight.elements, split)
             else Weight(
                 name=weight.name,
                 elements=constant(weight.elements) / (split.tensor if weight.divided else ONE),
@@ -149,7 +150,7 @@ class Traced(AlwaysWithKind, AbstractMixer):
                 active=weight.active,
                 trained=weight.trained,
             )
-            for weight in self.weights_of_block
+            for weight in own
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
@@ -164,8 +165,9 @@ class Traced(AlwaysWithKind, AbstractMixer):
             entered |= {tensor.name for tensor in new}
             items += [_entering(tensor, split) for tensor in new]
             made = tuple(_items(operator, split))
-            rows = operator.looked_up if split.tables and isinstance(operator, GraphPass) else None
-            items += sharded_lookup(made[0], rows.of(split), split) if rows else made
+            if isinstance(operator, GraphPass) and (rows := operator.rows_elsewhere(split)):
+                made = tuple(sharded_lookup(made[0], rows.of(split), split))
+            items += made
         return tuple(items)
 
     def linear_elements(self, hidden: int) -> int:

@@ -67,6 +67,8 @@ class Plan(StrictModel):
         Number of ranks over which each expert is divided (etp); by default the tensor-parallel degree.
     tables : str
         How the ranks of `expert_parallel` share embedding tables of an exported graph (layers/tables.py).
+    whole_tables : int
+        With `tables`, tables of at most so many elements are not shared: every rank holds them whole.
     pipeline_parallel : int
         Pipeline-parallel degree (pp): number of pipeline stages.
     virtual_stages : int
@@ -129,6 +131,7 @@ class Plan(StrictModel):
         default_factory=tensor_degree, ge=1, validation_alias=AliasChoices("expert_tensor_parallel", "etp")
     )
     tables: Literal["", "table", "row", "column"] = ""
+    whole_tables: int = Field(default=0, ge=0)
     pipeline_parallel: int = degree("pipeline_parallel", "pp")
     virtual_stages: int = degree("virtual_stages", "vpp")
     zero: Literal[0, 1, 2, 3] = 0
@@ -310,6 +313,7 @@ class Plans:
             source_length=batch.source_by_kind / context,
             images=batch.images_by_kind,
             tables=self.structure.tables,
+            whole_tables=self.structure.whole_tables,
         )
 
 
@@ -330,13 +334,7 @@ def structure_of(plan: Plan) -> Plan:
 
 
 def batch_plans(plans: Sequence[Plan]) -> Plans:
-    """Return plans of one structure as arrays: row i of every degree is that of plan i.
-
-    Raises
-    ------
-    InternalError
-        No plan, or plans of different structures.
-    """
+    """Return plans of one structure, at least one, as arrays: row i of every degree is that of plan i."""
     structures = {structure_of(plan) for plan in plans}
     if len(structures) != 1:
         raise InternalError(f"a batch needs plans of one structure, got {len(structures)}")

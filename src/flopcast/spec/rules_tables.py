@@ -27,6 +27,14 @@ RULES: tuple[Rule, ...] = (
         fix="remove tables",
     ),
     Rule(
+        field="plan.whole_tables",
+        holds=lambda c: bool(c.structure.tables) or not c.structure.whole_tables,
+        value=lambda c: c.structure.whole_tables,
+        allowed="0, because tables is none",
+        because="without tables, every rank holds all embedding tables whole",
+        fix="remove whole_tables",
+    ),
+    Rule(
         field="plan.expert_parallel",
         holds=lambda c: (
             np.ones_like(c.plans.expert_parallel, dtype=bool)
