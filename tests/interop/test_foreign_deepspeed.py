@@ -230,6 +230,11 @@ CHECKPOINTS = {"activation_checkpointing": {"cpu_checkpointing": True}}
             "optimizer:host",
             {"gradient_copies": "pinned"},
         ),
+        (
+            {"offload_optimizer": HOST | {"super_offload": True, "ratio": 0.9}},
+            "optimizer:host:0.9",
+            {"gradient_flush": "overlapped", "overlaps_updates": True, "backward_fraction": 1.0},
+        ),
         ({"offload_param": HOST | {"pin_memory": True}}, "parameters:host", {}),
         ({"cpu_offload_params": True, "cpu_offload": True}, "optimizer:host,parameters:host", {}),
         (
@@ -255,7 +260,6 @@ def test_states_are_placed_as_the_documentation_of_deepspeed_has_it(given, offlo
         (1, {"cpu_offload_params": True}, "cpu_offload_params"),
         (2, {"offload_optimizer": HOST | {"ratio": 0.5}}, "offload_optimizer.ratio"),
         (3, {"offload_optimizer": HOST, "cpu_offload": True}, "cpu_offload"),
-        (3, {"offload_optimizer": HOST | {"super_offload": True}}, "offload_optimizer.super_offload"),
         (3, {"offload_optimizer": HOST, "zenflow": {"topk_ratio": 0.1}}, "zenflow.topk_ratio"),
     ],
 )

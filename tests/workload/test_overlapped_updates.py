@@ -14,9 +14,9 @@ PLANS = (PLAN, PLAN.replace("zero=2", "zero=3"), PLAN.replace("zero=2", "zero=3"
 ONCE = {"first": 0, "last": 2}  # the position of a micro-batch at which such items run
 
 
-def report_of(overlaps=True, rate=200e9, plan=PLAN):
+def report_of(overlaps=True, rate=200e9, plan=PLAN, **how):
     """A job whose host reads and writes states at `rate`, with or without overlap."""
-    job = make_job(plan=plan, stack={"base": "generic", "offload": {"overlaps_updates": overlaps}})
+    job = make_job(plan=plan, stack={"base": "generic", "offload": {"overlaps_updates": overlaps} | how})
     group = job.cluster.groups[0]
     memory = {"capacity_bytes": 4e12, "bytes_per_s": 4e12, "optimizer_bytes_per_s": rate}
     node = type(group.node).model_validate(group.node.model_dump() | {"memory": memory})
@@ -71,6 +71,17 @@ def test_a_slow_host_decides_on_the_step():
         host_s = moved(report, HostUpdate) * report.job.cluster.node.devices / 5e9
 
         assert host_s < report.clean_step_time_s < 1.1 * host_s
+
+
+def test_updates_that_end_before_the_next_forward_pass_hide_behind_the_backward_pass_alone():
+    for plan in PLANS:
+        report = report_of(rate=5e9, plan=plan, backward_fraction=1)
+        host_s = moved(report, HostUpdate) * report.job.cluster.node.devices / 5e9
+        beside_both = report_of(rate=500e9, plan=plan).clean_step_time_s
+
+        assert host_s < report.clean_step_time_s < 1.1 * host_s
+        assert beside_both <= report_of(rate=500e9, plan=plan, backward_fraction=1).clean_step_time_s
+        assert moved(report, HostUpdate) == pytest.approx(moved(report_of(plan=plan), HostUpdate))
 
 
 def test_what_overlap_cannot_go_with_is_an_error():

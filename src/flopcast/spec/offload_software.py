@@ -40,6 +40,10 @@ class OffloadSoftware(StrictModel):
         gradients that are copied during the backward pass, ZeRO-2 or ZeRO-3, and a single pipeline stage.
         No gradient norm is then known before the first update. By default, the update begins after the
         backward pass.
+    backward_fraction : float
+        Fraction of overlapped updates that runs beside the backward pass; the rest runs beside the next
+        forward pass. The default is the backward pass's part of the time of both. With 1, all updates end
+        before the next forward pass (SuperOffload of DeepSpeed, arXiv:2509.21271).
     strides : bool
         Whether a plan may set a stride: some subgroups of the optimizer are then updated on the device
         while the host updates the others (Deep Optimizer States).
@@ -63,6 +67,7 @@ class OffloadSoftware(StrictModel):
     gradient_flush: Literal["blocking", "overlapped", "before_update", "beside_update"] = "before_update"
     updates_on: Literal["host", "device"] = "host"
     overlaps_updates: bool = False
+    backward_fraction: float = Field(default=2 / 3, gt=0, le=1)
     strides: bool = False
     buffer_bytes: float = Field(default=0.0, ge=0)
     forward_layer_s: float = Field(default=0.0, ge=0)

@@ -7,8 +7,8 @@ Elsewhere: placements themselves (spec/offload.py), copies that passes need (off
 References
 ----------
 ZeRO-Offload: arXiv:2101.06840. ZeRO-Infinity: arXiv:2104.07857. Subgroups that the device updates: Deep
-Optimizer States, arXiv:2410.21316. Updates beside the passes: AutoHete, arXiv:2503.01890; with ZeRO-3, the
-SuperOffload engine of DeepSpeed.
+Optimizer States, arXiv:2410.21316. Updates beside the passes: AutoHete, arXiv:2503.01890; with ZeRO-3,
+SuperOffload, arXiv:2509.21271.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,6 @@ from flopcast.workload.offload import BACK, OUT, copies_of, wait_for_copies
 UPDATE = "host_update"  # the component of updates
 BESIDE = "updates"  # the stream of updates that overlap with passes
 ROUND = (*BACK, *OUT)
-UPDATED_IN_BACKWARD = 2 / 3  # where updates overlap: the backward pass takes twice as long as the forward
 
 
 def _updated_on_host(stack: Stack, plan: Plan) -> tuple[Placement, ...]:
@@ -86,20 +85,21 @@ def behind_updates(stack: Stack, plans: Plans, phase: str) -> tuple[str, ...]:
     A gather of the forward pass waits for the updates of layers that began before it; those of a layer or
     two may still run.
     """
-    overlaps = stack.offload.overlaps_updates and _updated_on_host(stack, plans.structure)
-    return (BESIDE, "to_device") if overlaps and phase == "forward" else ()
+    how = stack.offload
+    waits = phase == "forward" and how.overlaps_updates and how.backward_fraction < 1
+    return (BESIDE, "to_device") if waits and _updated_on_host(stack, plans.structure) else ()
 
 
 def _updated_beside(stack: Stack, plans: Plans, shard: Counts, phase: str) -> tuple[Item, ...]:
     """Return the part of a layer's update on the host that runs beside one pass of the device.
 
-    The host is busy during the whole step, in the order in which the layers of the next forward pass need
-    their parameters. Layers are alike here, so each has the same part beside either pass.
+    The host updates in the order in which the layers of the next forward pass need their parameters.
+    Layers are alike here, so each has the same part beside either pass.
     """
-    if not stack.offload.overlaps_updates or not _updated_on_host(stack, plans.structure):
-        return ()
     back = phase == "backward"
-    share = UPDATED_IN_BACKWARD if back else 1.0 - UPDATED_IN_BACKWARD
+    share = stack.offload.backward_fraction if back else 1.0 - stack.offload.backward_fraction
+    if not stack.offload.overlaps_updates or not share or not _updated_on_host(stack, plans.structure):
+        return ()
     update, *copies = _host_update(stack, plans, shard * share)
     update = replace(update, stream=BESIDE, waits=("to_host",) if back else ())
     copies = [replace(copy, waits=(BESIDE, *copy.waits)) for copy in copies]

@@ -228,5 +228,5 @@ def stack_changes(reader: ConfigReader, stage: int, precision: str) -> dict[str,
     sharding: dict[str, object] = {"gradient_dtype": kept} if kept != "bf16" and stage > 1 else {}
     if stage == 3 and reader.count(prefetch, 50_000_000, least=0, auto=HIDDEN_SQUARED) == 0:
         sharding["prefetch_units"] = 0
-    offload = offload_changes(reader)
+    offload = offload_changes(reader, stage)
     return changes | {name: part for name, part in (("sharding", sharding), ("offload", offload)) if part}

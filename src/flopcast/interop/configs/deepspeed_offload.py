@@ -70,15 +70,20 @@ def _tier(reader: ConfigReader, part: str, stage: int) -> str:
     return tier
 
 
-def offload_changes(reader: ConfigReader) -> dict[str, object]:
+def offload_changes(reader: ConfigReader, stage: int) -> dict[str, object]:
     """Return what the file changes of `stack.offload`; nothing where no state is outside the devices.
 
     Gradients travel through memory that is not pinned unless `pin_memory` of `offload_optimizer` says so.
+    SuperOffload updates on the host beside the backward pass, under ZeRO stage 3 only
+    (deepspeed/runtime/superoffload/superoffload_stage3.py).
     """
     changes: dict[str, object] = {}
     pins = reader.flag(OLD_PIN)
     if has_place(reader, "optimizer") and reader.flag(f"{OPTIMIZER}.pin_memory", pins):
         changes["gradient_copies"] = "pinned"
+    if has_place(reader, "optimizer") and reader.flag(f"{OPTIMIZER}.super_offload") and stage == 3:
+        changes["gradient_flush"] = "overlapped"
+        changes |= {"overlaps_updates": True, "backward_fraction": 1.0}
     if not has_place(reader, "parameters"):
         return changes
     if not reader.flag(f"{PARAMETERS}.pin_memory", pins):

@@ -242,7 +242,7 @@ def _stack(reader: ConfigReader, kind: str, stage: int, stages: int, precision: 
         if reader.count("zero_optimization.stage3_prefetch_bucket_size", 1, least=0) == 0:
             sharding["prefetch_units"] = 0
         changes["sharding"] = sharding
-    offload = offload_changes(reader)
+    offload = offload_changes(reader, stage)
     return changes | ({"offload": offload} if offload else {})
 
 

@@ -150,6 +150,8 @@ def _placed(one: Placement, stack: Stack) -> dict[str, object]:
             settings["ratio"] = one.fraction
         if stack.offload.gradient_copies == "pinned":
             settings["pin_memory"] = True
+        if stack.offload.overlaps_updates and stack.offload.backward_fraction == 1:
+            settings["super_offload"] = True
         return {"offload_optimizer": settings}
     if one.kind == "parameters":
         buffers = {
