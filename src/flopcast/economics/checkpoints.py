@@ -49,10 +49,11 @@ class SaveRates:
     allocated_bytes_per_s : of one rank that copies to memory which it allocates anew
     chunked_bytes_per_s : the same, where chunks are written and freed while others are copied
     file_s : until all ranks have agreed on one more file and opened it, on a usual node
-    handover_s : until every rank has listed its tensors and pickled the rest, and the ranks have met
+    handover_s : until the ranks of a usual node have listed their tensors, pickled the rest and met
     most_files : files of the largest of the measured runs; more of them take no longer, for want of
         measurements
-    node_log_sigma_factor : spread of copies between nodes; a checkpoint waits for the slowest of them
+    node_log_sigma_factor : spread of copies and of handing over between nodes; a checkpoint waits for the
+        slowest of them
     pinned_fraction : of the link to the host that copies of many tensors from all devices of a node reach
     background_fraction : training speed that is lost to an asynchronous write in Python
     log_sigma_factor : uncertainty of these numbers, beyond that of the method
@@ -63,7 +64,7 @@ class SaveRates:
     any value between 0.2 and 0.4.
     The constant of the handover: logs of DataStates-LLM with State Providers, which opens files in the
     background (github.com/mauryaavinash95/llm-restart-perf, models of 3B and 7B on Polaris, October 2025):
-    34, 36, 65 and 84 ms.
+    34 and 65 ms on one node, 36 and 84 ms on two.
     """
 
     serialised_bytes_per_s: float = UNPINNED_BYTES_PER_S
@@ -161,6 +162,7 @@ def save_times(
     waits_for_files = storage is not None and not method.opens_files_later
     files_s = files_time_s(saved.num_files, saved.num_nodes, rates) if waits_for_files else 0.0
     fraction = rates.background_fraction if method.writes_in_python else method.background_fraction
+    handover_s = rates.handover_s * slowest_of(saved.num_nodes, rates.node_log_sigma_factor)
     serialise_s = 0.0
     if method.waits_for_write:
         if storage is not None:
@@ -174,9 +176,9 @@ def save_times(
         copy_s=copy_s,
         serialise_s=serialise_s,
         files_s=files_s,
-        handover_s=rates.handover_s,
+        handover_s=handover_s,
         write_s=write_s,
-        blocked_s=rates.handover_s + blocked_s,
+        blocked_s=handover_s + blocked_s,
         background_s=background_s,
         background_fraction=fraction,
         restore_s=restore_s(saved, saved.read_bytes, checkpoint, cluster, rates),

@@ -127,23 +127,22 @@ def fitted_ratios(models: Sequence[SavedModel]) -> dict[str, list[float]]:
     """Return the ratio of every model for each constant of the methods.
 
     Training waits for the handover with each method. Lazy copies are hidden, so it then waits for files
-    alone. Synchronous saving also copies to pinned memory and writes. The slowest node decides on files and
-    copies.
+    alone. Synchronous saving also copies to pinned memory and writes. The slowest node decides on the
+    handover, files and copies.
     """
     rates = SaveRates.of(shipped_levels())
     slowest = [slowest_of(model.nodes, rates.node_log_sigma_factor) for model in models]
     files = [
-        (model.waited_s(LAZY) - rates.handover_s) / model.num_files / FILE_S / slow
+        (model.waited_s(LAZY) / slow - rates.handover_s) / model.num_files / FILE_S
         for model, slow in zip(models, slowest, strict=True)
     ]
     found = replace(rates, file_s=FILE_S * math.exp(mean(map(math.log, files))))
 
     def copied(method: str, other_s: Callable[[SavedModel], float]) -> list[float]:
         return [
-            (model.waited_s(method) - rates.handover_s - other_s(model))
+            ((model.waited_s(method) - other_s(model)) / slow - rates.handover_s)
             * UNPINNED_BYTES_PER_S
             / model.rank_bytes
-            / slow
             for model, slow in zip(models, slowest, strict=True)
         ]
 
