@@ -11,6 +11,7 @@ from flopcast.layers.tables import fullest_share
 from flopcast.library.curves import load_book
 from flopcast.operators.messages import AllToAll, IndexExchange, ReduceScatter
 from flopcast.prediction import memory_of, predict, programs_of
+from flopcast.search.default_plan import choose
 from flopcast.spec.checkpoints import Checkpoint
 from flopcast.workload.saved_states import saved_states
 
@@ -167,6 +168,18 @@ def test_sharded_tables_have_no_gradients_and_take_less_memory_and_time():
         assert trained == sum(LOOK_UPS) * WIDTH * 16  # the matrix
         assert memory_of(found).allocated_bytes < memory_of(whole).allocated_bytes
         assert predict(found, book).breakdown["ep_communication"] > 0.0
+
+
+def test_a_chosen_plan_shards_tables_only_if_no_device_holds_all_of_them(monkeypatch):
+    book = load_book(job().cluster)
+    most_rows = job().cluster.node.device.memory_bytes / WIDTH / FLOAT_BYTES
+    for rows, tables in ((ROWS, ""), ((int(0.6 * most_rows),) * len(ROWS), "table")):
+        monkeypatch.setitem(globals(), "ROWS", rows)
+
+        chosen = choose(job(), {"global_batch": BATCH * RANKS}, book).plan
+
+        assert chosen.tables == tables
+        assert chosen.expert_parallel == (RANKS if tables else 1)
 
 
 def test_a_checkpoint_holds_the_tables_of_every_rank_once():

@@ -7,7 +7,7 @@ Elsewhere: which of them is chosen (default_plan.py), the whole space (find.py, 
 States are sharded wherever there are replicas (ZeRO-1, or what the stack has), and sequences wherever there
 is tensor parallelism (unless checkpoints are cut instead), since neither costs time that the other choices
 could win back; every degree and recompute mode is tried, and every spread of experts. Where nothing fits,
-parameters are sharded too.
+parameters are sharded too, and then, instead of these, the embedding tables of an exported graph.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from flopcast.search.question import Question
 from flopcast.search.space import USUAL_CHUNKS, Space
 from flopcast.search.top_candidates import TopCandidates
 from flopcast.spec.job import Job
+from flopcast.spec.rules_tables import has_tables
 
 MICRO_BATCHES = (1, 2, 4, 8)
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # micro-batches of an exported graph, whose samples are small
@@ -55,9 +56,13 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
             **({"tensor_parallel": space.tensor_parallel or (1,)} if of_graph else {}),
         }
     )
-    if space.zero or usual_zero(job) == SHARDED or SHARDED not in job.stack.sharding.zero_stages:
-        return (first,)
-    return (first, first.model_copy(update={"zero": (SHARDED,)}))
+    found = [first]
+    if not space.zero and usual_zero(job) != SHARDED and SHARDED in job.stack.sharding.zero_stages:
+        found.append(first.model_copy(update={"zero": (SHARDED,)}))
+    if not space.tables and not job.plan.tables and has_tables(job.model):
+        unsharded = {} if space.zero or 0 not in job.stack.sharding.zero_stages else {"zero": (0,)}
+        found.append(first.model_copy(update={"tables": ("table",), **unsharded}))
+    return tuple(found)
 
 
 def usual_candidates(

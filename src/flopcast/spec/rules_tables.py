@@ -7,21 +7,22 @@ Elsewhere: what sharded tables run (layers/tables.py), what a rule is (checks.py
 import numpy as np
 
 from flopcast.layers.traced import Traced
-from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.checks import Rule, first
+from flopcast.spec.model import Model
 
 RANKS = "the embedding tables are sharded over the expert-parallel ranks, which are the data-parallel ranks"
 
 
-def has_tables(case: Case) -> bool:
+def has_tables(model: Model) -> bool:
     """Return whether a block of the model is a part of a graph with an embedding table."""
-    mixers = [block.mixer for block in case.model.blocks if isinstance(block.mixer, Traced)]
+    mixers = [block.mixer for block in model.blocks if isinstance(block.mixer, Traced)]
     return any(weight.row for mixer in mixers for weight in mixer.weights_of_block)
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tables",
-        holds=lambda c: not c.structure.tables or has_tables(c),
+        holds=lambda c: not c.structure.tables or has_tables(c.model),
         allowed="the value none, because the model is not an exported graph with embedding tables",
         because="the model has no tables that could be sharded",
         fix="remove tables",
@@ -38,7 +39,7 @@ RULES: tuple[Rule, ...] = (
         field="plan.expert_parallel",
         holds=lambda c: (
             np.ones_like(c.plans.expert_parallel, dtype=bool)
-            if not (c.structure.tables and has_tables(c))
+            if not (c.structure.tables and has_tables(c.model))
             else c.plans.expert_parallel == c.plans.data_parallel
         ),
         value=lambda c: first(c.plans.expert_parallel),

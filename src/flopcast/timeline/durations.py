@@ -25,6 +25,8 @@ from flopcast.timeline.program import Simulated, waits_for_gathers
 from flopcast.timeline.shared_links import may_share
 from flopcast.workload.program import POSITIONS, Segment
 
+ROWS_TOGETHER = 512  # of a product, whose arrays are then in the processor's cache
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _States:
@@ -157,29 +159,18 @@ def _powers(layer_s: Floats, row: Integers, repeat: Integers) -> Floats:
 
 
 def _joined(first_s: Floats, second_s: Floats, of_first: Integers, of_second: Integers) -> Floats:
-    """Return the max-plus product over the streams between two parts, for some rows of both.
-
-    Streams without a path between them in any row are left out.
-    """
-    before, after = (np.asarray(np.isfinite(table).any(axis=(2, 3))) for table in (first_s, second_s))
-    first, second = _chosen(first_s, before, of_first), _chosen(second_s, after, of_second)
+    """Return the max-plus product over the streams between two parts, for some rows of both."""
     positions = max(first_s.shape[2], second_s.shape[2])
-    total_s = np.full((len(first_s), second_s.shape[1], positions, len(of_first)), NEVER)
-    through_s = np.empty(total_s.shape[2:])
-    for start, stream in np.argwhere(before @ after).tolist():
-        found_s = total_s[start, stream]
-        for between in np.flatnonzero(before[start] & after[:, stream]).tolist():
-            np.add(first[start, between], second[between, stream], out=through_s)
+    total_s = np.empty((len(first_s), second_s.shape[1], positions, len(of_first)))
+    for low in range(0, len(of_first), ROWS_TOGETHER):
+        rows = slice(low, low + ROWS_TOGETHER)
+        before_s, behind_s = first_s.take(of_first[rows], axis=-1), second_s.take(of_second[rows], axis=-1)
+        found_s = np.add(before_s[:, 0, None], behind_s[0], out=total_s[..., rows])
+        through_s = np.empty(found_s.shape)
+        for between in range(1, len(behind_s)):
+            np.add(before_s[:, between, None], behind_s[between], out=through_s)
             np.maximum(found_s, through_s, out=found_s)
     return total_s
-
-
-def _chosen(table_s: Floats, used: np.ndarray, rows: Integers) -> dict[tuple[int, int], Floats]:
-    """Return some rows of each entry of a matrix that is used, (positions, rows)."""
-    places = [(before, after) for before, after in np.argwhere(used).tolist()]
-    if len(rows) == table_s.shape[-1] and np.array_equal(rows, np.arange(len(rows))):
-        return {place: table_s[place] for place in places}
-    return {place: table_s[place].take(rows, axis=-1) for place in places}
 
 
 def _ends(

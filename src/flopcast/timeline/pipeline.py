@@ -38,7 +38,7 @@ from flopcast.timeline.chains import (
 )
 from flopcast.workload.program import positions
 
-GRAPHS = LargeResults(16 << 20)  # one of 16 stages and 1000 micro-batches takes 6 MB
+GRAPHS = LargeResults(48 << 20)  # one of 16 stages and 1000 micro-batches takes 6 MB
 FEW_TOGETHER = 12  # nodes of a round, below which an operation on arrays takes longer than all of them
 ALONE_RATIO = 4  # one node of so many must wait for its own chain alone, if rounds take two steps
 

@@ -26,6 +26,7 @@ from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllReduce, Replicate, RingPass
 from flopcast.operators.quantise import Quantise
 from flopcast.records import dataclass, field, replace
+from flopcast.spec.rows import equal_rows
 from flopcast.workload.backward import exchange_of, exchanged_at_work, kept_tensors
 from flopcast.workload.recompute_order import recompute_order
 from flopcast.workload.tensor_sizes import tensor_bytes, weight_bytes
@@ -78,11 +79,11 @@ def _alike(forward: tuple[Item, ...]) -> Iterator[tuple[np.ndarray, tuple[Item, 
     if not counted:
         yield np.ones((1, 1), dtype=bool), forward
         return
-    absent = np.concatenate([item.count == 0.0 for item in counted], axis=1)
-    for pattern in np.unique(absent, axis=0):
-        gone = {id(item) for item, is_gone in zip(counted, pattern, strict=True) if is_gone}
-        rows = (absent == pattern).all(axis=1, keepdims=True)
-        yield rows, tuple(item for item in forward if id(item) not in gone)
+    absent = {id(item): item.count[:, 0] == 0.0 for item in counted}
+    alike = equal_rows([*{column.tobytes(): column for column in absent.values()}.values()])
+    for number, row in enumerate(alike.first.tolist()):
+        rows = (alike.group == number)[:, None]
+        yield rows, tuple(item for item in forward if id(item) not in absent or not absent[id(item)][row])
 
 
 def _peak_of_rows(
