@@ -3,7 +3,7 @@
 import re
 
 from all_cases import all_cases
-from pages import README, ROOT, counts, faults, links, output_of, own_config
+from pages import README, ROOT, counts, faults, links, own_config
 
 TEXT = README.read_text(encoding="utf-8")
 
@@ -34,12 +34,6 @@ def test_the_readme_counts_what_the_catalogue_lists():
     told = {kind: int(found[1]) for kind in kinds if (found := re.search(rf"\b(\d+) {kind}\b", TEXT))}
 
     assert told == {kind: counts()[kind] for kind in kinds}, "python tests/pages.py counts again"
-
-
-def test_the_accuracy_page_is_what_its_command_prints():
-    page = (ROOT / "docs/accuracy/suites.md").read_text(encoding="utf-8")
-    printed, _ = output_of("flopcast validate --markdown")
-    assert printed == page, "flopcast validate --markdown > docs/accuracy/suites.md"
 
 
 def test_the_overview_of_the_accuracy_holds_the_numbers_of_the_suites():

@@ -3,7 +3,10 @@
 import re
 
 import pytest
-from accuracy_pages import MARKED, ROOT, TERMS, TEXTS, pages, values
+from accuracy_pages import MARKED, ROOT, TERMS, TEXTS, pages, suite_of, values
+from pages import output_of
+
+from flopcast import accuracy
 
 AGAIN = "python tests/accuracy_pages.py writes all of them"
 OF_OTHERS = ("the paper's", "Calculon")  # numbers of other models, as their authors print them
@@ -19,6 +22,15 @@ def test_every_page_is_what_its_command_prints(measured):
     old = [path.name for path, text in pages(measured).items() if path.read_text(encoding="utf-8") != text]
 
     assert old == [], AGAIN
+
+
+def test_the_command_prints_the_page_of_suites(monkeypatch):
+    """Its predictions are those that the page was made of."""
+    monkeypatch.setattr(accuracy, "watched_suite", lambda name, constants, _: suite_of(name))
+
+    printed, _ = output_of("flopcast validate --markdown")
+
+    assert printed == (ROOT / "docs/accuracy/suites.md").read_text(encoding="utf-8")
 
 
 def test_every_marked_number_is_that_of_today(numbers):
