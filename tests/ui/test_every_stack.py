@@ -33,9 +33,14 @@ def words_of(stack, model, devices, plan):
 
 
 def possible(stack, model, devices):
-    """Return a job for each split, with the first ZeRO stage that the stack has, and all errors."""
+    """Return a job for each split, with the first ZeRO stage that the stack has, and all errors.
+
+    Only on 8 devices are there several.
+    """
     taken, faults = [], []
     for split in SPLITS:
+        if taken and devices != 8:
+            break
         said = dict(word.split("=") for word in split.split())
         inside = int(said.get("tp", 1)) * int(said.get("pp", 1))
         if devices % inside or (devices // inside) % int(said.get("ep", 1)):
