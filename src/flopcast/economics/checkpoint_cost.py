@@ -148,9 +148,10 @@ def _period(cost: CheckpointCost) -> list[Problem]:
     checkpoint, times = cost.checkpoint, cost.times
     if cost.interval_s >= times.least_work_s * (1 - 1e-9):
         return []
+    slower = f", while training is {times.background_fraction:.0%} slower" * bool(times.background_fraction)
     because = (
         f"a checkpoint of {show_memory(cost.saved.total_bytes)} takes {show_seconds(times.write_s)} to"
-        f" write, and the next one cannot begin earlier"
+        f" write{slower}, and the next one cannot begin earlier"
     )
     if checkpoint.every_steps is not None:
         least = math.ceil(times.least_work_s / cost.step_s)
