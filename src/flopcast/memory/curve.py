@@ -179,16 +179,21 @@ def _order(schedule: str | OwnSchedule, stages: int, chunks: int, micro_batches:
 def _curve(programs: Programs, stage: int, of_kinds: _Sizes, moments: _Moments) -> MemoryCurve:
     at = int(programs.stages.of(0).stage_class[stage])
     standing = {name: float(size[at]) for name, size in of_kinds.standing.items()}
-    names = (*dict.fromkeys((*standing, *(name for part in of_kinds.by_column for name in part))),)
+    update = {name: float(size[at]) for name, size in of_kinds.update.items()}
+    by_column = [
+        {name: size[at].tolist() for name, size in part.items() if size[at].any()}
+        for part in of_kinds.by_column
+    ]
+    held = [name for name, size in standing.items() if size or update.get(name)]
+    names = (*dict.fromkeys((*held, *(name for part in by_column for name in part))),)
     level = np.zeros((len(names), len(moments.task)))
-    level[: len(standing)] = np.array([*standing.values()])[:, None]
-    for by_name, counts in zip(of_kinds.by_column, moments.counts, strict=True):
-        for name, size_bytes in by_name.items():
+    level[: len(held)] = np.array([standing[name] for name in held])[:, None]
+    for by_name, counts in zip(by_column, moments.counts, strict=True):
+        for name, sizes in by_name.items():
             row = level[names.index(name)]
-            for each_bytes, count in zip(size_bytes[at].tolist(), counts, strict=True):
+            for each_bytes, count in zip(sizes, counts, strict=True):
                 if each_bytes:
                     row += each_bytes * count
-    update = {name: float(size[at]) for name, size in of_kinds.update.items()}
     return MemoryCurve(
         task=moments.task,
         kind=moments.kind,
