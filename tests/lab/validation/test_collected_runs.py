@@ -85,3 +85,39 @@ def test_maxtext_on_tpu_runs_under_the_stack_of_maxtext(found):
 
     assert {row.job.stack.name for row in rows} == {"maxtext"}
     assert all(row.job.plan.sequence_parallel == (row.job.plan.tensor_parallel > 1) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("family", "median_error", "inside"), [("dense", 0.17, 0.6), ("experts", 0.24, 0.5)]
+)
+def test_runs_of_users_are_farther_off_and_fewer_inside(found_2, family, median_error, inside):
+    """Their first score is worse still: docs/accuracy/journal.md names what is open."""
+    rows = [row for row in found_2.rows if row.family == family]
+
+    assert statistics.median(abs(row.relative_error) for row in rows) <= median_error
+    assert statistics.mean(row.covered for row in rows) >= inside
+
+
+def test_dispatchers_and_overlap_of_megatron_lm_are_those_of_its_table(found_2):
+    rows = of(found_2, "modelzoo")
+
+    for row in rows:
+        assert (row.job.stack.experts.dispatcher == "deepep") == ("DeepEP" in row.run.notes)
+        assert (row.job.stack.experts.exchange_overlap != "none") == ("1F1B" in row.run.notes)
+        assert row.job.stack.tensor_overlap == "none"
+
+
+def test_flagperf_overlaps_nothing_in_megatron_core_0_6(found_2):
+    stacks = [row.job.stack for row in of(found_2, "flagperf", "recompute-activations")]
+
+    assert len(stacks) == 6
+    assert not any(each.gradients.overlap or each.gradients.overlap_gather for each in stacks)
+    assert {each.tensor_overlap for each in stacks} == {"none"}
+
+
+@pytest.mark.parametrize(
+    ("source", "stack"),
+    [("torchprime", "maxtext"), ("modalities", "torch-fsdp2"), ("nanotron", "torch-fsdp2")],
+)
+def test_software_of_users_runs_under_the_nearest_stack(found_2, source, stack):
+    assert {row.job.stack.name for row in of(found_2, source)} == {stack}
