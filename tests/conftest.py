@@ -19,9 +19,7 @@ from flopcast.library.curves import load_book
 from flopcast.requests.job_files import job_of
 
 pytest_plugins = ["time_limit"]
-settings.register_profile(  # how busy a machine is says nothing of a claim; every run draws other examples
-    "untimed", deadline=None, max_examples=50
-)
+settings.register_profile("untimed", deadline=None)  # how busy a machine is says nothing of a claim
 settings.load_profile("untimed")
 TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
