@@ -21,7 +21,7 @@ from flopcast.lab.offload_runs.score import OF_DATA_SHEETS
 from flopcast.lab.offload_runs.score import score_runs as score_offload
 from flopcast.lab.run_tables import USUAL, ReadOptions, RunBlocks, RunTable
 from flopcast.lab.scores import AnyScores, MeasuredNumber, MeasuredRun
-from flopcast.lab.serving_runs import aiconfigurator, apex, mlenergy, mlperf, offloads, replays
+from flopcast.lab.serving_runs import aiconfigurator, apex, deployments, mlenergy, mlperf, offloads, replays
 from flopcast.lab.serving_runs.rows import ServingRun
 from flopcast.lab.serving_runs.score import score_runs as score_serving
 from flopcast.lab.validation.published import Constants
@@ -85,7 +85,15 @@ class MeasuredTables(Generic[Run]):
 
 SERVING: MeasuredTables[ServingRun] = MeasuredTables(
     name="serving",
-    tables=(aiconfigurator.TABLE, mlenergy.TABLE, mlperf.TABLE, apex.TABLE, replays.TABLE, offloads.TABLE),
+    tables=(
+        aiconfigurator.TABLE,
+        mlenergy.TABLE,
+        mlperf.TABLE,
+        apex.TABLE,
+        replays.TABLE,
+        offloads.TABLE,
+        deployments.TABLE,
+    ),
     score=score_serving,
     constants={"catalogue": "catalogue", "models": "model", "generations": "device", "none": "none"},
     because="only a model or a device can be left out of the fit, and --report is not supported",

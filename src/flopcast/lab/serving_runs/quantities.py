@@ -32,6 +32,11 @@ def output_tokens_per_s(report: ServingReport) -> Estimate:
     return report.output_tokens_per_s
 
 
+def output_tokens_per_s_per_device(report: ServingReport) -> Estimate:
+    """Return the output tokens of a second of each device."""
+    return report.output_tokens_per_s.times(1 / report.job.devices)
+
+
 def requests_per_s(report: ServingReport) -> Estimate:
     """Return the requests that end in a second, of all replicas."""
     return report.requests_per_s

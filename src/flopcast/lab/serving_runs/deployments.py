@@ -1,0 +1,95 @@
+"""Measurements of deployments on public pages: vendors' tables, blogs, pull requests of engines.
+
+Source: catalog/runs/deployments.yaml. The file has a list of blocks. Each has the address of a page, an
+engine, the names of columns, and rows. A row describes a job as a job file does, and the names of its other
+columns are the measured quantities.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.lab.run_tables import RunBlocks
+from flopcast.lab.serving_runs.quantities import (
+    latency,
+    output_tokens_per_s,
+    output_tokens_per_s_per_device,
+)
+from flopcast.lab.serving_runs.rows import Measured, ServingRun
+from flopcast.library.edits import plan_words
+from flopcast.requests.serving_request import serving_job_of
+from flopcast.serving.checks import serving_problems
+from flopcast.spec.serving_job import ServingJob
+
+JOB = ("model", "cluster", "plan", "prompt", "output", "in_flight", "requests")
+QUANTITIES = {  # by column: unit, and how a report is read
+    "ttft_mean_ms": ("ms", latency("ttft", "ms")),
+    "ttft_p99_ms": ("ms", latency("ttft", "ms", "p99")),
+    "tpot_mean_ms": ("ms", latency("tpot", "ms")),
+    "itl_p50_ms": ("ms", latency("inter_token", "ms", "p50")),
+    "end_to_end_mean_ms": ("ms", latency("end_to_end", "ms")),
+    "output_tokens_per_s": ("tokens/s", output_tokens_per_s),
+    "output_tokens_per_s_per_device": ("tokens/s", output_tokens_per_s_per_device),
+}
+
+
+def _blocks(data: object) -> Sequence[Mapping[str, Any]]:
+    return data.get("deployments", ()) if isinstance(data, dict) else ()
+
+
+def _runs(blocks: Sequence[Mapping[str, Any]]) -> Iterator[ServingRun]:
+    for block in blocks:
+        for values in block["rows"]:
+            row = dict(zip(block["columns"], values, strict=True))
+            job, reason = _job(block["engine"], row)
+            yield ServingRun(
+                id="/".join((str(block["source"]), *(str(row[name]) for name in JOB[:-1]))),
+                source="predicted before" if block.get("predicted_before") else "deployments",
+                job=job,
+                reason=reason,
+                measured=tuple(
+                    Measured(quantity=name, unit=unit, value=float(row[name]), read=read)
+                    for name, (unit, read) in QUANTITIES.items()
+                    if row.get(name) is not None
+                ),
+                groups={"engine": _base(block), "model": str(row["model"]), "device": str(row["cluster"])},
+                leave_out_share=float(block.get("steady", 0.0)),
+            )
+
+
+def _base(block: Mapping[str, Any]) -> str:
+    engine = block["engine"]
+    return str(engine["base"] if isinstance(engine, dict) else engine)
+
+
+def _job(engine: object, row: Mapping[str, Any]) -> tuple[ServingJob | None, str]:
+    """Return the job of a row and no reason, or no job and the reason."""
+    requests = int(row["requests"])
+    described = {
+        "model": row["model"],
+        "cluster": row["cluster"],
+        "engine": engine,
+        "plan": plan_words(f"{row['plan']} replicas=1"),
+        "traffic": {
+            "concurrency": requests if row["in_flight"] == "all" else int(row["in_flight"]),
+            "requests": requests,
+            "prompt_tokens": int(row["prompt"]),
+            "output_tokens": int(row["output"]),
+        },
+    }
+    try:
+        job = serving_job_of(Document("deployments", described, {}), _no_file)
+        problems = serving_problems(job, int(row["prompt"]) + int(row["output"]))
+    except SpecError as error:
+        problems = list(error.problems)
+    if problems:
+        return None, f"{problems[0].field} = {problems[0].value}: {problems[0].because}"
+    return job, ""
+
+
+def _no_file(*_: object) -> bytes:
+    raise FileNotFoundError
+
+
+TABLE = RunBlocks(blocks_of=_blocks, runs_of=_runs)
