@@ -45,7 +45,7 @@ def _runs(blocks: Sequence[Mapping[str, Any]]) -> Iterator[ServingRun]:
             job, reason = _job(block["engine"], row)
             yield ServingRun(
                 id="/".join((str(block["source"]), *(str(row[name]) for name in JOB[:-1]))),
-                source="predicted before" if block.get("predicted_before") else "deployments",
+                source="deployments",
                 job=job,
                 reason=reason,
                 measured=tuple(
@@ -53,7 +53,12 @@ def _runs(blocks: Sequence[Mapping[str, Any]]) -> Iterator[ServingRun]:
                     for name, (unit, read) in QUANTITIES.items()
                     if row.get(name) is not None
                 ),
-                groups={"engine": _base(block), "model": str(row["model"]), "device": str(row["cluster"])},
+                groups={
+                    "engine": _base(block),
+                    "model": str(row["model"]),
+                    "device": str(row["cluster"]),
+                    "first score": "not blind" if block.get("predicted_before") else "blind",
+                },
                 leave_out_share=float(block.get("steady", 0.0)),
             )
 
