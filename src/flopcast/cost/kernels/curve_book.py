@@ -14,7 +14,7 @@ from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.graph_kernels.efficiencies import Efficiencies
 from flopcast.cost.kernels.classes import class_of
 from flopcast.cost.kernels.curve import Curve, CurveEvidence
-from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES, FallbackClass
+from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES, WIDENED, FallbackClass
 from flopcast.records import dataclass, field, replace
 
 UNCALIBRATED_EFFICIENCY = 0.6  # of the bound: the middle of what measured kernels reach
@@ -27,10 +27,12 @@ class CurveMatch:
 
     `class_log_sigma_factor` is 0 for a class's own curve, `device_log_sigma_factor` for a device's own: the
     first is an error of one class, the second one of all classes of its kind on the device. `calibrated` is
-    False for a data-sheet estimate only.
+    False for a data-sheet estimate only. `widened` is the curve of the class in whose format a kernel
+    multiplies, if it widens its weights first (`WIDENED`).
     """
 
     curve: Curve
+    widened: Curve | None = None
     class_log_sigma_factor: float = 0.0
     device_log_sigma_factor: float = 0.0
     calibrated: bool = True
@@ -86,8 +88,10 @@ class CurveBook:
             for relative in known:
                 borrowed = self.curves.get((place, relative.name))
                 if borrowed is not None:
+                    wide = WIDENED.get(relative.name)
                     return CurveMatch(
                         curve=slower(borrowed, relative.time_ratio_of(engine_ratio)),
+                        widened=None if wide is None else self.find(owner, wide, launch_s, cousins).curve,
                         class_log_sigma_factor=relative.log_sigma_factor,
                         device_log_sigma_factor=foreign,
                     )
