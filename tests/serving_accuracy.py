@@ -202,8 +202,25 @@ are therefore development scores.
   its kernels. flopcast therefore predicts these rows without the time of launches from Python. With
   this time, the median error of TPOT was 36.6 %.
 - For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4),
-  no kernel was measured with more than 127 tokens. With prompts of 8,192 tokens, the measured TTFT is
-  1.4 to 1.9 times the TTFT that flopcast predicts by extrapolation.
+  no kernel was measured with more than 127 tokens. These kernels widen weights to 16 bits and multiply
+  in 16 bits. With more tokens, they are therefore at most as efficient as kernels with weights in 16 bits.
+  This limit changed the median of predicted / measured TTFT of gpt-oss with vLLM on H100 from 0.64 to
+  0.73. It is not used for rows in mxfp8: Blackwell multiplies them by weights in mxfp4 directly, and with
+  the limit TTFT of gpt-oss with TensorRT-LLM on B200 would be 1.18 instead of 1.03 times as measured.
+- In `deployments.yaml`, GPUStack's rows with one H100 reach about 0.6 of the predicted throughput, with
+  vLLM and TensorRT-LLM alike. A pass that reads 72 GB of cache takes 43 to 45 ms: this is half of the
+  memory bandwidth of an H100 SXM, which their page names, and would fit an H100 PCIe. The errors of their
+  rows with eight H100 or H200 are between -16 and +16 %.
+- In `deployments.yaml`, the throughput of Qwen3-235B in FP8 with TensorRT-LLM on H200 is predicted 0.54
+  times as high as published. On Hopper, experts with one scale per tensor were measured only with vLLM's
+  Triton kernel, which is two to five times as slow as the kernels with block scales; TensorRT-LLM has
+  kernels of its own.
+- In `deployments.yaml`, the throughput of MoE models with data-parallel attention on B200 in NVFP4 is
+  predicted 1.2 to 1.4 times as high as published, if all requests are sent at once. The throughput of
+  dense models in FP8 on H100 and H200 is predicted 0.75 to 0.92 times as high. Probably TensorRT-LLM
+  overlaps a part of the host time of sequences, which is added to each pass here, with the next pass.
+- Compiled engines fuse quantisation with norms and the activation with the GEMM before it. flopcast
+  predicts separate kernels. This is a part of the error of TTFT with one request.
 - Some rows of Llama-3.1-8B on H200 are not plausible. These rows state 64 requests in flight, prompts
   of 2,000 tokens and outputs of 100 tokens. With the measured TTFT and TPOT, one device would process
   118,000 prompt tokens per second. At this rate, the linear layers alone would need 95 % of the 8-bit

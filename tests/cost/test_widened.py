@@ -1,7 +1,7 @@
 """Kernels that widen their weights: beyond the measured rows, no more efficient than the wider format.
 
-Source of the fact: Marlin's and Triton's kernels for mxfp4 and int4 on Hopper dequantise the weights to 16 bits
-and multiply with the instructions of 16 bits, so that no number of rows makes them faster than these.
+Marlin's and Triton's kernels for mxfp4 and int4 on Hopper convert weights to 16 bits and multiply with the
+instructions of 16 bits, so that no number of rows makes them faster than these.
 """
 
 import numpy as np

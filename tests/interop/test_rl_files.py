@@ -195,6 +195,8 @@ def test_a_script_of_grpo_is_a_rollout_and_a_training():
     assert (rollout["gpus"], training["gpus"]) == (16, 16)
     assert rollout["model"] == training["model"] == {"base": "qwen2.5-7b"}
     assert rollout["engine"] == {"base": "vllm", "memory_fraction": 0.6}
+    # verl/trainer/config/rollout/rollout.yaml: max_num_seqs and max_num_batched_tokens
+    assert {"max_sequences": 1024, "max_tokens": 8192}.items() <= rollout["plan"].items()
     assert rollout["traffic"] == {"prompt": 512, "output": 1024}
     assert training["batch"] == {"sequence_length": 1536}
     # mini-batches count prompts: 256 of them with 5 answers each, over 16 replicas

@@ -236,7 +236,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
 }
 
 # Kernels that widen their weights and then multiply in the format of another class. With more rows for each
-# expert than were measured (20 in mxfp4, 5 in int4), they are at most as efficient as this other class, which
-# was measured with thousands: they execute the same instructions on the matrix units, and the widening.
+# expert than were measured (20 in mxfp4, 5 in int4), they are at most as efficient as this other class,
+# which was measured with thousands: they execute its instructions on the matrix units, and the widening.
 # Weights in mxfp4 are not widened for rows in mxfp8: Blackwell's matrix units read both formats.
 WIDENED = {"fused_experts.int4": "fused_experts", "fused_experts.mxfp4": "fused_experts"}

@@ -6,7 +6,8 @@ supervised tuning (verl.py).
 
 References
 ----------
-volcengine/verl: verl/trainer/config/ppo_trainer.yaml and ppo_megatron_trainer.yaml (names, defaults),
+volcengine/verl: verl/trainer/config/ppo_trainer.yaml, ppo_megatron_trainer.yaml and rollout/rollout.yaml
+(names, defaults),
 verl/trainer/ppo/ray_trainer.py (the order of a step: rollout, log-probabilities of the actor and the
 reference, values of the critic, updates), verl/workers/fsdp_workers.py (mini-batches count prompts;
 offloaded states return to the devices for their phase).
@@ -36,7 +37,7 @@ RANK, TARGETS = f"{MODEL}.lora_rank", f"{MODEL}.target_modules"
 CHECKPOINTING, PACKED = f"{MODEL}.enable_gradient_checkpointing", f"{MODEL}.use_remove_padding"
 CONTEXT = f"{ACTOR}.ulysses_sequence_parallel_size"
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm", "hf": "hugging-face"}
-LIMITS = {"max_sequences": "max_num_seqs", "max_tokens": "max_num_batched_tokens"}
+LIMITS = {"max_sequences": ("max_num_seqs", 1024), "max_tokens": ("max_num_batched_tokens", 8192)}
 ADVANTAGE, KL_LOSS, KL_REWARD = (
     "algorithm.adv_estimator",
     f"{ACTOR}.use_kl_loss",
@@ -61,8 +62,10 @@ def read(document: Document, options: ImportOptions) -> ConfigReader:
     ...         "rollout": {"name": "vllm", "n": 8, "tensor_model_parallel_size": 2}}}, {}),
     ...     ImportOptions(devices=8))
     >>> step = step_document(reader).data
-    >>> step["prompts"], step["samples"], step["training"]["plan"]["global_batch"], step["rollout"]["plan"]
-    (64, 8, 256, {'tensor_parallel': 2})
+    >>> step["prompts"], step["samples"], step["training"]["plan"]["global_batch"]
+    (64, 8, 256)
+    >>> step["rollout"]["plan"]
+    {'tensor_parallel': 2, 'max_sequences': 1024, 'max_tokens': 8192}
     """
     reader = ConfigReader(document, keys_of("verl-rl"), options)
     read_model(reader, f"{MODEL}.path")
@@ -184,9 +187,9 @@ def _rollout(reader: ConfigReader) -> None:
     reader.put(("rollout", "engine"), engine, f"{ROLLOUT}.name")
     tensor = f"{ROLLOUT}.tensor_model_parallel_size"
     reader.put(("rollout", "plan", "tensor_parallel"), reader.count(tensor, 2), tensor)
-    for field, name in LIMITS.items():
-        if reader.has(key := f"{ROLLOUT}.{name}"):
-            reader.put(("rollout", "plan", field), reader.count(key), key)
+    for field, (name, default) in LIMITS.items():
+        key = f"{ROLLOUT}.{name}"
+        reader.put(("rollout", "plan", field), reader.count(key, default), key)
     lengths = {"prompt": reader.count(PROMPT, 512), "output": reader.count(ANSWER, 512)}
     reader.put(("rollout", "traffic"), lengths, ANSWER)
 

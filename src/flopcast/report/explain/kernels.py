@@ -11,7 +11,7 @@ import numpy as np
 
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.classes import class_of
-from flopcast.cost.kernels.curve import Curve, outside
+from flopcast.cost.kernels.curve import outside
 from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.unscaled import kernel_log_efficiency, unscaled_times
