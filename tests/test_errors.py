@@ -45,7 +45,7 @@ def test_a_problem_with_a_place_starts_with_it():
     assert str(problem(where="job.yaml:12")).startswith("job.yaml:12: plan.tensor_parallel = 6")
 
 
-@all_cases(("value", "shown"), [("bf32", "'bf32'"), (None, "None"), (True, "True"), ([1, 2], "[1, 2]")])
+@all_cases(("value", "shown"), [("bf32", "'bf32'"), (None, "null"), (True, "true"), ([1, 2], "[1, 2]")])
 def test_a_value_is_shown_so_that_text_and_numbers_differ(value, shown):
     assert f"= {shown} is" in str(problem(value=value))
 

@@ -1,6 +1,7 @@
 """Quantities read and shown: SI and IEC prefixes, bits and bytes, what is refused."""
 
 import math
+import re
 
 import pytest
 from all_cases import all_cases
@@ -157,14 +158,14 @@ def test_the_examples_of_a_refusal_would_pass(units):
     with pytest.raises(ValueError, match="such as") as caught:
         parse_quantity("1.5", units)
 
-    examples = str(caught.value).partition("such as ")[2].split(" or ")
-    assert len(examples) == len(units)
+    examples = re.split(", | or ", str(caught.value).partition("such as ")[2])
+    assert len(examples) == min(len(units), 3)
     assert all(parse_quantity(example, units) > 0 for example in examples)
 
 
 @all_cases(
     ("suffix", "example"),
-    [("_flop_per_s", "TFLOP/s"), ("_bytes_per_s", "GB/s"), ("_bytes", "GB"), ("_s", "us"), ("_w", "W")],
+    [("_flop_per_s", "TFLOP/s"), ("_bytes_per_s", "GB/s"), ("_bytes", "GB"), ("_w", "W")],
 )
 def test_the_examples_have_the_prefix_that_people_write(suffix, example):
     with pytest.raises(ValueError, match=rf"such as 1\.5 {example}"):

@@ -63,8 +63,11 @@ class Problem:
 
 
 def shown(value: object, limit: int = 80) -> str:
-    """Return the value as Python writes it; a long one without its middle: paths end in a file's name."""
-    text = repr(value)
+    """Return the value as Python writes it, but true, false and null as files write them.
+
+    A long value loses its middle: paths end in a file's name.
+    """
+    text = {"None": "null", "True": "true", "False": "false"}.get(repr(value), repr(value))
     return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
 
 

@@ -83,7 +83,8 @@ def parse_quantity(text: str, units: tuple[str, ...]) -> float:
                 value = float(number) * _PREFIXES[prefix] * _SCALE.get(unit, 1.0)
                 if math.isfinite(value):
                     return value
-    raise ValueError(f"a number and a unit, such as {' or '.join(f'1.5 {_usual(u)}' for u in units)}")
+    examples = "5 us, 1.5 s or 2 h" if "s" in units else " or ".join(f"1.5 {_usual(u)}" for u in units)
+    raise ValueError(f"a number and a unit, such as {examples}")
 
 
 def without_separators(text: str) -> str:
@@ -149,7 +150,7 @@ def _may_stand(prefix: str, unit: str) -> bool:
 
 def _usual(unit: str) -> str:
     """Return the unit with the prefix that people write most, for examples in messages."""
-    return {"B": "GB", "B/s": "GB/s", "bit/s": "Gbit/s", "FLOP/s": "TFLOP/s", "s": "us"}.get(unit, unit)
+    return {"B": "GB", "B/s": "GB/s", "bit/s": "Gbit/s", "FLOP/s": "TFLOP/s"}.get(unit, unit)
 
 
 def show(value: Number, unit: str, digits: int = 3) -> str:

@@ -60,7 +60,11 @@ FILES = {  # what is wrong → the file, what must be told, and on which line
         "pipeline_parallel",
         6,
     ),
-    "too many devices": (job("data_parallel: 8", "data_parallel: 16"), "plan needs 16 devices", 6),
+    "too many devices": (
+        job("data_parallel: 8", "data_parallel: 16"),
+        "data_parallel = 16 is not allowed",
+        6,
+    ),
     "too few devices": (
         job("data_parallel: 8", "data_parallel: 4\n  tensor_parallel: 1\n  pipeline_parallel: 1"),
         "plan needs 4 devices",
@@ -172,7 +176,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "an unknown plan word": (("predict", *WHOLE, "--plan", "dp=8 gbs=8 tpp=1"), "plan.tpp"),
     "a plan word that is no number": (("predict", *WHOLE, "--plan", "dp=8 gbs=many"), "plan.global_batch"),
     "a degree alone": (("predict", *WHOLE, "--plan", "tp=8 gbs"), "plan.global_batch"),
-    "a plan that fits no cluster": (("predict", *WHOLE, "--plan", "dp=3 gbs=3"), "3 devices"),
+    "a plan that fits no cluster": (("predict", *WHOLE, "--plan", "dp=3 gbs=3"), "the number of devices"),
     "gpus that fill no node": (("predict", *WHOLE, "--gpus", "12"), "--gpus"),
     "gpus that are none": (("predict", *WHOLE, "--gpus", "0"), "--gpus"),
     "gpus in words": (("predict", *WHOLE, "--gpus", "many"), "--gpus"),

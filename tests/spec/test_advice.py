@@ -77,7 +77,7 @@ def test_every_edit_that_a_fault_names_mends_that_fault(plan, stack, shape, node
 )
 def test_every_edit_offered_for_a_wrong_number_of_devices_makes_it_right(plan, nodes):
     whole = parts(cluster=f"dgx-a100:{nodes}", **plan)
-    (told,) = [problem for problem in faults(whole) if problem.field == "plan"]
+    (told,) = [problem for problem in faults(whole) if problem.field in ("plan", "plan.data_parallel")]
 
     for edit in edits(told):
         assert "plan" not in [left.field for left in faults(edited(whole, edit))], edit

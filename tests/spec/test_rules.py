@@ -8,6 +8,7 @@ from all_cases import all_cases
 from conftest import make_job
 from spec_cases import DEEPSPEED, decoded, edited, edits, faults, key, mixture, model, parts
 
+from flopcast.errors import shown
 from flopcast.library import catalog
 from flopcast.schedules import SCHEDULES
 from flopcast.schedules.custom import OwnSchedule
@@ -68,7 +69,7 @@ def test_a_fault_prints_field_value_allowed_reason_and_fix(rule, whole, value, a
 
     assert len(lines) == 4
     assert rule[0] in lines[0]
-    assert repr(value) in lines[0] or str(value) in lines[0]
+    assert shown(value) in lines[0] or str(value) in lines[0]
     assert [line.split(":")[0].strip() for line in lines[1:]] == ["allowed", "because", "fix"]
     assert all(line.partition(":")[2].strip() for line in lines[1:])
 

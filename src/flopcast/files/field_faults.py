@@ -6,14 +6,16 @@ in spec/ and layers/: descriptions of fields, docstrings of classes).
 """
 
 import re
-from typing import get_args
+from collections.abc import Mapping
+from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from flopcast.field_text import field_text
-from flopcast.files.nearest_names import nearest
+from flopcast.files.field_examples import EXAMPLES
+from flopcast.files.nearest_names import alternatives, nearest
 from flopcast.records import dataclass
 from flopcast.units import units_of
 
@@ -30,6 +32,7 @@ KINDS = {  # how pydantic's kinds of errors begin → what would be allowed, and
     "tuple_": ("a list", "the value is not a list"),
     "too_short": ("a list with at least one entry", "the list is empty"),
 }
+TYPES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 BOUNDS = {"greater_than": "smaller", "less_than": "larger"}  # pydantic's kind → values that are refused
 SIDES = ("ge", "gt", "le", "lt")  # of a range, as annotated_types and pydantic's errors call them
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -37,6 +40,7 @@ ONLY_NUMBERS = re.compile(r"\d+")
 CHOICE = re.compile(r"\d+(?:, \d+)* or \d+")  # numbers of which one is allowed
 QUOTED = re.compile(r"'([^']*)'")
 NAMED = re.compile(r"^(\w+): ")  # the field that a condition on several fields is about
+SUCH_AS = re.compile(r"such as (\S+?),? ")  # an example in the words of what is allowed
 LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor of heads = 32: 1, 2, 4"
 
 
@@ -84,39 +88,65 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     meaning = field_meaning(owner, field)
     refused = next((side for begun, side in BOUNDS.items() if kind.startswith(begun)), "")
     if refused:
-        allowed = _range(detail, owner.model_fields[field] if owner else None, field)
+        allowed = _range(detail.get("ctx", {}), owner.model_fields[field] if owner else None, field)
         return FieldFault(
             allowed=allowed,
             because=f"{refused} values are not possible{f' for {meaning}' if meaning else ''}",
-            fix=f"set {name} to {_inside(detail, allowed, refused, field)}",
+            fix=f"set {name} to {_typical(name, allowed) or _inside(detail, allowed, refused, field)}",
         )
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
     if known:
-        value = _usual_number(kind, owner, field) or known[0]
-        value = (
-            f"[{detail['input']}]" if known[0] == "a list" and isinstance(detail["input"], str) else value
-        )
+        value = EXAMPLES.get(name, "") or _usual_number(kind, owner, field) or known[0]
+        if kind.startswith("tuple_") and name not in EXAMPLES:
+            value = f"[{detail['input']}]"
         value = (_usual(owner, field) or "true").lower() if kind.startswith("bool_") else value
         return FieldFault(allowed=known[0], because=known[1], fix=f"set {name} to {value}")
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     message, _, fix = message.partition("; fix: ")
     allowed, _, because = message.partition("; because ")
-    if isinstance(detail["input"], dict):
+    allowed = allowed.replace("'", "") if kind == "literal_error" else allowed
+    if isinstance(detail["input"], dict) and kind == "value_error":
         wrong = NAMED.match(allowed)
         because = because or f"{wrong[1] if wrong else 'one field'} contradicts other fields of {name}"
         changed = f"{wrong[1]} in {name}, or the other field" if wrong else f"a field of {name}"
         fix = fix or f"change {changed}"
     else:
         because = because or f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
-        right = _choice(detail["input"], allowed, _usual(owner, field))
+        example = SUCH_AS.search(f"{allowed} ")
+        right = _choice(detail["input"], message, _usual(owner, field)) or (example[1] if example else "")
         fix = fix or (f"set {name} to {right}" if right else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
 
 
-def _range(detail: ErrorDetails, info: FieldInfo | None, field: str) -> str:
+def missing_field(owner: type[BaseModel] | None, field: str) -> tuple[str, str, str]:
+    """Return what is allowed for a missing field, why it is needed, and an example; "" if none is known."""
+    meaning = field_meaning(owner, field)
+    because = f"there is no default for {meaning or 'this field'}"
+    info = owner.model_fields.get(field) if owner else None
+    kind = info.annotation if info else None
+    if kind in (int, float) and info and info.metadata:
+        allowed = _range({}, info, field)
+    elif get_origin(kind) is Literal:
+        allowed = alternatives([str(word) for word in get_args(kind)])
+    else:
+        allowed = (
+            "a list"
+            if get_origin(kind) is tuple
+            else next((text for one, text in TYPES.items() if kind is one), KINDS["model_"][0])
+        )
+    return allowed, because, EXAMPLES.get(field, "")
+
+
+def _typical(name: str, allowed: str) -> str:
+    """Return a typical value of a size that has a lower bound only; "" for other fields."""
+    value = EXAMPLES.get(name, "")
+    return f"{value} or another number" if value.isdecimal() and "of at least" in allowed else ""
+
+
+def _range(context: Mapping[str, float], info: FieldInfo | None, field: str) -> str:
     """Return the range of a number in words; the bounds of a quantity have its unit.
 
-    A bound that only the error names, as in a mapping of numbers, is the whole range.
+    A bound that only the error's `context` names, as in a mapping of numbers, is the whole range.
     """
     bounds = {
         side: getattr(rule, side)
@@ -124,7 +154,7 @@ def _range(detail: ErrorDetails, info: FieldInfo | None, field: str) -> str:
         for side in SIDES
         if hasattr(rule, side)
     }
-    lower, above, upper, below = map((bounds or detail.get("ctx", {})).get, SIDES)
+    lower, above, upper, below = map((bounds or context).get, SIDES)
     units = units_of(field)
     unit = f" {units[0]}" if units else ""
     whole = info is not None and int in (info.annotation, *get_args(info.annotation))

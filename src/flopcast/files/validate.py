@@ -12,14 +12,15 @@ from pydantic import AliasChoices, BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.field_faults import field_fault, field_meaning
+from flopcast.files.field_faults import field_fault, missing_field
 from flopcast.files.nearest_names import nearest
-from flopcast.files.yaml_text import Document, Path
+from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
 from flopcast.other_units import rewritten
 from flopcast.units import parse_quantity, units_of
 
 BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
 UNKNOWN_KEY = "is not a known key"
+ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
 Noun = TypeVar("Noun", bound=BaseModel)
 
 
@@ -99,11 +100,13 @@ def _unit_fault(
     if right or number is None:
         right = right or f"1 {units[0]}"
         fix = f"write {name}: {right}"
+        if where.startswith(ARGUMENT):
+            fix = f'write {where.removeprefix(ARGUMENT).partition("=")[0]}="{right}"'
         if _is_option(where):  # of one value, or of words such as those of --traffic
             in_words = words and "USD/h" not in units
             word = f"{name}={right.replace(' ', '')}"
             fix = f"write {word} in {where}" if in_words else f'write {where} "{right}"'
-        return "the number has no unit", fix
+        return "the number has no unit" if number else "the value is not a number", fix
     if "USD/h" in units:
         because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"
         return because, "convert the price to USD/h"
@@ -141,10 +144,10 @@ def _problem(
         return _unknown_key(str(location[-1]), value, _names(noun, parts[:-1]), field, document.where(full))
     where = document.where(full)
     if detail["type"] == "missing":
-        meaning = field_meaning(*_owner(noun, parts))
-        because = f"there is no default for {meaning or 'this field'}"
-        fix = f"add {location[-1]} with a value"
-        return Problem(field, None, "a value", because, fix, where=where, fault="is missing")
+        allowed, because, example = missing_field(*_owner(noun, parts))
+        key = f"{field}=" if where in (COMMAND_LINE, "") else f"{location[-1]}: "
+        fix = f"add {key}{example}" if example else f"add {location[-1]}, which is {allowed}"
+        return Problem(field, None, allowed, because, fix, where=where, fault="is missing")
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
     fix = words.fix.replace(f"set {name} to", f"set {where} to") if _is_option(where) else words.fix

@@ -13,10 +13,12 @@ from itertools import pairwise
 import yaml
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.yaml_faults import syntax_fault
 from flopcast.records import dataclass, field
 
 MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modules exceed 1 MB
 MAX_DEPTH = 40
+COMMAND_LINE = "command line"  # the name of a document that no file holds
 Path = tuple[str | int, ...]
 
 PLAIN = "flopcast reads YAML and JSON without anchors, tags and further documents"
@@ -120,11 +122,9 @@ def read_yaml(raw: bytes, name: str) -> Document:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
-        because = f"the parser reports: {getattr(error, 'problem', None) or str(error).splitlines()[0]}"
+        because, fix = syntax_fault(error)
         allowed, fault, where = "well-formed YAML or JSON", "is not well-formed", f"{name}:{line}"
-        raise SpecError(
-            [Problem("text", None, allowed, because, "correct the syntax", where, fault)]
-        ) from None
+        raise SpecError([Problem("text", None, allowed, because, fix, where, fault)]) from None
     return Document(name, builder.result, builder.lines or {(): 1})
 
 
@@ -262,7 +262,7 @@ class _Builder:
                 "given twice",
                 "each key once",
                 because,
-                f"remove one of the two {event.value}",
+                "keep only one of the two",
                 where=f"{self.name}:{line}",
                 fault="is given twice",
             )

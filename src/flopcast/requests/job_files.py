@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from flopcast.errors import Problem, SpecError, shown, spec_error
 from flopcast.files.inputs import opened
 from flopcast.files.validate import build, path_of
-from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
+from flopcast.files.yaml_text import COMMAND_LINE, MAX_BYTES, Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged, without_entry
 from flopcast.library.link_files import with_links
@@ -22,7 +22,7 @@ from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
 from flopcast.records import dataclass, replace
 from flopcast.requests.block_counts import with_num_layers
-from flopcast.requests.missing_plan import is_whole, unmendable, with_chosen_plan
+from flopcast.requests.missing_plan import faults_of_whole, is_whole, unmendable, with_chosen_plan
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -32,7 +32,7 @@ from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 from flopcast.workload.checks import check
 from flopcast.workload.listed_lengths import with_listed_lengths
-from flopcast.workload.suggested_fixes import causes, fields_of
+from flopcast.workload.suggested_fixes import fields_of
 
 NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "model": ("models", Model),
@@ -41,7 +41,6 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "cluster": ("clusters", Cluster),
 }
 
-COMMAND_LINE = "command line"  # the name of a document that no file holds
 # values of missing parts: assumed where an option could state them, suggested where a file must
 USUAL = {"model": "llama-3-8b", "cluster": "dgx-h100", "stack": "megatron-core"}
 AUTO = "auto"  # a word of a plan: choose what is not said
@@ -95,7 +94,7 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     if fixed is None and not is_whole(job):
         fixed = fields_of(job.plan)
     job = _with_lists(job, document) if fixed is None else job
-    problems = causes(job) if fixed is None else unmendable(job, fixed)
+    problems = faults_of_whole(job) if fixed is None else unmendable(job, fixed)
     if problems:
         raise SpecError(_with_lines(problems, document))
     if fixed is None:

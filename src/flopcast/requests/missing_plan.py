@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flopcast.errors import InfeasibleError, Problem, SpecError
+from flopcast.spec.divisors import nearest_divisor
 from flopcast.spec.job import Job
 from flopcast.strict_model import cached_results
 from flopcast.workload.checks import check
+from flopcast.workload.suggested_fixes import causes
 
 if TYPE_CHECKING:
     from flopcast.search.default_plan import ChosenPlan
@@ -31,6 +33,31 @@ def is_whole(job: Job) -> bool:
     if plan.devices == devices:
         return named >= {"global_batch"} | ({"micro_batch"} if job.batch_unit == "samples" else set())
     return devices % plan.devices != 0 or named.issuperset(COMPLETED)
+
+
+def faults_of_whole(job: Job) -> tuple[Problem, ...]:
+    """Return the errors of a job whose plan is not completed.
+
+    If the given number of replicas keeps degrees that are not given from filling the devices, the fix is
+    the nearest number that lets them.
+    """
+    plan, devices, named = job.plan, job.cluster.num_devices, job.plan.model_fields_set
+    problems, replica = causes(job), plan.devices // plan.data_parallel
+    if "data_parallel" not in named or named.issuperset(COMPLETED) or devices % replica:
+        return problems
+    each = (
+        f" = {devices} devices / {replica} devices of a replica"
+        if replica > 1
+        else ", the number of devices"
+    )
+    fault = Problem(
+        field="plan.data_parallel",
+        value=plan.data_parallel,
+        allowed=f"a divisor of {devices // replica}{each}",
+        because="every replica has the same number of devices",
+        fix=f"set data_parallel to {nearest_divisor(devices // replica, plan.data_parallel)}",
+    )
+    return tuple(fault if problem.field == "plan" else problem for problem in problems)
 
 
 def with_chosen_plan(job: Job, fixed: Mapping[str, object]) -> Job:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
-from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.files.yaml_text import COMMAND_LINE, Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import edited_document, long_names, merged, placed
 from flopcast.records import replace
 from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
-from flopcast.requests.job_files import AUTO, COMMAND_LINE, NOUNS, USUAL, ReadFile, built, job_of, read_file
+from flopcast.requests.job_files import AUTO, NOUNS, USUAL, ReadFile, built, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming, is_step, read_source, with_model

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from html import escape
 
 from flopcast.errors import Problem
+from flopcast.files.yaml_text import COMMAND_LINE
 from flopcast.render.error_json import fault, input_faults
-from flopcast.requests.job_files import COMMAND_LINE
 from flopcast.requests.resolve import without_options
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name

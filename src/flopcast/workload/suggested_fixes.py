@@ -22,10 +22,10 @@ from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.strict_model import cached_results
 from flopcast.workload.checks import check
+from flopcast.workload.joined_faults import by_field, joined
 
 DEGREES = ("data_parallel", "pipeline_parallel", "context_parallel", "tensor_parallel")  # the freest first
 ONE_EDIT = re.compile(r"(?:set |leave )?(\w+) (?:to|at) ([\w,:.=-]+)(?: and (\w+) to (\w+))?")
-MOST_REASONS = 4  # that one fault gives
 MOST_COMPLETED = 8  # edits for which further edits are sought that mend the faults they add
 Fields = Mapping[str, object]
 
@@ -90,7 +90,7 @@ def advised(job: Job, user_fields: Fields) -> tuple[Problem, ...]:
         such fixes together mend all of their faults. If no such fixes are found, there is one fault for
         each field that breaks a rule, with the fix of that rule.
     """
-    problems = left = check(_with(job, user_fields))
+    problems = left = _faults(job, user_fields)
     original = {_key(problem): problem for problem in problems}
     fields: Fields = dict(user_fields)
     fixes: list[_Fix] = []
@@ -103,13 +103,13 @@ def advised(job: Job, user_fields: Fields) -> tuple[Problem, ...]:
         fixes = _with_fix(job, user_fields, fixes, _Fix(text=best.text, edit=best.edit, mended=mended))
         known = _keys(left)
         fields, left = best.fields, tuple(one for one in best.left if _key(one) in known)
-    left = tuple(one for one in check(_with(job, fields)) if _key(one) in original)  # some may be back
+    left = tuple(one for one in _faults(job, fields) if _key(one) in original)  # some may be back
     fixes = [replace(fix, mended=tuple(_mended(fix.mended, left))) for fix in fixes]
     edited = {name for fix in fixes for name in fix.edit}
     contradicted = any(not edited.isdisjoint(_edit_of(one.fix)) for one in left)
     if contradicted or not all(fix.mended and _holds(job, user_fields, fix) for fix in fixes):
-        return tuple(_by_field(problems))
-    return (*map(_problem_of, fixes), *_by_field(left))
+        return tuple(by_field(problems))
+    return (*(_problem_of(job, user_fields, fix) for fix in fixes), *by_field(left))
 
 
 def _with_fix(job: Job, user_fields: Fields, fixes: Sequence[_Fix], new: _Fix) -> list[_Fix]:
@@ -134,7 +134,7 @@ def _holds(job: Job, user_fields: Fields, fix: _Fix) -> bool:
     """Return whether a fix alone mends the faults of the fields that it edits, in the user's plan."""
     own = _of_edited_fields(fix) or list(fix.mended)
     try:
-        left = check(_with(job, {**user_fields, **fix.edit}))
+        left = _faults(job, {**user_fields, **fix.edit})
     except ValidationError:
         return False
     return len(_mended(own, left)) == len(own)
@@ -191,8 +191,8 @@ def _completed(job: Job, first: _Tried, user_fields: Fields, known: Sequence[Pro
     return whole
 
 
-def _with(job: Job, user_fields: Fields) -> Job:
-    return job.model_copy(update={"plan": plan_of(job, user_fields)})
+def _faults(job: Job, user_fields: Fields) -> tuple[Problem, ...]:
+    return check(job.model_copy(update={"plan": plan_of(job, user_fields)}))
 
 
 def _key(problem: Problem) -> tuple[str, str]:
@@ -232,7 +232,7 @@ def _tries(job: Job, fields: Fields, left: Sequence[Problem]) -> Iterator[_Tried
     for text, edit in edits.items():
         after = {**fields, **edit}
         try:
-            left_after = check(_with(job, after)) if edit else ()
+            left_after = _faults(job, after) if edit else ()
         except ValidationError:
             continue
         if edit:
@@ -306,44 +306,28 @@ def _nearest_first(degrees: Sequence[int], own: int) -> list[int]:
     return sorted(others, key=lambda degree: (abs(degree - own), degree))
 
 
-def _problem_of(fix: _Fix) -> Problem:
-    """Return one fault for all that a fix mends, reported on a field that the fix edits."""
+def _problem_of(job: Job, user_fields: Fields, fix: _Fix) -> Problem:
+    """Return one fault for all that a fix mends, reported on a field that the fix edits.
+
+    Faults of other fields that the fix also mends follow from these faults, and are left out.
+    """
     blamed = _of_edited_fields(fix)
     blamed += [one for one in fix.mended if one.field == "plan"]
-    rest = [one for one in fix.mended if one not in blamed]
     text = fix.text if fix.text.startswith(("set ", "leave ")) else _sentence(fix.edit)
-    return replace(_joined([*blamed, *rest]), fix=text)
+    return replace(joined(_after_other_edits(job, user_fields, fix, blamed) or fix.mended), fix=text)
 
 
-def _joined(problems: Sequence[Problem]) -> Problem:
-    """Return several faults as one: the first, with the allowed values and the reasons of all, numbered.
-
-    If allowed values belong to another field than the first fault's, that field and its value precede them.
-    """
-    first = problems[0]
-    pairs = dict.fromkeys(
-        (
-            one.allowed
-            if one.field in (first.field, "plan")
-            else f"for {one.field} (now {one.value}): {one.allowed}",
-            one.because,
-        )
-        for one in problems[:MOST_REASONS]
-    )
-    allowed, because = (_numbered(texts) for texts in zip(*pairs, strict=True))
-    return replace(first, allowed=allowed, because=because)
-
-
-def _numbered(texts: Sequence[str]) -> str:
-    """Return texts in one line, each with its number if there are several."""
-    if len(texts) == 1:
-        return texts[0]
-    return "; ".join(f"({number}) {text}" for number, text in enumerate(texts, start=1))
-
-
-def _by_field(problems: Sequence[Problem]) -> Iterator[Problem]:
-    fields: dict[str, list[Problem]] = {}
-    for problem in problems:
-        fields.setdefault(problem.field, []).append(problem)
-    for same in fields.values():
-        yield _joined(same)
+def _after_other_edits(
+    job: Job, user_fields: Fields, fix: _Fix, blamed: Sequence[Problem]
+) -> list[Problem]:
+    """Return faults with what is allowed for their field once the other fields are edited."""
+    result: list[Problem] = []
+    for one in blamed:
+        others = {name: value for name, value in fix.edit.items() if f"plan.{name}" != one.field}
+        try:
+            left = _faults(job, {**user_fields, **others}) if len(fix.edit) > 1 else ()
+        except ValidationError:
+            left = ()
+        same = [each for each in left if each.field == one.field and each.because == one.because]
+        result.append(replace(one, allowed=same[0].allowed) if same else one)
+    return result

@@ -1,0 +1,47 @@
+"""Several broken rules as one error.
+
+Answers: how does one error state what is allowed and why, if it stands for several broken rules?
+Elsewhere: which rules have a common cause (suggested_fixes.py), the rules (spec/rules*.py).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from flopcast.errors import Problem
+from flopcast.records import replace
+
+MOST_REASONS = 4  # that one error gives
+
+
+def joined(problems: Sequence[Problem]) -> Problem:
+    """Return several faults as one: the first, with the allowed values and the reasons of all, numbered.
+
+    If allowed values belong to another field than the first fault's, that field and its value precede them.
+    """
+    first = problems[0]
+    pairs = dict.fromkeys(
+        (
+            one.allowed
+            if one.field in (first.field, "plan")
+            else f"for {one.field} (now {one.value}): {one.allowed}",
+            one.because,
+        )
+        for one in problems[:MOST_REASONS]
+    )
+    allowed, because = (_numbered(texts) for texts in zip(*pairs, strict=True))
+    return replace(first, allowed=allowed, because=because)
+
+
+def _numbered(texts: Sequence[str]) -> str:
+    """Return texts in one line, each with its number if there are several."""
+    if len(texts) == 1:
+        return texts[0]
+    return "; ".join(f"({number}) {text}" for number, text in enumerate(texts, start=1))
+
+
+def by_field(problems: Sequence[Problem]) -> Iterator[Problem]:
+    """Yield one error for each field that breaks a rule."""
+    fields: dict[str, list[Problem]] = {}
+    for problem in problems:
+        fields.setdefault(problem.field, []).append(problem)
+    for same in fields.values():
+        yield joined(same)
