@@ -79,7 +79,7 @@ def test_the_option_of_a_length_leaves_the_rest_of_the_batch_to_the_file(tmp_pat
     ended = flopcast("predict", path, "--seq", 1024)
 
     assert ended.code == 1
-    assert f"{path}:4: batch.packed = True" in ended.err
+    assert f"{path}:4: batch.packed = true" in ended.err
 
 
 @pytest.mark.parametrize(

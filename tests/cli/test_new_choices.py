@@ -149,13 +149,13 @@ def test_the_fullest_stage_is_the_memory_of_the_job(tmp_path):
 
 WRONG = {  # words of a plan, and what the answer must name
     "zero=5": ("plan.zero", "0, 1, 2 or 3"),
-    "recompute=full:blocks:2": ("recompute_method", "'uniform', 'block' or 'every'"),
+    "recompute=full:blocks:2": ("recompute_method", "uniform, block or every"),
     "recompute=full:block:0": ("recompute_layers", "number of at least 1"),
     "recompute=full:block:9": ("plan.recompute_layers", "1 to 8, because a chunk has 8 blocks"),
     "recompute=selective:norm": ("plan.recompute_modules", "core_attention"),
-    "optimizer=lion": ("optimizer", "'adamw_8bit'"),
+    "optimizer=lion": ("optimizer", "adamw_8bit"),
     "optimizer=adafactor zero=1": ("plan.optimizer", "set zero to 0"),
-    "precision=fp4": ("precision", "'nvfp4'"),
+    "precision=fp4": ("precision", "nvfp4"),
     "cp=3": ("plan.context_parallel", "set context_parallel to"),
     "dp_shard=3 zero=3": ("plan.data_shard", "a divisor of data_parallel = 8"),
     "dp_shard=4": ("plan.data_shard", "set zero to"),
@@ -163,7 +163,7 @@ WRONG = {  # words of a plan, and what the answer must name
     "stage_layers=7": ("plan.stage_layers", "set stage_layers to 8"),
     "ep=2": ("plan.expert_parallel", "1, because the model is dense"),
     "schedule=dualpipe": ("plan.pipeline_parallel", "an even number"),
-    "context_exchange=zigzag": ("context_exchange", "'ring', 'all_gather' or 'all_to_all'"),
+    "context_exchange=zigzag": ("context_exchange", "ring, all_gather or all_to_all"),
 }
 
 
