@@ -33,7 +33,9 @@ def test_memory_adds_up_to_the_device_and_says_how_many_tokens_fit():
     assert found["weight_bytes"] == pytest.approx(2 * 8.03e9, rel=0.01)
     assert found["token_bytes"] == 131_072
     assert found["cache_tokens"] == int(found["cache_bytes"] / 131_072)
-    told = flopcast("memory", *JOB, "--plan", "tp=1", "--traffic", "rate=1/s prompt=1000 output=1000")
+    longer = (*JOB, "--plan", "tp=1", "--traffic", "rate=1/s prompt=1000 output=1000")
+    found = json.loads(flopcast("memory", *longer, "--json").out)["instances"][0]
+    told = flopcast("memory", *longer)
     assert f"{found['cache_tokens'] // 2000:,} concurrent requests of 2,000 tokens" in told.out
     told = flopcast("memory", "llama-3.1-70b", *JOB[1:], "--plan", "tp=1")
     assert told.code == 0

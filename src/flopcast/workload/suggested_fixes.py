@@ -309,10 +309,12 @@ def _nearest_first(degrees: Sequence[int], own: int) -> list[int]:
 def _problem_of(job: Job, user_fields: Fields, fix: _Fix) -> Problem:
     """Return one fault for all that a fix mends, reported on a field that the fix edits.
 
-    Faults of other fields that the fix also mends follow from these faults, and are left out.
+    Numbers of other fields that the fix also mends follow from these faults, and are left out. Named
+    settings do not follow from them.
     """
     blamed = _of_edited_fields(fix)
     blamed += [one for one in fix.mended if one.field == "plan"]
+    blamed += [one for one in fix.mended if one not in blamed and isinstance(one.value, str)]
     text = fix.text if fix.text.startswith(("set ", "leave ")) else _sentence(fix.edit)
     return replace(joined(_after_other_edits(job, user_fields, fix, blamed) or fix.mended), fix=text)
 
