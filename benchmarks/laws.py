@@ -93,6 +93,11 @@ def names_of(job: Job) -> Iterable[str]:
     return _priced(job).factors
 
 
+def host_names_of(job: Job) -> Iterable[str]:
+    """The named factors of launches and of the host's step; others multiply with those of copies."""
+    return [name for name in names_of(job) if name in ("host", "host_step")]
+
+
 def reads_weights(job: Job) -> bool:
     """Whether most of the time of products is that of reading weights for few rows (docs/laws.md)."""
     priced, device = _priced(job), job.cluster.node.device
@@ -236,7 +241,7 @@ LAWS: dict[str, Law] = {
         change=factors(names_of, 1.5, "memory_level"), least_ratio=1.0, most_ratio=1.5
     ),
     "fabrics slower": Law(change=factors(names_of, 1.5, "fabric"), least_ratio=1.0, most_ratio=1.5),
-    "the host slower": Law(change=factors(names_of, 1.5, "host["), least_ratio=1.0, most_ratio=1.5),
+    "the host slower": Law(change=factors(host_names_of, 1.5), least_ratio=1.0, most_ratio=1.5),
     # workload
     "twice the micro-batches": Law(change=times(PLAN + "global_batch", 2), least_ratio=1.0, most_ratio=2.0),
     "sequences twice as long": Law(

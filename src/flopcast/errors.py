@@ -67,7 +67,8 @@ def shown(value: object, limit: int = 80) -> str:
 
     A long value loses its middle: paths end in a file's name.
     """
-    text = {"None": "null", "True": "true", "False": "false"}.get(repr(value), repr(value))
+    text = repr(value)
+    text = {"None": "null", "True": "true", "False": "false"}.get(text, text)
     return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
 
 

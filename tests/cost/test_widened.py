@@ -1,4 +1,4 @@
-"""Kernels that widen their weights: beyond the measured rows, no more efficient than the wider format.
+"""Kernels that widen their weights are no more efficient than the wider format, beyond the measured rows.
 
 Marlin's and Triton's kernels for mxfp4 and int4 on Hopper convert weights to 16 bits and multiply with the
 instructions of 16 bits, so that no number of rows makes them faster than these.
@@ -14,6 +14,7 @@ from flopcast.cost.kernels.unscaled import unscaled_times
 from flopcast.library import catalog
 from flopcast.library.curves import load_serving_book
 from flopcast.operators.fused_experts import FusedExperts
+from flopcast.records import replace
 
 H100 = catalog.cluster("dgx-h100")
 
@@ -32,7 +33,7 @@ def times(rows_each, weights, *, widens=True):
     device, work = H100.node.device, experts(rows_each, weights)
     found = load_serving_book(H100).find(device.curves or device.name, work.kernel, device.kernel_launch_s,
                                          device.relatives)  # fmt: skip
-    alone = unscaled_times([work], found.curve, device, found.widened if widens else None)
+    alone = unscaled_times([work], found.curve if widens else replace(found.curve, widened=None), device)
     return alone.curve_s, bound_seconds(work.work(), device)
 
 
@@ -60,4 +61,4 @@ def test_a_format_that_the_matrix_units_read_has_no_wider_curve():
         device.curves or device.name, "fused_experts.mxfp4_mxfp8", device.kernel_launch_s, device.relatives
     )
 
-    assert found.widened is None
+    assert found.curve.widened is None

@@ -178,7 +178,7 @@ def _unscaled(
         engine_ratio = device.engine_ratio(works[0].work().unit)
         owner, name = device.curves or device.name, class_of(kernel).curve
         found = state.book.find(owner, name, device.kernel_launch_s, device.relatives, engine_ratio)
-        return found, unscaled_times(works, found.curve, device, found.widened), (works, device, curves)
+        return found, unscaled_times(works, found.curve, device), (works, device, curves)
 
     key = ("unscaled", kernel, id(device), id(curves), *map(id, works))
     return (state.kept.of(key, made) if state.kept else made())[:2]

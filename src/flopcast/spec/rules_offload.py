@@ -55,7 +55,7 @@ def _scaled(case: Case) -> str:
 
 
 def _has(case: Case, kind: str, but: str = "") -> bool:
-    """Return whether a kind of state is placed in a memory other than `but`."""
+    """Return whether a kind of state is placed outside the devices, in a tier other than `but`."""
     return any(one.kind == kind and one.tier != but for one in _placed(case))
 
 

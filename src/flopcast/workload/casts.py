@@ -127,8 +127,8 @@ def low_precision_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: Nar
 def spared_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
     """Return bytes of one layer's 16-bit weights that are not kept, if the parameters are the copies.
 
-    This concerns stacks that keep such parameters. Megatron-Core keeps 16-bit copies of trained parameters
-    in 4-bit recipes.
+    The bytes are 0 unless the stack keeps such parameters. Megatron-Core keeps 16-bit copies of trained
+    parameters in 4-bit recipes.
     """
     cast = Casts(recipe, stack, ONE)
     sizes = [

@@ -30,7 +30,7 @@ ROUND = (*BACK, *OUT)
 
 
 def _updated_on_host(stack: Stack, plan: Plan) -> tuple[Placement, ...]:
-    """Return the placements of the optimizer's states that hosts update; devices update those on peers."""
+    """Return the placements of optimizer states that the host updates; devices update those on peers."""
     on_host = stack.offload.updates_on == "host"
     return tuple(one for one in placed(plan.offload, "optimizer") if on_host and one.tier != PEER)
 
@@ -80,10 +80,10 @@ def updates_before(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...
 
 
 def behind_updates(stack: Stack, plans: Plans, phase: str) -> tuple[str, ...]:
-    """Return the streams for which a gather of parameters waits, if updates overlap with passes.
+    """Return the streams that a parameter gather waits for when updates overlap with passes.
 
-    A gather of the forward pass waits for the updates of layers that began before it; those of a layer or
-    two may still run.
+    A gather in the forward pass waits for updates that began before it. Updates of the next one or two
+    layers may still run.
     """
     how = stack.offload
     waits = phase == "forward" and how.overlaps_updates and how.backward_fraction < 1
@@ -109,11 +109,11 @@ def _updated_beside(stack: Stack, plans: Plans, shard: Counts, phase: str) -> tu
 def update_outside(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
     """Return the update of the placed fraction of a rank's shard, (plans, stage classes).
 
-    Where the device updates, the states are copied there and back, beside the update of all parameters.
-    Otherwise gradients that have not left during the backward pass do so first. The states of AdamW, 12
-    bytes a parameter, are read and written, and 4 bytes of gradients are read. Then 16-bit parameters
-    return to the device, unless their place is outside it, too. All of this is one item where the software
-    copies in pieces beside the update.
+    If the device updates, the states are copied to it and back, beside the update of all parameters. If the
+    host updates, gradients that were not copied during the backward pass are copied first. The host reads
+    and writes the states of AdamW, 12 bytes per parameter, and reads 4 bytes of gradients. Then 16-bit
+    parameters return to the device, unless they are placed outside it, too. All of this is one item if the
+    software copies in pieces beside the update.
     """
     plan, how, by_host = plans.structure, stack.offload, _updated_on_host(stack, plans.structure)
     copies = partial(copies_of, phase="step", link_fraction=how.pinned_fraction)
@@ -188,7 +188,7 @@ def _beside_update(items: Sequence[Item]) -> Item:
 def _storage_traffic(
     plan: Plan, states_bytes: Floats, gradient_bytes: Floats
 ) -> tuple[StorageTraffic, ...]:
-    """Return what an update reads and writes of each storage."""
+    """Return the bytes that an update reads from and writes to each storage tier."""
     tiers = dict.fromkeys(one.tier for one in plan.offload if one.tier not in ("host", PEER))
     found = []
     for tier in tiers:

@@ -60,10 +60,17 @@ def test_first_scores_of_the_second_collection_are_of_all_rows_but_two(found_2):
 
 
 @pytest.mark.parametrize(
-    ("family", "median_error", "inside"), [("dense", 0.07, 0.75), ("experts", 0.13, 0.85)]
+    ("table", "family", "median_error", "inside"),
+    [
+        ("found", "dense", 0.07, 0.75),
+        ("found", "experts", 0.13, 0.85),
+        ("found_2", "dense", 0.17, 0.6),
+        ("found_2", "experts", 0.24, 0.5),
+    ],
 )
-def test_half_of_the_collected_runs_are_near_and_most_inside(found, family, median_error, inside):
-    rows = [row for row in found.rows if row.family == family]
+def test_half_of_the_collected_runs_are_near_and_most_inside(request, table, family, median_error, inside):
+    """Runs of users (`found_2`) are farther off: docs/accuracy/journal.md names what is open."""
+    rows = [row for row in request.getfixturevalue(table).rows if row.family == family]
 
     assert statistics.median(abs(row.relative_error) for row in rows) <= median_error
     assert statistics.mean(row.covered for row in rows) >= inside
@@ -85,17 +92,6 @@ def test_maxtext_on_tpu_runs_under_the_stack_of_maxtext(found):
 
     assert {row.job.stack.name for row in rows} == {"maxtext"}
     assert all(row.job.plan.sequence_parallel == (row.job.plan.tensor_parallel > 1) for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("family", "median_error", "inside"), [("dense", 0.17, 0.6), ("experts", 0.24, 0.5)]
-)
-def test_runs_of_users_are_farther_off_and_fewer_inside(found_2, family, median_error, inside):
-    """Their first score is worse still: docs/accuracy/journal.md names what is open."""
-    rows = [row for row in found_2.rows if row.family == family]
-
-    assert statistics.median(abs(row.relative_error) for row in rows) <= median_error
-    assert statistics.mean(row.covered for row in rows) >= inside
 
 
 def test_dispatchers_and_overlap_of_megatron_lm_are_those_of_its_table(found_2):

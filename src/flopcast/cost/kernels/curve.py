@@ -50,7 +50,8 @@ class Curve:
 
     `terms` are the coefficients of the view's terms, those that are not zero. `layout_ratio` scales the
     whole time of a gradient product; its keys are a layout, or a layout and the dtype that it was measured
-    in: "input_gradient.bf16".
+    in: "input_gradient.bf16". `widened` is the curve of the class in whose format a kernel multiplies, if
+    it widens its weights first (`WIDENED` in fallback_classes.py).
     """
 
     name: str  # kernel class or collective
@@ -61,6 +62,7 @@ class Curve:
     evidence: CurveEvidence
     layout_ratio: Mapping[str, float] = field(default_factory=dict)  # time against "forward"
     terms: Mapping[str, float] = field(default_factory=dict)
+    widened: "Curve | None" = None
 
     def ratio_of(self, layout: str, dtype: str) -> float:
         """Return the time of a product over that of a forward product.

@@ -27,12 +27,10 @@ class CurveMatch:
 
     `class_log_sigma_factor` is 0 for a class's own curve, `device_log_sigma_factor` for a device's own: the
     first is an error of one class, the second one of all classes of its kind on the device. `calibrated` is
-    False for a data-sheet estimate only. `widened` is the curve of the class in whose format a kernel
-    multiplies, if it widens its weights first (`WIDENED`).
+    False for a data-sheet estimate only.
     """
 
     curve: Curve
-    widened: Curve | None = None
     class_log_sigma_factor: float = 0.0
     device_log_sigma_factor: float = 0.0
     calibrated: bool = True
@@ -88,10 +86,11 @@ class CurveBook:
             for relative in known:
                 borrowed = self.curves.get((place, relative.name))
                 if borrowed is not None:
-                    wide = WIDENED.get(relative.name)
+                    curve = slower(borrowed, relative.time_ratio_of(engine_ratio))
+                    if wide := WIDENED.get(relative.name):
+                        curve = replace(curve, widened=self.find(owner, wide, launch_s, cousins).curve)
                     return CurveMatch(
-                        curve=slower(borrowed, relative.time_ratio_of(engine_ratio)),
-                        widened=None if wide is None else self.find(owner, wide, launch_s, cousins).curve,
+                        curve=curve,
                         class_log_sigma_factor=relative.log_sigma_factor,
                         device_log_sigma_factor=foreign,
                     )

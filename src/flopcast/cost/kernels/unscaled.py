@@ -57,9 +57,7 @@ class UnscaledTimes:
         return self.curve_s * self.busy_ratio + self.results_s + self.waits_s + self.after_s + self.loops_s
 
 
-def unscaled_times(
-    works: Sequence[AbstractOperator], curve: Curve, device: Device, widened: Curve | None = None
-) -> UnscaledTimes:
+def unscaled_times(works: Sequence[AbstractOperator], curve: Curve, device: Device) -> UnscaledTimes:
     """Return the times of operators of one kernel class before factors scale them.
 
     Parameters
@@ -81,7 +79,7 @@ def unscaled_times(
     shapes, columns, coordinates = _flatten(works, device)
     bound_s, compute_s, least_s, after_bytes, result_bytes, cycles, kernels, in_turn = columns
     layout_ratio = curve.ratio_of(priced.layout, need.unit)
-    curve_s = kernel_seconds(bound_s, coordinates, curve, device, layout_ratio, priced.curve, widened)
+    curve_s = kernel_seconds(bound_s, coordinates, curve, device, layout_ratio, priced.curve)
     ratio = busy_ratio(priced, curve_s / kernels, device)
     if priced.base.serves:
         ratio = ratio ** (compute_s / np.maximum(bound_s, np.finfo(float).tiny))
@@ -109,7 +107,6 @@ def kernel_seconds(
     device: Device | None,
     layout_ratio: float = 1.0,
     kernel: str = "",
-    widened: Curve | None = None,
 ) -> Floats:
     """Return the launch time plus bound / efficiency; 0 for an operator that moves no bytes.
 
@@ -119,18 +116,14 @@ def kernel_seconds(
     below the bound.
     All arrays have the shape (rows,).
     """
-    efficiency = np.exp(kernel_log_efficiency(curve, coordinates, device, kernel, widened))
+    efficiency = np.exp(kernel_log_efficiency(curve, coordinates, device, kernel))
     seconds = (curve.launch_s + bound_s / efficiency) * layout_ratio
     bounded_s: Floats = np.where(bound_s > 0, np.maximum(seconds, bound_s), 0.0)
     return bounded_s
 
 
 def kernel_log_efficiency(
-    curve: Curve,
-    coordinates: tuple[Floats, ...],
-    device: Device | None,
-    kernel: str = "",
-    widened: Curve | None = None,
+    curve: Curve, coordinates: tuple[Floats, ...], device: Device | None, kernel: str = ""
 ) -> Logs:
     """Return the log-efficiency that a curve gives a kernel on a device, (rows,), or of a flat curve ().
 
@@ -144,9 +137,10 @@ def kernel_log_efficiency(
     logs = log_efficiency_by_times(curve.axes, curve.table, coordinates, device, kernel or curve.name)
     for name, coefficient in curve.terms.items():
         logs = logs + coefficient * view.terms[name](coordinates, device.multiprocessors)
-    if widened is not None:
+    if curve.widened is not None:
         beyond = np.log2(view.table(coordinates)[0]) > curve.axes[0][-1]
-        logs = np.where(beyond, np.minimum(logs, kernel_log_efficiency(widened, coordinates, device)), logs)
+        most = kernel_log_efficiency(curve.widened, coordinates, device)
+        logs = np.where(beyond, np.minimum(logs, most), logs)
     return logs
 
 

@@ -15,10 +15,9 @@ precision are unknown.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from flopcast.lab.samples.columns import as_number
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
 
 SEQUENCE_LENGTH = "8192"  # of all three benchmarks; shorter documents are packed (training_policies)
 LORA_NOTES = "LoRA rank 16 on query, key, value and output projections of packed documents"

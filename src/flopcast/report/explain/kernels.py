@@ -11,7 +11,7 @@ import numpy as np
 
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.kernels.classes import class_of
-from flopcast.cost.kernels.curve import outside
+from flopcast.cost.kernels.curve import Curve, outside
 from flopcast.cost.kernels.curve_book import CurveBook, CurveMatch
 from flopcast.cost.kernels.roofline import bound_seconds
 from flopcast.cost.kernels.unscaled import kernel_log_efficiency, unscaled_times
@@ -84,7 +84,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     bound_s = element_at(bound_seconds(need, device), row, column)
     places = _coordinates(work, row, column)
     ratio = curve.ratio_of(kind.layout, need.unit)
-    times = unscaled_times([work], curve, device, match.widened)
+    times = unscaled_times([work], curve, device)
     (shape,) = times.shapes
     parts = (times.least_s, times.alone_s, times.busy_ratio, times.results_s, times.waits_s, times.after_s)
     least_s, alone_s, slower, results_s, waits_s, after_s, loops_s = (
@@ -94,7 +94,7 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
     limit = "the matrix engine" if compute_s >= memory_s else "memory"
     peaks = source_of(device.source, "peak")
     memory = source_of(device.source, "memory and", "memory_bytes_per_s", "bandwidth")
-    efficiency, beyond = _efficiency(match, places, device, kind.curve)
+    efficiency, beyond = _efficiency(curve, places, device, kind.curve)
     by_layout = Input(name="layout's ratio", text=f"× {ratio:.4g}, {kind.layout}", number=ratio)
     return (
         Input(name="what", text=_first_line(type(work).__doc__)),
@@ -151,14 +151,11 @@ def _coordinates(work: AbstractOperator, row: int, column: int) -> tuple[Counts,
     return tuple(np.maximum([element_at(value, row, column)], 1.0) for value in work.coordinates())
 
 
-def _efficiency(
-    match: CurveMatch, places: tuple[Counts, ...], device: Device, kernel: str
-) -> tuple[float, str]:
+def _efficiency(curve: Curve, places: tuple[Counts, ...], device: Device, kernel: str) -> tuple[float, str]:
     """Return the fraction of the bound, and where it was not measured."""
-    curve = match.curve
     if not curve.axes:
         return float(np.exp(curve.table)), " everywhere"
-    efficiency = float(np.exp(kernel_log_efficiency(curve, places, device, kernel, match.widened))[0])
+    efficiency = float(np.exp(kernel_log_efficiency(curve, places, device, kernel))[0])
     return efficiency, ", outside the measured range" if outside(curve, places)[0] else ""
 
 
