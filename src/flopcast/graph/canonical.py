@@ -88,8 +88,48 @@ def _transposed_convolution_flop(graph: OperatorGraph, node: GraphNode) -> float
 
 
 def _attention_flop(graph: OperatorGraph, node: GraphNode) -> float:
+    sizes = attention_sizes(graph, node)
+    return 2.0 * sizes.heads * sizes.queries * sizes.keys * (sizes.head_size + sizes.value_head_size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionSizes:
+    """The sizes of an attention operator; `heads` and `kv_heads` are those of all sequences together."""
+
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    head_size: int
+    value_head_size: int
+
+
+def attention_sizes(graph: OperatorGraph, node: GraphNode) -> AttentionSizes:
+    """Return the sizes of an attention operator.
+
+    In ONNX, the heads of a token may lie beside each other in the last axis, even those of queries, keys
+    and values in one tensor ("packed"); attributes then state how many there are. If the operator appends
+    keys to earlier ones, it writes all of them to its second output.
+    """
     query, key, value = (graph.tensors[name].shape for name in node.inputs[:3])
-    return 2.0 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+    heads, kv_heads = node.attributes.get("heads"), node.attributes.get("kv_heads")
+    if isinstance(heads, int) and isinstance(kv_heads, int) and len(query) == 3:
+        if node.attributes.get("packed"):
+            size = query[2] // (heads + 2 * kv_heads)
+            key = value = (*query[:2], kv_heads * size)
+            query = (*query[:2], heads * size)
+        query = (query[0] * heads, query[1], query[2] // heads)
+        key, value = ((each[0] * kv_heads, each[-2], each[-1] // kv_heads) for each in (key, value))
+    appends = node.attributes.get("appends") and len(node.outputs) > 1 and node.outputs[1]
+    keys = graph.tensors[node.outputs[1]].shape[-2] if appends else key[-2]
+    return AttentionSizes(
+        heads=prod(query[:-2]),
+        kv_heads=prod(key[:-2]),
+        queries=query[-2],
+        keys=keys,
+        head_size=query[-1],
+        value_head_size=value[-1],
+    )
 
 
 def _einsum_flop(graph: OperatorGraph, node: GraphNode) -> float:
@@ -99,8 +139,9 @@ def _einsum_flop(graph: OperatorGraph, node: GraphNode) -> float:
 
 def _recurrent_flop(graph: OperatorGraph, node: GraphNode) -> float:
     rows = prod(graph.tensors[node.inputs[0]].shape[:-1])
-    weights = (tensor for tensor in graph.read(node)[1:] if tensor.is_parameter)
-    return 2.0 * rows * sum(weight.elements for weight in weights if len(weight.shape) > 1)
+    weights = [tensor for tensor in graph.read(node)[1:] if tensor.is_parameter]
+    axes = len(weights[0].shape) if weights else 0  # biases have fewer
+    return 2.0 * rows * sum(weight.elements for weight in weights if len(weight.shape) == axes)
 
 
 def _grouped_flop(graph: OperatorGraph, node: GraphNode) -> float:
@@ -139,7 +180,21 @@ def einsum_sizes(
 
 _ELEMENTWISE: dict[str, tuple[Role, ...]] = {
     **dict.fromkeys(
-        ("add", "subtract", "negate", "cast", "identity_copy", "round", "lerp", "comparison", "logical"), ()
+        (
+            *(
+                "add",
+                "subtract",
+                "negate",
+                "cast",
+                "identity_copy",
+                "round",
+                "lerp",
+                "comparison",
+                "logical",
+            ),
+            "rotary",
+        ),
+        (),
     ),
     **dict.fromkeys(("multiply", "divide"), ("factors",)),
     **dict.fromkeys(("maximum", "minimum"), ("inputs",)),
@@ -148,7 +203,7 @@ _ELEMENTWISE: dict[str, tuple[Role, ...]] = {
         (
             *("gelu", "silu", "mish", "elu", "softplus", "hardswish", "hardsigmoid", "leaky_relu", "clamp"),
             *("abs", "log", "sin", "cos", "erf", "power", "square", "prelu", "unary", "softsign", "atan2"),
-            *("glu", "logsigmoid"),
+            *("glu", "logsigmoid", "local_response_norm"),
         ),
         ("first",),
     ),
@@ -158,7 +213,7 @@ _ELEMENTWISE: dict[str, tuple[Role, ...]] = {
     "multiply_add": ("last_factors",),
 }
 _IN_PLACE: dict[str, tuple[Role, ...]] = dict.fromkeys(("leaky_relu", "elu"), ("output",))
-_ACROSS = ("glu",)  # joins elements of several columns
+_ACROSS = ("glu", "local_response_norm", "rotary")  # join elements of several columns
 _PASSES_ON = ("add", "subtract", "identity_copy")
 _NO_GRADIENT = (
     "comparison",

@@ -98,17 +98,29 @@ class Lowering:
         return found
 
 
+def _repeats_for_samples(graph: OperatorGraph, node: GraphNode) -> bool:
+    """Return whether an operator repeats its input for each sample of the batch, along the first axis."""
+    if node.operator not in ("view", "repeat") or graph.samples == 1:
+        return False
+    read, written = graph.read(node), graph.written(node)
+    if not read or len(written) != 1 or not written[0].shape:
+        return False
+    is_longer = written[0].elements == graph.samples * read[0].elements
+    return is_longer and written[0].shape[0] == graph.samples
+
+
 def lowering(graph: OperatorGraph) -> Lowering:
     """Return what is known of the tensors of a graph.
 
-    A tensor grows with the batch if any input of its operator does. An operator that writes in place, or
-    that flopcast does not know, may write the memory of a view; the tensor below the view then grows with
-    the batch too.
+    A tensor grows with the batch if any input of its operator does, or if its operator repeats a constant
+    for each sample, as it does with the queries of a detection transformer. An operator that writes in
+    place, or that flopcast does not know, may write the memory of a view; the tensor below the view then
+    grows with the batch too.
     """
     roots = view_roots(graph)
     of_batch = set(graph.inputs)
     for node in graph.nodes:
-        if any(name in of_batch for name in node.inputs):
+        if any(name in of_batch for name in node.inputs) or _repeats_for_samples(graph, node):
             of_batch.update(node.outputs)
             if canonical(node).family == "unknown" or node.attributes.get("in_place"):
                 of_batch.update(roots.get(name, name) for name in node.outputs)

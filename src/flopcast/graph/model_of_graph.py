@@ -18,14 +18,15 @@ from flopcast.dtypes import Counts
 from flopcast.errors import SpecError, spec_error
 from flopcast.graph.canonical import canonical
 from flopcast.graph.division import Division, divide, uses_of_weights
-from flopcast.graph.lowering import Fields, Lowering, lowering
-from flopcast.graph.operator_graph import OperatorGraph
+from flopcast.graph.lowering import ACTIVATION_BYTES, Fields, Lowering, lowering
+from flopcast.graph.operator_graph import GraphTensor, OperatorGraph
 from flopcast.graph.segments import Run, repeated_runs
 from flopcast.graph.steps import Step, steps_of
 from flopcast.records import dataclass
 
 PARTS = 24  # kinds of blocks that are wanted at most: pipeline stages are made of them
 MOST_OPERATORS = 20_000  # in all distinct blocks
+QUANTISED = ("int8", "uint8", "int4", "uint4")  # weights; larger whole numbers are indices
 DISTANT = 0.5  # of all steps: what lives longer is carried past the blocks
 
 
@@ -208,14 +209,23 @@ def _named(
         ),
         weights=tuple(
             {"name": f"w{place}", "elements": tensor.elements}
+            | ({} if tensor.is_float else _packed(tensor))
             | ({} if tensor.is_trained else {"trained": False})
             | ({"row": tensor.shape[-1]} if tensor.name in tables else {})
             | ({"divided": True} if tensor.name in division.tensors else {})
-            for place, tensor in enumerate(tensor for tensor in sizes if tensor.is_float)
+            for place, tensor in enumerate(
+                tensor for tensor in sizes if tensor.is_float or tensor.dtype in QUANTISED
+            )
             if tensor.elements
         ),
         division=division,
     )
+
+
+def _packed(tensor: GraphTensor) -> Fields:
+    """Return the fields of a quantised weight, which counts as many elements of 16 bits as it has bytes."""
+    elements = max(1, round(tensor.size_bytes / ACTIVATION_BYTES))
+    return {"elements": elements, "parameters": tensor.elements}
 
 
 def _divided(known: Lowering, step: Step, names: Mapping[str, str], division: Division) -> Fields:

@@ -7,7 +7,7 @@ Elsewhere: memory-bound operators (steps.py), the classes with these fields (lay
 from collections.abc import Callable
 from math import prod
 
-from flopcast.graph.canonical import einsum_sizes, flop_of
+from flopcast.graph.canonical import attention_sizes, einsum_sizes, flop_of
 from flopcast.graph.lowering import Fields, Lowering, Made, plain
 from flopcast.graph.operator_graph import GraphNode
 from flopcast.units import Number
@@ -19,6 +19,12 @@ def _linear(known: Lowering, node: GraphNode) -> Made:
     right = graph.tensors[node.inputs[1]]
     out = graph.tensors[node.outputs[0]]
     terms = flop_of(graph, node) / (2.0 * out.elements)
+    if known.is_weight(node.inputs[0]) and not known.is_weight(node.inputs[1]):
+        left = graph.tensors[node.inputs[0]].shape  # the product of a weight and data, such as token mixing
+        n = left[-1 if node.attributes.get("transposed_left") else -2] if len(left) > 1 else 1
+        if len(left) < 3:
+            return _product(known, node, n, terms), ()
+        return _grouped(known, prod(left[:-2]), out.elements / n, n, terms)
     if not known.is_weight(node.inputs[1]):
         return _batched(known, node, out.shape, terms)
     if len(right.shape) > 2:
@@ -113,17 +119,17 @@ def _stride(entered: tuple[int, ...], out: tuple[int, ...]) -> int:
 
 
 def _attention(known: Lowering, node: GraphNode) -> Made:
-    query, key, value = (known.graph.tensors[name].shape for name in node.inputs[:3])
+    sizes = attention_sizes(known.graph, node)
     fields: Fields = {
         "kind": "graph_attention",
-        "heads": known.size(prod(query[:-2]), known.grows(node)),
-        "kv_heads": known.size(prod(key[:-2]), known.grows(node)),
-        "queries": query[-2],
-        "keys": key[-2],
-        "head_size": query[-1],
+        "heads": known.size(sizes.heads, known.grows(node)),
+        "kv_heads": known.size(sizes.kv_heads, known.grows(node)),
+        "queries": sizes.queries,
+        "keys": sizes.keys,
+        "head_size": sizes.head_size,
     }
-    if value[-1] != query[-1]:
-        fields["value_head_size"] = value[-1]
+    if sizes.value_head_size != sizes.head_size:
+        fields["value_head_size"] = sizes.value_head_size
     if node.attributes.get("causal"):
         fields["causal"] = True
     return fields, ()

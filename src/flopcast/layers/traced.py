@@ -51,6 +51,9 @@ class TracedWeight(StrictModel):
         a parameter.
     row : int, optional
         Number of elements in one row, if the weight is an embedding table.
+    parameters : int, optional
+        Number of parameters of a quantised weight, which may have more of them than elements of 16 bits. By
+        default, the number of elements if the weight is trained, and 0 otherwise.
     """
 
     name: str
@@ -59,6 +62,7 @@ class TracedWeight(StrictModel):
     divided: bool = False
     trained: bool = True
     row: int | None = Field(default=None, ge=1)
+    parameters: int | None = Field(default=None, ge=1)
 
 
 class WholeProduct(StrictModel):
@@ -146,7 +150,7 @@ class Traced(AlwaysWithKind, AbstractMixer):
             else Weight(
                 name=weight.name,
                 elements=constant(weight.elements) / (split.tensor if weight.divided else ONE),
-                total=weight.elements if weight.trained else 0,
+                total=weight.parameters or (weight.elements if weight.trained else 0),
                 active=weight.active,
                 trained=weight.trained,
             )

@@ -16,17 +16,27 @@ CONSTANTS = ("Constant",)  # their tensors are known without a kernel
 OPERATORS: dict[str, tuple[str, ...]] = {  # canonical operator → names in ONNX
     "view": (
         *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Split", "Slice"),
-        *("Expand", "SplitToSequence", "SequenceAt", "Optional"),
+        *("Expand", "SplitToSequence", "SequenceAt", "Optional", "OptionalGetElement"),
+        *("SequenceConstruct", "SequenceInsert", "SequenceErase"),
     ),
     "shape": ("Shape", "Size"),
-    "constant": ("ConstantOfShape", "Range", "EyeLike", "OneHot"),
-    "random": ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli"),
-    "matmul": ("MatMul", "FusedMatMul", "MatMulInteger", "QLinearMatMul"),
+    "constant": (
+        *("ConstantOfShape", "Range", "EyeLike", "OneHot", "SequenceEmpty", "MelWeightMatrix"),
+        *("HannWindow", "HammingWindow", "BlackmanWindow"),
+    ),
+    "random": (
+        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli"),
+        "Multinomial",
+    ),
+    "matmul": (
+        *("MatMul", "MatMulInteger", "QLinearMatMul", "MatMulIntegerToFloat"),
+        *("DynamicQuantizeMatMul", "MatMulNBits"),
+    ),
     "einsum": ("Einsum",),
-    "convolution": ("Conv", "FusedConv", "ConvInteger", "QLinearConv"),
+    "convolution": ("Conv", "FusedConv", "ConvInteger", "QLinearConv", "DeformConv"),
     "transposed_convolution": ("ConvTranspose",),
     "recurrent": ("LSTM", "GRU", "RNN"),
-    "add": ("Add", "Sum"),
+    "add": ("Add", "Sum", "Mean"),
     "subtract": ("Sub",),
     "negate": ("Neg",),
     "multiply": ("Mul",),
@@ -36,7 +46,7 @@ OPERATORS: dict[str, tuple[str, ...]] = {  # canonical operator → names in ONN
     "round": ("Round", "Floor", "Ceil", "Sign"),
     "comparison": (
         *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not", "And", "Or", "Xor", "IsNaN"),
-        *("IsInf", "BitwiseAnd", "BitwiseOr", "BitwiseNot"),
+        *("IsInf", "BitwiseAnd", "BitwiseOr", "BitwiseNot", "BitwiseXor", "BitShift"),
     ),
     "relu": ("Relu", "ThresholdedRelu"),
     "sigmoid": ("Sigmoid",),
@@ -47,6 +57,9 @@ OPERATORS: dict[str, tuple[str, ...]] = {  # canonical operator → names in ONN
     "gelu": ("Gelu", "FastGelu", "QuickGelu", "BiasGelu"),
     "silu": ("Swish",),
     "mish": ("Mish",),
+    "unary": ("Asinh", "Acosh", "Atanh", "Shrink"),
+    "rotary": ("RotaryEmbedding",),
+    "local_response_norm": ("LRN",),
     "elu": ("Elu", "Selu", "Celu"),
     "softplus": ("Softplus",),
     "softsign": ("Softsign",),
@@ -69,7 +82,7 @@ OPERATORS: dict[str, tuple[str, ...]] = {  # canonical operator → names in ONN
     "layer_norm": ("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"),
     "rms_norm": ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"),
     "group_norm": ("GroupNormalization", "GroupNorm"),
-    "instance_norm": ("InstanceNormalization",),
+    "instance_norm": ("InstanceNormalization", "MeanVarianceNormalization"),
     "batch_norm": ("BatchNormalization",),
     "sum": ("ReduceSum", "ReduceSumSquare", "ReduceL1"),
     "mean": ("ReduceMean",),
@@ -80,13 +93,13 @@ OPERATORS: dict[str, tuple[str, ...]] = {  # canonical operator → names in ONN
     "argmax": ("ArgMax", "ArgMin"),
     "max_pool": ("MaxPool", "GlobalMaxPool"),
     "average_pool": ("AveragePool", "LpPool"),
-    "adaptive_average_pool": ("GlobalAveragePool",),
+    "adaptive_average_pool": ("GlobalAveragePool", "GlobalLpPool"),
     "interpolate": ("Resize", "Upsample"),
     "grid_sample": ("GridSample", "AffineGrid"),
     "region_pool": ("RoiAlign", "MaxRoiPool"),
     "concatenate": ("Concat", "ConcatFromSequence"),
     "copy": ("DepthToSpace", "SpaceToDepth", "ReverseSequence"),
-    "pad": ("Pad",),
+    "pad": ("Pad", "CenterCropPad"),
     "repeat": ("Tile",),
     "triangle": ("Trilu",),
     "unfold": ("Col2Im",),
@@ -95,9 +108,31 @@ OPERATORS: dict[str, tuple[str, ...]] = {  # canonical operator → names in ONN
     "nonzero": ("NonZero", "Unique"),
     "top_k": ("TopK",),
     "suppress_overlaps": ("NonMaxSuppression",),
-    "cumulative_sum": ("CumSum",),
+    "cumulative_sum": ("CumSum", "CumProd"),
     "fourier": ("DFT", "STFT"),
 }
+UNCOUNTED = (  # contain products, in a form that flopcast does not read
+    *("MoE", "QMoE", "QAttention", "LongformerAttention", "SparseAttention", "PagedAttention"),
+    *("PackedAttention", "PackedMultiHeadAttention", "DecoderMaskedMultiHeadAttention", "DecoderAttention"),
+    *(
+        "LinearAttention",
+        "CausalConvWithState",
+        "BeamSearch",
+        "GreedySearch",
+        "Sampling",
+        "WhisperBeamSearch",
+    ),
+    *(
+        "QGemm",
+        "QOrderedMatMul",
+        "QOrderedAttention",
+        "GatedRelativePositionBias",
+        "NhwcConv",
+        "SequenceMap",
+    ),
+    *("MatMulFpQ4", "MatMulBnb4", "GemmFloat8", "FusedGemm", "GemmFastGelu", "TransposeMatMul"),
+    "FusedMatMul",
+)
 NAMES = {name: canonical for canonical, names in OPERATORS.items() for name in names}
 
 
@@ -122,11 +157,18 @@ def translate(call: OnnxCall) -> Found:
     """
     if call.operator in SPECIAL:
         return SPECIAL[call.operator](call)
-    named = ".".join(filter(None, (call.domain, call.operator)))
     usual = -1 if call.operator in ("Softmax", "LogSoftmax") else None
     along = call.attributes.get("axis", call.attributes.get("axes", usual))
     attributes: dict[str, Attribute] = {} if along is None else {"along": along}
-    return NAMES.get(call.operator, f"onnx.{named}"), _data(call), attributes
+    return canonical_name(call), _data(call), attributes
+
+
+def canonical_name(call: OnnxCall) -> str:
+    """Return the canonical operator of a node; of an unknown one its own name with that of its domain."""
+    if call.operator in ("Gemm", *ATTENTION):
+        return "linear" if call.operator == "Gemm" else "attention"
+    domain = "" if call.domain in DOMAINS else f"{call.domain}."
+    return NAMES.get(call.operator, f"onnx.{domain}{call.operator}")
 
 
 def _data(call: OnnxCall) -> tuple[str, ...]:
@@ -150,8 +192,18 @@ def _transpose(call: OnnxCall) -> Found:
 
 
 def _convolution(call: OnnxCall) -> Found:
-    groups = call.attributes.get("group", 1)
-    return NAMES[call.operator], call.inputs[:3], {"groups": groups}
+    """Return a convolution; data, weight and bias are among scales, zero points, offsets and masks."""
+    places = {"QLinearConv": (0, 3, 8), "ConvInteger": (0, 1), "DeformConv": (0, 1, 3)}
+    inputs = _chosen(call, places.get(call.operator, (0, 1, 2)))
+    return NAMES[call.operator], inputs, {"groups": call.attributes.get("group", 1)}
+
+
+def _integer_product(call: OnnxCall) -> Found:
+    return "matmul", _chosen(call, (0, 3) if call.operator == "QLinearMatMul" else (0, 1)), {}
+
+
+def _chosen(call: OnnxCall, places: Sequence[int]) -> tuple[str, ...]:
+    return tuple(call.inputs[place] for place in places if place < len(call.inputs))
 
 
 def _einsum(call: OnnxCall) -> Found:
@@ -170,27 +222,54 @@ def _dropout(call: OnnxCall) -> Found:
 
 
 def _attention(call: OnnxCall) -> Found:
-    return "attention", call.inputs[:4], {"causal": bool(call.attributes.get("is_causal"))}
+    """Return attention, of ONNX (opset 23) or of ONNX Runtime (ContribOperators.md of onnxruntime).
+
+    Attributes state the heads if they lie beside each other in the last axis. Queries, keys and values may
+    be packed into the first input.
+    """
+    heads, kv_heads, causal, past = ATTENTION[call.operator]
+    get = call.attributes.get
+    query, *pair = (*call.inputs[:3], "", "")[:3]
+    packed = not pair[0]
+    attributes: dict[str, Attribute] = {
+        "causal": bool(get(causal, causal == "")),
+        "appends": len(call.inputs) > past and bool(call.inputs[past]),
+    }
+    if isinstance(get(heads), int):
+        attributes |= {"heads": get(heads, 1), "kv_heads": get(kv_heads, get(heads, 1)), "packed": packed}
+    bias = call.inputs[3:4] if call.operator != "GroupQueryAttention" else ()
+    return "attention", (query, *((query, query) if packed else pair), *bias), attributes
 
 
+ATTENTION = {  # attributes with its heads, those of keys, and the mask; place of earlier keys
+    "Attention": ("q_num_heads", "kv_num_heads", "is_causal", 4),
+    "MultiHeadAttention": ("num_heads", "num_heads", "unidirectional", 6),
+    "GroupQueryAttention": ("num_heads", "kv_num_heads", "", 3),  # always with a causal mask
+}
 SPECIAL: dict[str, Callable[[OnnxCall], Found]] = {
     "Gemm": _gemm,
     "Transpose": _transpose,
-    **dict.fromkeys(("Conv", "FusedConv", "ConvTranspose"), _convolution),
+    **dict.fromkeys(
+        ("Conv", "FusedConv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv"), _convolution
+    ),
+    **dict.fromkeys(
+        ("MatMulInteger", "QLinearMatMul", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"),
+        _integer_product,
+    ),
     "Einsum": _einsum,
     "BatchNormalization": _batch_norm,
     "Dropout": _dropout,
-    "Attention": _attention,
+    **dict.fromkeys(ATTENTION, _attention),
 }
 DATA_INPUTS = {  # how many inputs hold data, for operators whose others state shapes, axes or scales
     **dict.fromkeys(OPERATORS["view"], 1),
     **dict.fromkeys(("Pad", "Tile", "Resize", "Upsample", "Clip", "TopK", "CumSum", "Trilu"), 1),
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd"), 1),
     **dict.fromkeys(("ConstantOfShape", "Range", "OneHot", "Shape", "Size", "QuantizeLinear"), 1),
-    **dict.fromkeys(("Cast", "DequantizeLinear", "Split"), 1),
+    **dict.fromkeys(("Cast", "DequantizeLinear", "Split", "CumProd", "CenterCropPad"), 1),
 }
 
 
 def inputs_without_gradient(operator: str) -> Sequence[int]:
-    """Return the places of weights that are not trained: the stored statistics of a batch norm."""
-    return (3, 4) if NAMES.get(operator) == NAMES["BatchNormalization"] else ()
+    """Return the places of weights that are not trained: statistics of a batch norm, tables of angles."""
+    return {"BatchNormalization": (3, 4), "RotaryEmbedding": (1, 2, 3)}.get(operator, ())

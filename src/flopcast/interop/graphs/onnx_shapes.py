@@ -1,21 +1,43 @@
 """Missing shapes of an ONNX file, inferred by the onnx package from a copy without weights.
 
-Answers: which shapes have the tensors of a graph whose exporter did not write them?
+Answers: which shapes have the tensors of a graph whose exporter did not write them, and which operators
+does a file with functions run?
 Elsewhere: the file itself (onnx_file.py). The package is an extra; it computes shapes and runs no operator.
 
 The copy has small constants, which state the shapes of reshapes, but no weights, which may take gigabytes.
+It has no operators for which the package infers no shapes: others with equal shapes stand in their place.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 from flopcast.errors import spec_error
+from flopcast.interop.graphs.onnx_composites import RUNTIME
+from flopcast.interop.graphs.onnx_parts import (
+    DTYPE,
+    GRAPH,
+    INPUTS,
+    NODES,
+    OPERATOR,
+    READS,
+    SIZES,
+    SPARSE,
+    WEIGHT_NAME,
+    WEIGHTS,
+    WRITES,
+    call_of,
+    sparse_weight,
+)
 from flopcast.interop.graphs.protobuf import BYTES, VARINT, Message
 
 Infer = Callable[[bytes], bytes]
 MOST_CONSTANT_BYTES = 4096
-GRAPH, WEIGHTS, INPUTS = 7, 5, 11  # fields of a model and of a graph (onnx_file.py)
-SIZES, DTYPE, WEIGHT_NAME = 1, 2, 8  # of a weight
+SAME_SHAPE = (  # operators whose output has the shape of their first input
+    *("GroupNormalization", "GroupNorm", "SkipGroupNorm", "RotaryEmbedding", "MultiHeadAttention"),
+    *("GroupQueryAttention", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
+    *("SimplifiedLayerNormalization", "FastGelu", "QuickGelu", "BiasGelu"),
+)
 
 
 def with_onnx(file: str, missing: str) -> Infer:
@@ -26,14 +48,8 @@ def with_onnx(file: str, missing: str) -> Infer:
     SpecError
         The package is not installed.
     """
-    try:
-        onnx = import_module("onnx")
-        inference = import_module("onnx.shape_inference")
-    except ImportError:
-        allowed = "an ONNX file that contains the shape of every tensor, or the onnx package"
-        because = f"the exporter did not write the shape of {missing!r}"
-        fix = "pip install 'flopcast[onnx]', or export with torch.onnx.export(..., dynamo=True)"
-        raise spec_error("model.value_info", missing, allowed, because, fix, file, "has no shape") from None
+    because = f"the exporter did not write the shape of {missing!r}"
+    onnx, inference = _package("onnx.shape_inference", file, missing, because, "has no shape")
 
     def infer(model: bytes) -> bytes:
         result: bytes = inference.infer_shapes(
@@ -42,6 +58,31 @@ def with_onnx(file: str, missing: str) -> Infer:
         return result
 
     return infer
+
+
+def without_functions(model: Message, file: str, name: str) -> Message:
+    """Return a copy of a model without weights, in which the operators of functions replace their calls.
+
+    Raises
+    ------
+    SpecError
+        The onnx package, which writes out the functions, is not installed.
+    """
+    because = f"the file defines the operator {name!r} as a function of other operators"
+    onnx, inliner = _package("onnx.inliner", file, name, because, "is a function")
+    written_out = inliner.inline_local_functions(onnx.load_from_string(without_weights(model, {})))
+    raw = memoryview(written_out.SerializeToString())
+    return Message(buffer=raw, end=len(raw))
+
+
+def _package(module: str, file: str, value: str, because: str, fault: str) -> tuple[Any, Any]:
+    """Return the onnx package and one of its modules."""
+    try:
+        return import_module("onnx"), import_module(module)
+    except ImportError:
+        allowed = "an ONNX file that contains the shape of every tensor, or the onnx package"
+        fix = "pip install 'flopcast[onnx]', or export with torch.onnx.export(..., dynamo=True)"
+        raise spec_error("model.value_info", value, allowed, because, fix, file, fault) from None
 
 
 def without_weights(model: Message, sizes: Mapping[str, int]) -> bytes:
@@ -61,6 +102,11 @@ def _graph(graph: Message, sizes: Mapping[str, int]) -> Iterator[bytes]:
     for number, value in graph.fields():
         if isinstance(value, int):
             yield encoded(number, value)
+        elif number == NODES:
+            yield from _node(value)
+        elif number == SPARSE:
+            weight, shape, _ = sparse_weight(value)
+            yield encoded(WEIGHTS, _weight_of_floats(weight, shape))
         elif number == WEIGHTS and value.end - value.start > MOST_CONSTANT_BYTES:
             kept = (SIZES, DTYPE, WEIGHT_NAME)
             yield encoded(number, b"".join(encoded(n, v) for n, v in value.fields() if n in kept))
@@ -68,6 +114,31 @@ def _graph(graph: Message, sizes: Mapping[str, int]) -> Iterator[bytes]:
             yield encoded(number, _sized(value, sizes, (2, 1, 2, 1)))
         else:
             yield encoded(number, value)
+
+
+def _node(node: Message) -> Iterator[bytes]:
+    """Yield a node, or nodes with equal shapes whose shapes the onnx package infers."""
+    _, call, outputs = call_of(node)
+    if call.operator == "MatMulNBits":
+        shape = [size for size in (call.attributes.get(key) for key in "KN") if isinstance(size, int)]
+        yield encoded(WEIGHTS, _weight_of_floats(f"{outputs[0]}.weight", shape))
+        yield _call_of("MatMul", (call.inputs[0], f"{outputs[0]}.weight"), outputs[0])
+    elif call.operator in SAME_SHAPE or (call.operator == "Attention" and call.domain == RUNTIME):
+        also = outputs[3:4] if call.operator.startswith("Skip") else ()  # the sum before the norm
+        for output in filter(None, (outputs[0], *also)):
+            yield _call_of("Identity", call.inputs[:1], output)
+    else:
+        yield encoded(NODES, node)
+
+
+def _call_of(operator: str, inputs: Sequence[str], output: str) -> bytes:
+    fields = (*((READS, name) for name in inputs), (WRITES, output), (OPERATOR, operator))
+    return encoded(NODES, b"".join(encoded(number, text.encode()) for number, text in fields))
+
+
+def _weight_of_floats(name: str, shape: Sequence[int]) -> bytes:
+    sizes = b"".join(encoded(SIZES, size) for size in shape)
+    return sizes + encoded(DTYPE, 1) + encoded(WEIGHT_NAME, name.encode())
 
 
 def _sized(part: Message, sizes: Mapping[str, int], path: tuple[int, ...]) -> bytes:
