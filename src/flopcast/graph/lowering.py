@@ -100,13 +100,16 @@ class Lowering:
 
 def _repeats_for_samples(graph: OperatorGraph, node: GraphNode) -> bool:
     """Return whether an operator repeats its input for each sample of the batch, along the first axis."""
-    if node.operator not in ("view", "repeat") or graph.samples == 1:
+    if node.operator not in ("view", "repeat"):
         return False
     read, written = graph.read(node), graph.written(node)
-    if not read or len(written) != 1 or not written[0].shape:
+    if not read or len(written) != 1 or len(written[0].shape) < 2:
         return False
+    repeats = (
+        bool(node.attributes.get("repeats")) or graph.samples > 1
+    )  # a view of one sample repeats nothing
     is_longer = written[0].elements == graph.samples * read[0].elements
-    return is_longer and written[0].shape[0] == graph.samples
+    return repeats and is_longer and written[0].shape[0] == graph.samples
 
 
 def lowering(graph: OperatorGraph) -> Lowering:

@@ -63,6 +63,8 @@ def _steps(known: Lowering, node: GraphNode) -> Iterator[Step]:
     weights = tuple(
         dict.fromkeys(known.root(name) for name in node.inputs if name and known.is_weight(name))
     )
+    if make and not reads:  # of two constants, such as queries that are weights
+        reads = (known.root(node.inputs[0]),)
     fields, keeps = (make or _pass)(known, node)
     if fields.get("keeps_input") is not False and make and reads:
         known.kept.update(reads[:1])

@@ -10,6 +10,8 @@ never opened. The shape of every tensor must be in the file, as exporters of PyT
 
 import mmap
 from collections.abc import Iterator, Mapping
+from itertools import dropwhile
+from operator import not_
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError, spec_error
@@ -197,6 +199,7 @@ def _constant(name: str, shape: tuple[int, ...], dtype: str) -> GraphTensor:
 def _nodes(parts: Parts, tensors: dict[str, GraphTensor], file: str) -> Iterator[GraphNode]:
     """Yield the operators of a graph; adds the tensors of constants to `tensors`."""
     missing = list[str]()
+    used = {*parts.outputs, *(name for _, call, _ in parts.calls for name in call.inputs)}
     for place, (name, call, outputs) in enumerate(parts.calls):
         if call.operator in CONSTANTS:
             shape = next((v for v in call.attributes.values() if isinstance(v, tuple)), ())
@@ -204,10 +207,12 @@ def _nodes(parts: Parts, tensors: dict[str, GraphTensor], file: str) -> Iterator
             for output in outputs:
                 tensors[output] = _constant(output, shape, dtype)
             continue
-        missing += [output for output in outputs if output and output not in tensors]
-        if missing:
+        made = tuple(output if output in used or output in tensors else "" for output in outputs)
+        made = tuple(dropwhile(not_, made))  # such as the last state of a recurrent network alone
+        missing += [output for output in made if output and output not in tensors]
+        if missing or not made:
             continue
-        yield from operators_of(call, name or f"{call.operator}.{place}", outputs, tensors)
+        yield from operators_of(call, name or f"{call.operator}.{place}", made, tensors)
     if missing:
         allowed = "an ONNX file that contains the shape of every tensor"
         because = (

@@ -160,6 +160,8 @@ def translate(call: OnnxCall) -> Found:
     usual = -1 if call.operator in ("Softmax", "LogSoftmax") else None
     along = call.attributes.get("axis", call.attributes.get("axes", usual))
     attributes: dict[str, Attribute] = {} if along is None else {"along": along}
+    if call.operator == "Expand":
+        attributes["repeats"] = True
     return canonical_name(call), _data(call), attributes
 
 

@@ -16,11 +16,12 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.records import dataclass, field
 
 BATCH = "batch"  # the name that every file accepts for the number of samples
+MOST_POWER = 64  # sizes of axes are whole numbers of 64 bits
 FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {
     "Integer": lambda given: given[0],
     "Add": sum,
     "Mul": prod,
-    "Pow": lambda given: given[0] ** given[1],
+    "Pow": lambda given: given[0] ** min(given[1], MOST_POWER),
     "Max": max,
     "Min": min,
     **dict.fromkeys(("FloorDiv", "CleanDiv"), lambda given: given[0] // given[1]),
