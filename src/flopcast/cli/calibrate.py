@@ -77,7 +77,8 @@ def fit(data: Path, out: Path, device: str | None) -> None:
 def jitter(suite: str) -> None:
     """Print the ratio of mean to best step time for each system of a suite.
 
-    This ratio is the `jitter` of a cluster. The runs of the suite must state both times.
+    This ratio is the `jitter` of a cluster. The suite must state the mean and the best step time
+    of its runs.
 
     \b
     flopcast calibrate jitter --suite paper

@@ -45,12 +45,11 @@ def constants(
 ) -> None:
     """Print the constants that were fitted on whole runs, or fit them again.
 
-    A constant is the value of a factor: measured time divided by the time that follows from kernel
-    measurements. Without --runs, the command prints the constants that predictions use. Constants marked
-    "only source" were fitted on a single source. A fit takes minutes; an interrupted fit leaves the file of
-    --out unchanged. Tables of training runs with offload give the constants of offload.json, and tables of
-    published checkpoints give those of checkpoints.json. Tables of serving give the constants of engines,
-    which are printed in the format of the files of catalog/engines.
+    A constant is the ratio between the time of kernels in measured runs and their time in benchmarks.
+    Without --runs, the command prints the constants that predictions use. Constants marked "only source"
+    were fitted on a single source. A fit takes minutes. If you interrupt it, the file of --out does not
+    change. The tables of --runs determine the constants that are fitted: those of training, of offload, of
+    checkpoints, or of serving engines.
 
     \b
     flopcast calibrate constants

@@ -13,10 +13,10 @@ from flopcast.cli.suggestions import kinds, names_of_kind
 def command(kind: str | None, name: str | None) -> None:
     """List the entries of the catalogue, or show one entry with its sources.
 
-    KIND is devices, hosts, clusters, models, stacks, engines, sites or prices. An entry is printed as YAML,
-    with units. To use a changed entry, copy it into a job file and edit it, or set `base` to its name and
-    add the fields that differ. `flopcast catalog hub` lists further models by their ids on the Hugging Face
-    hub.
+    KIND is devices, hosts, clusters, models, stacks, engines, sites or prices. The command prints an
+    entry as YAML, with units. To change an entry, copy it into a job file and edit the copy, or write
+    `base: NAME` and the fields that differ. `flopcast catalog hub` lists further models by their ids on the
+    Hugging Face hub.
 
     \b
     flopcast catalog

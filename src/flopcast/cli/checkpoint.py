@@ -14,17 +14,16 @@ OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and
 @job_options(without=OF_LENGTH)
 @click.option(
     "--to-plan",
-    help='Also predict what each rank reads if a job with another plan loads the checkpoint. "dp=4" '
-    "is the plan of the job that wrote the checkpoint, with dp=4.",
+    help="Also predict how many bytes each rank reads if a job with another plan loads the checkpoint. For "
+    'example, "dp=4" means the same plan with 4 data-parallel ranks.',
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @writes_document
 def command(request: JobRequest, to_plan: str | None, wants_json: bool) -> None:
     """Predict the size of a job's checkpoints, the time to save and load them, and the best interval.
 
-    The command also compares all methods of saving. Each method has the interval with which checkpoints and
-    failures cost the least time. --to-plan predicts what each rank reads if a job with another plan loads
-    the checkpoint.
+    The command also compares all methods of saving, each with the interval at which checkpoints and
+    failures cost the least time.
 
     \b
     flopcast checkpoint llama-3-8b --gpus 64 --checkpoint "lazy host"

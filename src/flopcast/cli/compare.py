@@ -20,10 +20,10 @@ from flopcast.requests.serving_words import serves
 def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> None:
     """Compare two jobs side by side, with the interval of their difference.
 
-    With two files or models, options and KEY=VALUE change both jobs. With one file or model, or with none,
-    the second job is a copy of the first: options describe both, and KEY=VALUE changes only the copy. Time,
-    cost and energy are compared per token. If the interval of a difference contains zero, the order of the
-    jobs is not settled. --price applies to both.
+    If you give two files or models, options and KEY=VALUE change both jobs. Otherwise, the second job is a
+    copy of the first: options describe both jobs, and KEY=VALUE changes only the second. The command
+    compares time, cost and energy per token. If the interval of a difference contains zero, the output says
+    that the order of the jobs is not settled. --price applies to both jobs.
 
     \b
     flopcast compare a.yaml b.yaml

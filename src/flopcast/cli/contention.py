@@ -30,8 +30,8 @@ def command(
 
     Each JOB is a file or a model; options and KEY=VALUE apply to all of them. The jobs run at the same time
     on separate nodes and share the uplinks of the last tier of their clusters. flopcast compares the step
-    time of each job with its step time alone. "At worst" is the step time if all other jobs send data all
-    the time.
+    time of each job with its step time without the other jobs. The column "at worst" shows the slowdown if
+    all other jobs send data all the time.
 
     \b
     flopcast contention a.yaml b.yaml --oversubscription 4

@@ -19,7 +19,8 @@ RUN = "31694544"
 def command(out: Path) -> None:
     """Predict a 128-GPU training run of GPT-NeoX-20B and compare with its measured step.
 
-    Also writes report.html, a page with the breakdown, and trace.pftrace, a timeline for ui.perfetto.dev.
+    The command also writes report.html, a page with the breakdown, and trace.pftrace, a timeline for
+    ui.perfetto.dev.
 
     \b
     flopcast demo --out demo

@@ -29,9 +29,9 @@ def command(
 ) -> None:
     """Find out why a job is slower than it should be.
 
-    Describe the job as for `predict`; the launch script of the run describes it best. The answer is a
-    list of suspects, each with its cost, the evidence for and against it, and the setting to change.
-    Suspects are:
+    Describe the job as for `predict`, if possible by the launch script of the run. The output lists
+    suspects (possible causes), each with the time that it costs, the evidence for and against it, and the
+    setting to change. Suspects are:
 
     \b
     - settings of the job that cost time;

@@ -27,12 +27,12 @@ OPTIONS = (
     click.option(
         "--workers",
         type=click.IntRange(min=1),
-        help="Number of worker processes. Default: one, or one per core for large searches.",
+        help="Number of worker processes. The default is one process, or one per core for large searches.",
     ),
     click.option(
         "--dask",
         metavar="ADDRESS",
-        help="Run on a Dask cluster; this is the address of its scheduler, such as tcp://HOST:8786.",
+        help="Run on the Dask cluster whose scheduler has this address, such as tcp://HOST:8786.",
     ),
     click.option(
         "--ledger",

@@ -27,8 +27,8 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
 
     WHAT is "step", "mfu" or "memory"; a component of the step (mlp, tp_communication, pipeline_bubble …);
     an operator (mlp.up, attention.flash.dgrad, gradients.reduce …); a factor, such as
-    "gemm_level[h100-sxm5-80gb]"; or a category of memory (memory.activations …). The error for an unknown
-    name lists all names. Describe the job as for `predict`.
+    "gemm_level[h100-sxm5-80gb]"; or a category of memory (memory.activations …). If the name is
+    unknown, the error lists all names. Describe the job as for `predict`.
 
     \b
     flopcast explain step llama-3-8b --gpus 16

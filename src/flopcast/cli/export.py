@@ -45,9 +45,9 @@ def command(target: str, request: JobRequest, output: Path | None) -> None:
 
     A serving job is exported as a script that starts the engine.
 
-    Describe the job as for `predict`. To check the export, flopcast reads the written file. If its model,
-    plan or batch differs from the job, the export fails and lists the fields that differ. Assumptions, and
-    settings that the format cannot express, are listed on stderr. KIND is one of:
+    Describe the job as for `predict`. To check the export, flopcast reads the written file again. If the
+    model, plan or batch in the file differs from the job, the export fails and lists the fields that
+    differ. Assumptions, and settings that the format cannot express, are listed on stderr. KIND is one of:
 
     \b
     megatron         a launch script with Megatron-LM's flags

@@ -290,8 +290,9 @@ def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
 def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
     """Read a report of Nsight Systems, exported as SQLite, and write the measured times of operators.
 
-    Record the report within torch.autograd.profiler.emit_nvtx(record_shapes=True), so that it contains
-    sizes.
+    Record the report within torch.autograd.profiler.emit_nvtx(record_shapes=True), so that it contains the
+    sizes of operators. Nsight exports it as SQLite with the first of these commands, and flopcast reads it
+    with the second:
 
     \b
     nsys export --type sqlite report.nsys-rep

@@ -57,8 +57,8 @@ def command() -> None:
     """Convert files of other software to job files, models or measurements.
 
     flopcast runs no code and reads no weights. Assumptions and ignored settings are listed on stderr.
-    Without KIND, flopcast recognises the file by its contents. In place of a file, you can also give the
-    command line of a serving engine.
+    Without KIND, flopcast recognises the format of the file by its contents. In place of a file, you can
+    also give the command line of a serving engine.
 
     \b
     flopcast import deepspeed ds_config.json --model llama-3-8b --gpus 16 -o job.yaml
@@ -186,7 +186,8 @@ def _deliver(text: str, out: Path | None, message: str) -> None:
 def hugging_face(config: Path, out: Path | None) -> None:
     """Print the model of a Hugging Face config.json, or of its folder, as YAML.
 
-    The model must be a decoder whose layers flopcast knows. Copy the output under `model:` in a job file.
+    The model must be a decoder whose layers flopcast knows. You can paste the output below `model:` in a
+    job file.
 
     \b
     flopcast import hf config.json
@@ -227,10 +228,10 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
     """Print a model of Hugging Face transformers as YAML, from its config or from a trace of its code.
 
     Without --trace, this command does the same as `import hf`. With --trace, it runs the forward and
-    backward pass of the model's code in transformers, and writes the model as a list of operators; use this
-    for architectures whose layers flopcast does not know. It needs torch and transformers. It never runs
-    code of a checkpoint and reads no weights. If NAME is not a file, it downloads the config from the
-    Hugging Face hub.
+    backward pass of the model's code in transformers, and writes the model as a list of operators. Use
+    --trace for architectures whose layers flopcast does not know. It needs torch and transformers. The
+    command never runs code of a checkpoint and reads no weights. If NAME is not a file, the command
+    downloads the config from the Hugging Face hub.
 
     \b
     flopcast import hf-model my-model/ --trace -o model.yaml

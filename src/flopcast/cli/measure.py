@@ -93,7 +93,11 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option("--out", type=FILE, help="Folder for measurements. flopcast adds only missing ones.")
+@click.option(
+    "--out",
+    type=FILE,
+    help="Folder for measurements. flopcast measures only what the folder does not contain yet.",
+)
 @click.option(
     "--minutes",
     "budget_s",
@@ -102,7 +106,9 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     help="Time limit in minutes. Default: 8, or 1 with --quick.",
 )
 @click.option(
-    "--quick", is_flag=True, help="Measure for one minute. This suffices for a site file, not for curves."
+    "--quick",
+    is_flag=True,
+    help="Measure for one minute. This is enough for a site file, but not for efficiency curves.",
 )
 @click.option("--site", type=FILE, help="Write a site file, which other commands read with --site.")
 @click.option(
@@ -113,7 +119,9 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 )
 @click.option("--as", "catalogue", default="", help="Name that the measured device has in the catalogue.")
 @click.option(
-    "--reference", type=FILE, help="Measurements on a reference host. They set the host factor of the site."
+    "--reference",
+    type=FILE,
+    help="Measurements on a reference host, from which flopcast computes the host factor of the site.",
 )
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
@@ -138,9 +146,9 @@ def command(
     --path, a drive or file system. It prints these rates in a form that you can copy into the cluster of a
     job file.
 
-    Needs torch; uses triton, flash-attn and Transformer Engine if they are installed. To resume an
-    interrupted run, run the same command again. Under torchrun, flopcast measures the collectives of every
-    network tier, and how much they slow down a concurrent GEMM.
+    The command needs torch, and uses triton, flash-attn and Transformer Engine if they are installed. To
+    resume an interrupted run, run the same command again. Under torchrun, flopcast measures the collectives
+    of every network tier, and how much they slow down a concurrent GEMM.
 
     \b
     flopcast measure --out pack --minutes 8

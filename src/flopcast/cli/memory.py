@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def command(request: JobRequest, wants_json: bool) -> None:
     """Print the memory of a job on each device, and whether the job fits.
 
-    The memory in use is what the driver reports: tensors, memory that the allocator reserves in addition,
-    communication buffers and the CUDA context. The job fits if its fullest stage fits. If the plan offloads
-    states (--offload), the output also states for each other memory whether the states fit.
+    The memory in use is the number that the driver reports: tensors, the cache of the allocator,
+    communication buffers and the CUDA context. The job fits if its fullest stage fits. With --offload, the
+    output also says whether the offloaded states fit into the memory of the host or onto its drives.
 
     \b
     flopcast memory llama-3-8b --gpus 16
@@ -32,8 +32,8 @@ def command(request: JobRequest, wants_json: bool) -> None:
     flopcast memory job.yaml plan.recompute=selective plan.micro_batch=2
     flopcast memory llama-3.1-70b --engine vllm --cluster dgx-h100:1 --plan "tp=4"
 
-    With --engine, --traffic or --slo it prints the memory of serving: weights, activations and runtime, and
-    how many tokens and requests the KV cache holds.
+    With --engine, --traffic or --slo, the command prints the memory of serving: weights, activations, the
+    runtime, and the number of tokens and requests for which the KV cache has room.
     """
     from flopcast.prediction import memory_of
     from flopcast.render.offload_advice import offload_advice

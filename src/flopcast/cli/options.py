@@ -47,7 +47,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         ),
         shell_complete=names_of("models", or_files=True),
     ),
-    "kind": click.option("--kind", help="Format of the input file. Default: flopcast recognises it."),
+    "kind": click.option("--kind", help="Format of the input file. By default, flopcast recognises it."),
     "arg": click.option(
         "--arg",
         multiple=True,
@@ -66,15 +66,15 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "gpus": click.option(
         "--gpus",
         type=click.IntRange(min=1),
-        help="Number of devices (GPUs). The number of nodes follows from it.",
+        help="Number of devices (GPUs). flopcast derives the number of nodes from it.",
     ),
     "plan": click.option("--plan", help='The plan, such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
     "offload": click.option(
         "--offload",
         metavar="KIND=MEMORY[,...]",
         help=(
-            'Offload states, such as "optimizer=host". "activations=nvme:0.5" offloads half of the '
-            "activations to drives."
+            'Offload states: "optimizer=host" offloads the optimizer states to the host, and '
+            '"activations=nvme:0.5" offloads half of the activations to drives.'
         ),
     ),
     "stack": click.option(
@@ -87,12 +87,14 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--batch",
         type=click.IntRange(min=1),
         help=(
-            "Global batch size: number of sequences of a step on all devices together. For an exported "
-            "graph: number of samples."
+            "Global batch size: the number of sequences that all devices together process in a step. For "
+            "an exported graph, it is the number of samples."
         ),
     ),
     "inference": click.option(
-        "--inference", is_flag=True, help="Predict only a forward pass, without gradients and optimizer."
+        "--inference",
+        is_flag=True,
+        help="Predict inference: a forward pass without gradients or optimizer.",
     ),
     "size": click.option(
         "--size",
@@ -132,13 +134,15 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     ),
     "tokens": click.option(
         "--tokens",
-        help='Number of tokens of the whole run, such as "2T" or "300B". With --epochs, number of tokens '
-        "of one epoch.",
+        help='Number of tokens on which the run trains, such as "2T" or "300B". With --epochs, it is the '
+        "number of tokens in one epoch.",
     ),
     "samples": click.option(
-        "--samples", help='Number of sequences of one epoch, such as "52,000" or "52k".'
+        "--samples", help='Number of sequences in one epoch, such as "52,000" or "52k".'
     ),
-    "epochs": click.option("--epochs", help="Number of passes over the samples or tokens."),
+    "epochs": click.option(
+        "--epochs", help="Number of times that the run trains on the samples or tokens."
+    ),
     "checkpoint": click.option(
         "--checkpoint",
         metavar="METHOD STORAGE ...",
@@ -150,9 +154,8 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "loader": click.option(
         "--loader",
         metavar="STAGE=VALUE[,...]",
-        help='Stages of data loading, such as "decode=9ms:8,copy=602kB@link". Here, decoding takes 9 ms '
-        "per sample with 8 workers, and a copy then sends 602 kB per sample over the link to the "
-        "device.",
+        help='Stages of data loading, such as "decode=9ms:8,copy=602kB@link". In this example, 8 workers '
+        "each need 9 ms to decode a sample, and 602 kB per sample are copied over the link to the device.",
     ),
     "site": click.option(
         "--site",
@@ -166,8 +169,8 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--slow",
         metavar="KIND=INDEX:FRACTION[,...]",
         help=(
-            'Slow devices, hosts and links, such as "device=3:0.8,host=1:0.7,link=12:0.5". Device 3 then '
-            "runs at 0.8 of its usual speed."
+            'Slow devices, hosts and links, such as "device=3:0.8,host=1:0.7,link=12:0.5". For example, '
+            "device=3:0.8 means that device 3 runs at 0.8 of its usual speed."
         ),
     ),
     "price": click.option(
@@ -188,7 +191,7 @@ SERVING: dict[str, Any] = {  # options of a request that serves
     "traffic": click.option(
         "--traffic",
         help=(
-            "Requests to serve: their rate, and the numbers of tokens of prompts and outputs, such as "
+            "Requests to serve: their rate, and the lengths of prompts and outputs in tokens, such as "
             '"rate=4/s prompt=2000 output=300".'
         ),
     ),
@@ -198,8 +201,8 @@ OF_RUN = ("tokens", "epochs", "checkpoint", "price")  # matter to the time and c
 SAMPLES = click.option(
     "--samples",
     help=(
-        'Number of sequences to fine-tune on, such as "52k". The default global batch is then '
-        "about 128 sequences, as is usual for fine-tuning."
+        'Number of sequences to fine-tune on, such as "52k". By default, the global batch of '
+        "a fine-tune has 128 sequences."
     ),
 )
 ARGUMENTS = (

@@ -18,9 +18,9 @@ from flopcast.requests.job_request import JobRequest
 def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:
     """Predict a whole training run: its duration, goodput, cost and energy.
 
-    The time and cost include failures, restarts and checkpoints. cluster.reliability sets their rates and
-    times; the defaults are published values. A file of phases (--phases) lists, for each phase, its number
-    of tokens and the fields that it changes:
+    The time and cost include failures, restarts and checkpoints, at published rates. To use other rates,
+    set cluster.reliability. A file of phases (--phases) lists the number of tokens of each phase, and the
+    fields of the job that the phase changes:
 
     \b
     phases:

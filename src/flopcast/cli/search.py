@@ -32,8 +32,8 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         multiple=True,
         help=(
             'A cluster, or several clusters to compare, such as "dgx-h100,dgx-b200". May be repeated. '
-            'NAME:NODES sets the number of nodes, as in "dgx-h100:8,dgx-b200:4". --gpus replaces these '
-            "numbers."
+            'NAME:NODES sets the number of nodes, as in "dgx-h100:8,dgx-b200:4". With --gpus, these '
+            "numbers have no effect."
         ),
     ),
     gpus=click.option(
@@ -56,8 +56,8 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         "--offload",
         metavar="auto|KIND=MEMORY[,...]",
         help=(
-            'Also try plans that offload states. "auto" tries everything that the stack supports. You '
-            'can also list the choices, separated by spaces: "none optimizer=host".'
+            'Also try plans that offload states. "auto" tries all placements that the stack supports. You '
+            'can also list placements, separated by spaces: "none optimizer=host".'
         ),
     ),
     stack=click.option(
@@ -78,8 +78,8 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         "engine": click.option(
             "--engine",
             help=(
-                "Search deployments for serving with this engine, or with several engines, separated by "
-                "commas."
+                "Find the best deployment for serving with this engine, or with one of several engines, "
+                "separated by commas."
             ),
             shell_complete=names_of("engines"),
         )
@@ -90,8 +90,8 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
     "objectives",
     multiple=True,
     help=(
-        'Objectives, such as "cost,time_to_train". Plans are ranked by the first one; all of them form '
-        "the Pareto front."
+        'Objectives, such as "cost,time_to_train". The search ranks plans by the first objective. The '
+        "Pareto front compares plans by all objectives."
     ),
 )
 @click.option(
@@ -103,8 +103,8 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
 @click.option(
     "--headroom",
     help=(
-        "Fraction of device memory that a plan may use. 1 also allows tight plans. By default, a plan "
-        "must fit even at the upper end of its memory interval."
+        "Fraction of device memory that the expected memory of a plan may use, such as 0.9. By default, "
+        "even the upper end of the memory interval must fit."
     ),
 )
 @click.option(
@@ -142,15 +142,18 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
     "--group-division",
     is_flag=True,
     help=(
-        "Instead of the best plan, find how many blocks or micro-batches each group of nodes should get. "
-        "For clusters with several kinds of nodes. With --slow: how many blocks each stage should get."
+        "Instead of the best plan, find the best number of blocks or micro-batches for each group of "
+        "nodes, if a cluster has several kinds of nodes. With --slow, find the best number of blocks for "
+        "each stage."
     ),
 )
 @click.option(
     "--split-points",
     is_flag=True,
-    help="Instead of the best plan, find where to divide a model over a chain of devices. Shows the "
-    "Pareto front of latency and throughput.",
+    help=(
+        "Instead of the best plan, find the best blocks at which to divide a model over a chain of "
+        "devices. The output is the Pareto front of latency and throughput."
+    ),
 )
 @click.option(
     "--per-layer",
@@ -182,13 +185,13 @@ def command(
 ) -> None:
     """Find the best plans to train a model on a cluster, or the best deployments to serve it.
 
-    The search estimates all plans, simulates the best 64 exactly, and ranks these. A plan is tied with the
-    best, and marked "=", if the 90 % interval of the ratio of its step time to the best one contains 1. The
-    simplest tied plan within 2 % of the best comes first. Plans that are tied with a plan and differ from
-    it only in virtual stages, ZeRO stage or rank order are listed below it. With several clusters, sizes or
-    stacks, the answer contains the best plan for each, or the reason why there is none. Use --plan to set
-    fields of the plan, or to list the values to try; the search tries all values of the other fields. If a
-    job file contains a plan, the search uses only its global batch, precision and optimizer.
+    The search estimates the step time of all plans, simulates the best 64 exactly, and ranks these 64. The
+    mark "=" means that flopcast cannot say whether the plan or the best plan is faster: the 90 % interval
+    of the ratio of their step times contains 1. The first plan of the output is the simplest plan that is
+    at most 2 % slower than the best. With several clusters, numbers of GPUs or stacks, the output shows the
+    best plan for each of them, or the reason why there is none. Use --plan to set fields of the plan, or to
+    list the values to try. The search tries all values of the other fields. If a job
+    file contains a plan, the search uses only its global batch, precision and optimizer.
 
     \b
     flopcast search llama-3-8b --gpus 64
@@ -199,15 +202,15 @@ def command(
         --traffic "rate=4/s prompt=2000 output=300" --slo "ttft_p99=2s tpot_p99=50ms"
 
     Objectives: step_time, tokens_per_s, tokens_per_s_per_device, memory; cost and energy (of 1e12 tokens);
-    time_to_train and run_cost (of the whole run, including failures). With a single objective, the second
-    axis of the Pareto front is memory. Exit code 2: no plan is feasible; the output shows the plan that
-    comes closest.
+    time_to_train and run_cost (of the whole run, including failures). With a single objective, memory is
+    the second objective of the Pareto front. If no plan is feasible, the exit code is 2, and the output
+    shows the plan that comes closest to the limits.
 
-    With --engine, --traffic or --slo, flopcast searches deployments: parallel degrees, replicas, and the
-    largest number of tokens in a pass. It estimates all of them, and simulates the most promising. --gpus
-    is then the largest number of devices to use. By default the best deployment is the cheapest that keeps
-    up with the traffic and meets --slo. Objectives: cost, tokens_per_s_per_device, goodput_per_device,
-    ttft, tpot, end_to_end.
+    With --engine, --traffic or --slo, the search finds the best deployment of a serving engine: its
+    parallel degrees, its replicas, and the largest number of tokens in a pass. --gpus is then the largest
+    number of devices to use. By default, the best deployment is the cheapest one that serves all requests
+    and meets --slo. Objectives of deployments: cost, tokens_per_s_per_device, goodput_per_device, ttft,
+    tpot, end_to_end.
     """
     from flopcast.requests.search_request import OF_RANKING, OF_SPACE, SearchRequest
 

@@ -15,8 +15,8 @@ def command(file: Path, ranks: int, wants_json: bool) -> None:
     """Derive sharding rules for tensor parallelism from a list of parameters.
 
     PARAMETERS is a JSON file of names and shapes, such as {"model.embed.weight": [32000, 4096]}, or a
-    .safetensors file, of which flopcast reads only the header. Each rule states a parameter and the index
-    (from 0) of the dimension along which it is divided over ranks.
+    .safetensors file, of which flopcast reads only the header. For each parameter, the output states the
+    dimension along which the parameter is divided over ranks (the first dimension is 0).
 
     \b
     flopcast shard parameters.json --ranks 8

@@ -30,9 +30,10 @@ SHORT = {"sequence_length": "seq"}
 def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers: object) -> None:
     """Find the best plan for each scenario of a grid.
 
-    The file gives one value or a list for each of model, cluster, gpus, sequence_length, stack and plan;
-    every combination is one search. The other settings of a search (objective, tokens, deadline, budget,
-    headroom, price, site) apply to all scenarios. Exit code 2: no scenario has a feasible plan.
+    In the file, each of model, cluster, gpus, sequence_length, stack and plan has one value or a list of
+    values. flopcast runs one search for every combination of these values. The other settings of a search
+    (objective, tokens, deadline, budget, headroom, price, site) apply to all scenarios. If no scenario has
+    a feasible plan, the exit code is 2.
 
     \b
     flopcast sweep grid.yaml

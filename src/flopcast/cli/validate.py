@@ -58,7 +58,7 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
     "--from-one-run",
     "calibrates",
     is_flag=True,
-    help="Report how much calibration with one run of a machine improves predictions of its other runs.",
+    help="Report how much a calibration with one run of a cluster improves predictions of its other runs.",
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print Markdown, as in the documentation.")
@@ -85,7 +85,7 @@ def command(
     headlines    schedules and degrees of arXiv:2104.04473, experts of arXiv:2504.14960, GPT on V100
     memory       peak memory of Llama-3 70B and DeepSeek-V2, with fewer layers, on 8 B200
 
-    --runs reads CSV tables of published measurements, which it recognises by their headers:
+    --runs reads CSV tables of measurements. It recognises these kinds of tables by their headers:
 
     \b
     - training runs: each row has model, hardware, plan, software and step time of one run
@@ -98,19 +98,20 @@ def command(
     For tables of timm, flopcast reads device, precision and software from the name of the file. If the name
     does not contain them, use --device, --precision and --software.
 
-    Predictions of tables use the constants of the catalogue, which were fitted on published runs; the
-    --leave-... options fit the constants again without the runs to predict. Suites are predicted without
-    constants. With --leave-one-source-out, they are predicted with the constants of the catalogue; the
-    suite korthikanti is then an error, because these constants were fitted on it.
+    By default, predictions of tables use the constants of the catalogue, which were fitted on published
+    runs. The --leave-... options fit the constants again without the predicted runs. Predictions of suites
+    use no constants. With --leave-one-source-out, they use the constants of the catalogue. The suite
+    korthikanti does not support this option, because these constants were fitted on it.
 
-    --decisions compares plans of the same model on the same machine. It reports whether predictions rank
-    the plans in the right order, and how much slower the recommended plan is than the best. Without
-    --no-constants and --leave-... options, it reports this once with each kind of constants.
+    --decisions compares plans of the same model on the same cluster. It reports whether flopcast ranks the
+    plans in the measured order, and how much slower the recommended plan is than the plan with the shortest
+    measured step. Unless an option selects the constants, the report contains one section for each kind of
+    constants.
 
     --from-one-run reports how much a calibration (flopcast calibrate from-run) lowers the errors, for each
-    machine of --runs that has three runs or more. It compares predictions without calibration, after a
-    calibration with one other run of the machine (each in turn), and after a calibration with all other
-    runs.
+    cluster of --runs that has three runs or more. It compares the errors of predictions without
+    calibration, after a calibration with one other run of the cluster, and after a calibration with all
+    other runs of the cluster.
     """
     check_writable("--report", report)
     names: Any = tuple(name for name, given in chosen.items() if given)

@@ -47,7 +47,7 @@ COUNTED = {
     "gbs": Field(
         "Global batch",
         "sequences",
-        about="The number of sequences of one step, over all replicas.",
+        about="The number of sequences that all replicas together process in a step.",
         counts=True,
         stops=POWERS,
         wide=True,
@@ -55,7 +55,7 @@ COUNTED = {
     "seq": Field(
         "Sequence length",
         "tokens",
-        about="The number of tokens of a sequence; by default, the length with which the model was"
+        about="The number of tokens in a sequence. The default is the length with which the model was"
         " pretrained.",
         counts=True,
         wide=True,
@@ -85,22 +85,22 @@ COUNTED = {
     "dp": Field(
         "Data parallel",
         "dp",
-        about="Data-parallel degree; by default, the number of devices divided by the other degrees.",
+        about="Data-parallel degree. The default is the number of devices divided by the other degrees.",
         counts=True,
     ),
     "mbs": Field(
-        "Micro-batch", "mbs", about="The number of sequences that a replica computes at once.", counts=True
+        "Micro-batch", "mbs", about="The number of sequences in a micro-batch of one replica.", counts=True
     ),
     "lora": Field(
         "LoRA",
         "rank",
-        about="The rank of LoRA adapters, which are then trained instead of all weights.",
+        about="The rank of LoRA adapters. With adapters, all other weights are frozen.",
         counts=True,
     ),
     "qlora": Field(
         "QLoRA",
         "rank",
-        about="The rank of LoRA adapters on frozen weights that are stored in 4 bits.",
+        about="The rank of LoRA adapters. The frozen weights are stored in 4 bits (QLoRA).",
         counts=True,
     ),
     "concurrency": Field(
@@ -125,19 +125,18 @@ FROM_A_LIST = {
     ),
     "stack": Field(
         "Software",
-        about="The training software and its version. They determine what overlaps, what is fused and"
-        " what stays in memory.",
+        about="The training software and its version. They determine overlap, fused kernels and memory.",
         choices=catalog.names("stacks"),
         wide=True,
     ),
     "zero": Field(
         "ZeRO stage",
-        about="What data-parallel ranks shard: 1 optimizer states, 2 also gradients, 3 also parameters.",
+        about="ZeRO stage. Stage 1 shards optimizer states, 2 also gradients, and 3 also parameters.",
         choices=("0", "1", "2", "3"),
     ),
     "recompute": Field(
         "Recompute",
-        about="Which activations the backward pass recomputes.",
+        about="The activations that the backward pass recomputes.",
         choices=("none", "selective", "full"),
     ),
     "precision": Field(
@@ -145,14 +144,14 @@ FROM_A_LIST = {
     ),
     "objectives": Field(
         "Objective",
-        about="The objective by which plans are ranked; the Pareto front compares it with memory.",
+        about="The objective of the search. Memory is the second objective of the Pareto front.",
         choices=tuple(OBJECTIVES),
         wide=True,
     ),
     "find": Field(
         "Find",
-        about="Instead of the best plans: the largest model with layers of this width that fits, or the"
-        " best layout of one plan.",
+        about="What the search finds instead of the best plans: the largest model that fits, or the best"
+        " layout of one plan.",
         choices=tuple(FINDS),
         wide=True,
     ),
@@ -174,33 +173,28 @@ FROM_A_LIST = {
         " orders.",
         choices=("yes",),
     ),
-    "engine": Field(
-        "Engine",
-        about="The serving software, with its defaults.",
-        choices=catalog.names("engines"),
-        wide=True,
-    ),
+    "engine": Field("Engine", about="The serving software.", choices=catalog.names("engines"), wide=True),
     "weights": Field("Weights", about="The number format of the weights.", choices=get_args(WeightFormat)),
-    "cache": Field("KV cache", about="The number format of the cache.", choices=get_args(CacheFormat)),
+    "cache": Field("KV cache", about="The number format of the KV cache.", choices=get_args(CacheFormat)),
 }
 WRITTEN = {
     "rate": Field("Rate", "such as 4/s", about="The mean rate at which requests arrive, such as 4/s."),
     "prompt": Field(
-        "Prompt", "tokens", about="The number of tokens of a prompt, such as 2000 or lognormal(2000, 0.5)."
+        "Prompt", "tokens", about="The number of tokens in a prompt, such as 2000 or lognormal(2000, 0.5)."
     ),
     "output": Field(
-        "Output", "tokens", about="The number of tokens of an answer, such as 300 or uniform(100, 500)."
+        "Output", "tokens", about="The number of tokens in an answer, such as 300 or uniform(100, 500)."
     ),
     "slo": Field(
         "Latency limits",
         "such as ttft_p99=2s tpot_p99=50ms",
-        about="Limits for percentiles of latencies (SLOs).",
+        about="Latency limits (SLOs), such as ttft_p99=2s.",
         wide=True,
     ),
     "price": Field(
         "Price of a device",
         "such as 2.10 USD/h",
-        about="The price of a device per hour; by default, a list price of the catalogue.",
+        about="The price of a device per hour. The default is a list price of the catalogue.",
         wide=True,
     ),
     "power_limit": Field(
@@ -212,19 +206,19 @@ WRITTEN = {
     "images": Field(
         "Images of a sequence",
         "such as 2x1024x768",
-        about="Number, width and height of the images of each sequence, for a model with a vision tower.",
+        about="The number, width and height of the images in each sequence, for vision-language models.",
         wide=True,
     ),
     "slow": Field(
         "Slow parts",
         "such as device=3:0.8",
-        about="Slow devices, hosts (host=1:0.7) and links (link=12:0.5), with a fraction of their speed.",
+        about="Slow devices, hosts and links, such as host=1:0.7: host 1 runs at 0.7 of its speed.",
         wide=True,
     ),
     "loader": Field(
         "Input pipeline",
         "such as decode=9ms:8,copy=602kB@link",
-        about="Stages of data loading: the time for each sample with a number of workers, or its bytes.",
+        about="Stages of data loading, each with the time or the bytes of a sample, such as decode=9ms:8.",
         wide=True,
     ),
     "schedule": Field(
@@ -236,8 +230,8 @@ WRITTEN = {
         "Offload",
         "such as optimizer=host",
         about=(
-            "States to offload, with the memory (host, nvme), such as optimizer=host; in a search, auto "
-            "tries all."
+            "States to offload, each with a memory (host, nvme), such as optimizer=host. In a search, auto "
+            "tries all placements."
         ),
         wide=True,
     ),
@@ -259,12 +253,14 @@ WRITTEN = {
         about="Changes of any fields of the job, as KEY=VALUE separated by spaces.",
         wide=True,
     ),
-    "samples": Field("Samples", "such as 52k", about="The number of sequences of one epoch."),
-    "epochs": Field("Epochs", "such as 3", about="The number of passes over the samples."),
+    "samples": Field("Samples", "such as 52k", about="The number of sequences in one epoch."),
+    "epochs": Field(
+        "Epochs", "such as 3", about="The number of epochs: how often the run trains on each sample."
+    ),
     "tokens": Field(
         "Tokens of the whole run",
         "such as 2T",
-        about="The number of tokens of the whole run, from which its time and cost follow.",
+        about="The number of tokens on which the run trains. It determines the time and cost of the run.",
         wide=True,
     ),
     "checkpoint": Field(
@@ -278,8 +274,8 @@ WRITTEN = {
     "headroom": Field(
         "Maximum memory use",
         "such as 90 %; by default, what fits",
-        about="The fraction of device memory that a plan may use; by default, plans must fit even at the"
-        " upper end of the memory interval.",
+        about="The fraction of device memory that the expected memory of a plan may use. By default, even the"
+        " upper end of the memory interval must fit.",
         wide=True,
     ),
 }

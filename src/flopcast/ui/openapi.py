@@ -19,7 +19,10 @@ OPERATIONS = {
     ),
     "memory": ("The memory of each device by category, and whether it fits", "Prediction"),
     "compare": ("A comparison of two jobs, with the interval of their ratio", "Pair"),
-    "diagnose": ("Possible causes of a slow job, with the seconds that each costs and the evidence", "Run"),
+    "diagnose": (
+        "Possible causes of a slow job, each with the seconds that it costs and the evidence for it",
+        "Run",
+    ),
     "serve": ("How an engine serves requests: latencies, rate, memory, cost, energy", "Serving"),
     "search": (
         "The best plans of a search space, ranked, with the intervals of their differences",
@@ -27,10 +30,10 @@ OPERATIONS = {
     ),
 }
 REFUSALS = {
-    "400": "The input is wrong. The answer lists every error with the allowed values, the reason and a fix",
+    "400": "The input is wrong. The response lists every error with the allowed values, the reason and a fix",
     "413": "The body is larger than 256 KiB",
     "422": "No plan is feasible, or the request needs more processor time or memory than it may use",
-    "503": "The machine is busy; Retry-After says when to try again",
+    "503": "The server is busy; the header Retry-After says when to try again",
 }
 FREE: dict[str, object] = {
     "plan": {"type": "string", "description": 'Other settings of the plan, such as "sp optimizer=adamw".'},
@@ -42,9 +45,8 @@ FREE: dict[str, object] = {
 }
 PROPOSALS = {
     "type": "boolean",
-    "description": "Whether the answer for a plan that does not fit contains the fastest placement outside"
-    " the devices with which it fits. By default, it does not, because the search for a placement takes"
-    " almost as long as the rest of the answer.",
+    "description": "If true, and if the plan does not fit, the response contains the fastest offload"
+    " placement with which it fits. The default is false, because this search takes time.",
 }
 LOG = {"type": "string", "description": "The log of a run of the job, as text."}
 Schema = dict[str, object]
