@@ -274,8 +274,8 @@ WRITTEN = {
     "headroom": Field(
         "Maximum memory use",
         "such as 90 %; by default, what fits",
-        about="The fraction of device memory that the expected memory of a plan may use. By default, even the"
-        " upper end of the memory interval must fit.",
+        about="The fraction of device memory that the expected memory of a plan may use. By default, even"
+        " the upper end of the memory interval must fit.",
         wide=True,
     ),
 }

@@ -30,7 +30,7 @@ OPERATIONS = {
     ),
 }
 REFUSALS = {
-    "400": "The input is wrong. The response lists every error with the allowed values, the reason and a fix",
+    "400": "The input is wrong. The response lists every error, each with the allowed values and a fix",
     "413": "The body is larger than 256 KiB",
     "422": "No plan is feasible, or the request needs more processor time or memory than it may use",
     "503": "The server is busy; the header Retry-After says when to try again",
