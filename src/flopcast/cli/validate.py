@@ -98,10 +98,10 @@ def command(
     For tables of timm, flopcast reads device, precision and software from the name of the file. If the name
     does not contain them, use --device, --precision and --software.
 
-    By default, predictions of tables use the constants of the catalogue, which were fitted on published
-    runs. The --leave-... options fit the constants again without the predicted runs. Predictions of suites
-    use no constants. With --leave-one-source-out, they use the constants of the catalogue. The suite
-    korthikanti does not support this option, because these constants were fitted on it.
+    Predictions of tables use the constants of the catalogue, which were fitted on published runs. The
+    --leave-... options fit the constants again without the predicted runs. Predictions of suites use no
+    constants. With --leave-one-source-out, they use those of the catalogue; the suite korthikanti does not
+    support this option, because these constants were fitted on it.
 
     --decisions compares plans of the same model on the same cluster. It reports whether flopcast ranks the
     plans in the measured order, and how much slower the recommended plan is than the plan with the shortest
