@@ -104,14 +104,10 @@ def command(
     support this option, because these constants were fitted on it.
 
     --decisions compares plans of the same model on the same cluster. It reports whether flopcast ranks the
-    plans in the measured order, and how much slower the recommended plan is than the plan with the shortest
-    measured step. Unless an option selects the constants, the report contains one section for each kind of
-    constants.
+    plans in the measured order, and how much slower the recommended plan is than the fastest measured plan.
 
-    --from-one-run reports how much a calibration (flopcast calibrate from-run) lowers the errors, for each
-    cluster of --runs that has three runs or more. It compares the errors of predictions without
-    calibration, after a calibration with one other run of the cluster, and after a calibration with all
-    other runs of the cluster.
+    --from-one-run compares the errors of predictions without calibration, after a calibration (flopcast
+    calibrate from-run) with one other run of the cluster, and after a calibration with all other runs.
     """
     check_writable("--report", report)
     names: Any = tuple(name for name, given in chosen.items() if given)
