@@ -146,9 +146,9 @@ def command(
     --path, a drive or file system. It prints these rates in a form that you can copy into the cluster of a
     job file.
 
-    The command needs torch, and uses triton, flash-attn and Transformer Engine if they are installed. To
-    resume an interrupted run, run the same command again. Under torchrun, flopcast measures the collectives
-    of every network tier, and how much they slow down a concurrent GEMM.
+    It needs torch, and uses triton, flash-attn and Transformer Engine if they are installed. To resume an
+    interrupted run, run the same command again. Under torchrun, flopcast measures the collectives of every
+    network tier, and how much they slow down a concurrent GEMM.
 
     \b
     flopcast measure --out pack --minutes 8

@@ -92,9 +92,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         ),
     ),
     "inference": click.option(
-        "--inference",
-        is_flag=True,
-        help="Predict inference: a forward pass without gradients or optimizer.",
+        "--inference", is_flag=True, help="Predict inference: only the forward pass of a batch."
     ),
     "size": click.option(
         "--size",
@@ -140,9 +138,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "samples": click.option(
         "--samples", help='Number of sequences in one epoch, such as "52,000" or "52k".'
     ),
-    "epochs": click.option(
-        "--epochs", help="Number of times that the run trains on the samples or tokens."
-    ),
+    "epochs": click.option("--epochs", help="Number of times that the run uses each sample."),
     "checkpoint": click.option(
         "--checkpoint",
         metavar="METHOD STORAGE ...",
@@ -169,8 +165,8 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--slow",
         metavar="KIND=INDEX:FRACTION[,...]",
         help=(
-            'Slow devices, hosts and links, such as "device=3:0.8,host=1:0.7,link=12:0.5". For example, '
-            "device=3:0.8 means that device 3 runs at 0.8 of its usual speed."
+            'Slow devices, hosts and links, such as "device=3:0.8,host=1:0.7,link=12:0.5". In this '
+            "example, device 3 runs at 0.8 of its speed."
         ),
     ),
     "price": click.option(

@@ -30,10 +30,9 @@ SHORT = {"sequence_length": "seq"}
 def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers: object) -> None:
     """Find the best plan for each scenario of a grid.
 
-    In the file, each of model, cluster, gpus, sequence_length, stack and plan has one value or a list of
-    values. flopcast runs one search for every combination of these values. The other settings of a search
-    (objective, tokens, deadline, budget, headroom, price, site) apply to all scenarios. If no scenario has
-    a feasible plan, the exit code is 2.
+    In the file, model, cluster, gpus, sequence_length, stack and plan each have one value or a list. Every
+    combination of values is one search. The other settings of a search (objective, tokens, deadline,
+    budget, headroom, price, site) apply to all searches. If no plan is feasible, the exit code is 2.
 
     \b
     flopcast sweep grid.yaml
