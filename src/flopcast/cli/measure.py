@@ -108,7 +108,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 @click.option(
     "--quick",
     is_flag=True,
-    help="Measure for one minute. This is enough for a site file, but not for efficiency curves.",
+    help="Measure for one minute, which is enough for a site file but not for curves.",
 )
 @click.option("--site", type=FILE, help="Write a site file, which other commands read with --site.")
 @click.option(
@@ -121,7 +121,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 @click.option(
     "--reference",
     type=FILE,
-    help="Measurements on a reference host, from which flopcast computes the host factor of the site.",
+    help="Measurements on a reference host, which set the host factor of the site.",
 )
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
