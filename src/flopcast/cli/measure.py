@@ -93,11 +93,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option(
-    "--out",
-    type=FILE,
-    help="Folder for measurements. flopcast measures only what the folder does not contain yet.",
-)
+@click.option("--out", type=FILE, help="Folder for measurements. flopcast adds the missing ones.")
 @click.option(
     "--minutes",
     "budget_s",
@@ -106,9 +102,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     help="Time limit in minutes. Default: 8, or 1 with --quick.",
 )
 @click.option(
-    "--quick",
-    is_flag=True,
-    help="Measure for one minute, which is enough for a site file but not for curves.",
+    "--quick", is_flag=True, help="Measure for one minute: enough for a site file, but not for curves."
 )
 @click.option("--site", type=FILE, help="Write a site file, which other commands read with --site.")
 @click.option(
@@ -119,9 +113,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 )
 @click.option("--as", "catalogue", default="", help="Name that the measured device has in the catalogue.")
 @click.option(
-    "--reference",
-    type=FILE,
-    help="Measurements on a reference host, which set the host factor of the site.",
+    "--reference", type=FILE, help="Measurements on a reference host. They set the host factor of the site."
 )
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
