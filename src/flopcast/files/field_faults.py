@@ -173,7 +173,7 @@ def _inside(detail: ErrorDetails, allowed: str, refused: str, field: str) -> str
     ends = [float(number) for number in NUMBER.findall(allowed)]
     bound = ends[0] if refused == "smaller" else ends[-1]
     open_end = detail["type"] in ("greater_than", "less_than")
-    step = 1.0 if len(ends) < 2 else 0.5 * (ends[1] - ends[0])
+    step = 1.0 if len(ends) < 2 else min(1.0, 0.5 * (ends[1] - ends[0]))
     if open_end:
         bound += step if refused == "smaller" else -min(step, 0.5 * abs(bound) or step)
     units = units_of(field)

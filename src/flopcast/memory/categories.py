@@ -109,7 +109,8 @@ def placeholder_gradients(programs: Programs) -> Floats:
             met = sum((h * same for same, h in alike if same.any()), ZERO)
             new = held * (met == 0)
             total_bytes = total_bytes + new * work.n * work.k * ELEMENT_BYTES[work.dtype]
-            shapes.append((work.n, work.k, new))
+            if new.any():
+                shapes.append((work.n, work.k, new))
     return total_bytes
 
 

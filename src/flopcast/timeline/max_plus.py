@@ -64,21 +64,7 @@ def repeated(state: Paths | None, layer: Paths, repeat: Counts, place: Place) ->
 def _then(state: Paths | None, layer: Paths, wanted: np.ndarray, place: Place) -> Paths:
     """Return `state` followed by `layer` where `wanted` is true, and `state` elsewhere."""
     start = state if state is not None else _nothing(layer, wanted, place)
-    both = joined(start, layer, place)
-    if wanted.all():
-        return both
-    return Paths(
-        _where(wanted, both.longest_s, start.longest_s),
-        _where(wanted[..., None], both.counts, start.counts),
-    )
-
-
-def _where(wanted: np.ndarray, new: Counts, old: Counts) -> Counts:
-    """Return new values where they are wanted, else old ones; overwrites `new`, where its shape allows."""
-    if np.broadcast_shapes(wanted.shape, new.shape, old.shape) != new.shape:
-        return np.where(wanted, new, old)
-    np.copyto(new, old, where=~wanted)
-    return new
+    return joined(start, layer, place, None if wanted.all() else wanted)
 
 
 def _nothing(layer: Paths, like: np.ndarray, place: Place) -> Paths:
@@ -95,37 +81,39 @@ def unit(streams: int, shape: tuple[int, ...], columns: int) -> Paths:
     return Paths(time, np.zeros((*time.shape, columns)))
 
 
-def joined(first: Paths, second: Paths, place: Place | None = None) -> Paths:
+def joined(
+    first: Paths, second: Paths, place: Place | None = None, wanted: np.ndarray | None = None
+) -> Paths:
     """Return the max-plus product of two matrices: `first` followed by `second`.
 
     The path from a to c goes through the stream b that makes it longest; its counts are the sums of both
     halves. `place` is that of the columns of `second` among those of `first`, unless they are the same.
+    Where `wanted` is false, the result is `first` alone.
     """
     through = first.longest_s[:, :, None] + second.longest_s[None]
-    best = through.max(axis=1)
+    best, middle = through.max(axis=1), through.argmax(axis=1)
+    if wanted is not None:
+        best = np.where(wanted, best, first.longest_s)
+        middle = np.where(wanted, middle, np.arange(len(best)).reshape(-1, *(1,) * (best.ndim - 2)))
     if not first.counts.shape[-1]:
         return Paths(best, np.zeros((*best.shape, 0)))
-    return Paths(best, _counted(first.counts, second.counts, through.argmax(axis=1), place))
+    start, end, *others = _grid(middle.shape)
+    both = _chosen(first.counts, (start, middle, *others))
+    more = _chosen(second.counts, (middle, end, *others))
+    if wanted is not None:
+        more *= wanted[..., None]
+    for of_program, of_layer in place.parts if place else ((slice(None), slice(None)),):
+        both[..., of_program] += more[..., of_layer]
+    return Paths(best, both)
 
 
-def _counted(first: Counts, second: Counts, through: Integers, place: Place | None) -> Counts:
-    """Return the sum of counts of both halves of every path; `through` is the stream between them."""
-    rest = through.shape[2:]
-    before = _wide(first, (*first.shape[:2], *rest, first.shape[-1]))
-    behind = _wide(second, (*second.shape[:2], *rest, second.shape[-1]))
-    start, end, *others = _grid(through.shape)
-    both: Counts = before[start, through, *others]
-    more = behind[through, end, *others]
-    if place is None:
-        both += more
-    else:
-        for of_program, of_layer in place.parts:
-            both[..., of_program] += more[..., of_layer]
-    return both
-
-
-def _wide(counts: Counts, shape: tuple[int, ...]) -> Counts:
-    return counts if counts.shape == shape else np.broadcast_to(counts, shape)
+def _chosen(counts: Counts, at: tuple[Integers, ...]) -> Counts:
+    """Return the counts at these places; an axis of length 1 has the same values at all places."""
+    row = np.zeros((1,) * len(at), dtype=np.intp)
+    for size, along in zip(counts.shape, at, strict=False):
+        row = row * size + (along if size > 1 else 0)
+    shape = np.broadcast_shapes(*(along.shape for along in at))
+    return counts.reshape(-1, counts.shape[-1]).take(np.broadcast_to(row, shape), axis=0)
 
 
 @lru_cache(maxsize=64)
