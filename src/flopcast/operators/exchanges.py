@@ -172,8 +172,9 @@ def expected_copies(
     held = experts / np.maximum(ranks, groups)  # experts of one of them on the rank
     chosen = _drawn_here(here, groups, top_groups)
     inside = experts * top_groups / groups
-    hit = [odds * (1.0 - _missed(drawn * held, inside, top_k)) for drawn, odds in enumerate(chosen)]
-    copies: Counts = ranks * sum(hit)
+    held_of_drawn = np.stack([drawn * held for drawn in range(len(chosen))])
+    hit = np.stack(np.broadcast_arrays(*chosen)) * (1.0 - _missed(held_of_drawn, inside, top_k))
+    copies: Counts = ranks * hit.sum(axis=0)
     return copies
 
 
