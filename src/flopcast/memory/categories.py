@@ -100,17 +100,19 @@ def placeholder_gradients(programs: Programs) -> Floats:
     """
     if programs.stack.memory.writes_weight_gradients:
         return ZERO
-    shapes: list[tuple[Counts, Counts, Counts]] = []  # rows, columns, whether the stage holds one
+    shapes: list[tuple[Counts, Counts]] = []  # a number for each shape, whether the stage holds one
     total_bytes = ZERO
     for part, layer in enumerate(programs.layers):
         held = np.minimum(programs.stages.stage_counts[:, :, part], 1.0)
-        for work in _linears(layer.forward):
-            alike = (((work.n == n) & (work.k == k), h) for n, k, h in shapes)
+        works = {(work.n * 2.0**26 + work.k).tobytes(): work for work in reversed(_linears(layer.forward))}
+        for work in works.values():  # the first of each shape; no weight has 2 ** 26 columns
+            shape = work.n * 2.0**26 + work.k
+            alike = ((shape == other, h) for other, h in shapes)
             met = sum((h * same for same, h in alike if same.any()), ZERO)
             new = held * (met == 0)
-            total_bytes = total_bytes + new * work.n * work.k * ELEMENT_BYTES[work.dtype]
             if new.any():
-                shapes.append((work.n, work.k, new))
+                total_bytes = total_bytes + new * work.n * work.k * ELEMENT_BYTES[work.dtype]
+                shapes.append((shape, new))
     return total_bytes
 
 
