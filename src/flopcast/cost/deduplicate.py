@@ -9,11 +9,10 @@ group of its ranks, has one value for all plans of a split. So a new term that d
 each plan without further code.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
-from functools import cache, partial
+from collections.abc import Hashable, Sequence
+from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
@@ -25,10 +24,8 @@ from flopcast.operators.tier_copies import HostUpdate, TierCopy
 from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.plan import Plans
-from flopcast.spec.rows import EqualRows, of_equal_split, of_rows
+from flopcast.spec.rows import EqualRows, arrays_of, in_groups, of_equal_split, of_rows
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 _DEGREES = attrgetter(
     "data_parallel", "context_parallel", "tensor_parallel", "pipeline_parallel", "data_shard",
     "virtual_stages", "expert_parallel", "expert_tensor_parallel", "shared_by",
@@ -109,7 +106,7 @@ def _is_alike(
         return False
     if isinstance(work, HostWork):
         return False
-    for value in _arrays(work):
+    for value in arrays_of(work):
         if id(value) not in known:
             known[id(value)] = rows.holds(value)
         if not known[id(value)]:
@@ -118,36 +115,4 @@ def _is_alike(
 
 
 def _of(item: Item, rows: EqualRows, arrays: dict[int, np.ndarray]) -> Item:
-    return replace(item, work=cast("Work", _of_splits(item.work, rows, arrays)))
-
-
-@cache
-def _names(kind: Hashable) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields."""
-    return tuple(field.name for field in fields(cast("DataclassInstance", kind)))
-
-
-def _arrays(value: object) -> Iterator[np.ndarray]:
-    """Yield every array that a work holds: in its fields, and inside tuples and dataclasses in them."""
-    if isinstance(value, np.ndarray):
-        yield value
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from _arrays(part)
-    elif is_dataclass(value):
-        for name in _names(cast("Hashable", type(value))):
-            yield from _arrays(getattr(value, name))
-
-
-def _of_splits(value: object, rows: EqualRows, arrays: dict[int, np.ndarray]) -> object:
-    if isinstance(value, np.ndarray):
-        found = arrays.get(id(value))
-        if found is None:
-            found = arrays[id(value)] = of_rows(value, rows.first)
-        return found
-    if isinstance(value, tuple):
-        return tuple(_of_splits(part, rows, arrays) for part in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {name: getattr(value, name) for name in _names(type(value))}
-        return replace(value, **{name: _of_splits(part, rows, arrays) for name, part in parts.items()})
-    return value
+    return replace(item, work=cast("Work", in_groups(item.work, rows, arrays)))

@@ -7,7 +7,10 @@ Columns hold whole numbers, which become one number a row. If this has few possi
 grouped without sorting; otherwise sorting one number is ten times faster than sorting rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -15,6 +18,9 @@ from flopcast.dtypes import Counts, Integers
 from flopcast.records import dataclass, replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.plan_fields import NUMERIC
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MOST_NUMBERS = 2**62  # that fit into an integer
 SORTED_BEYOND = 16  # possible numbers a row: more take longer to go through than rows to sort
@@ -131,3 +137,39 @@ def rows_of(plans: Plans, rows: Integers) -> Plans:
 def of_rows(values: Counts, rows: Integers) -> Counts:
     """Return some rows of an array; a single row that stands for all is kept."""
     return values if len(values) == 1 else values[rows]
+
+
+def arrays_of(value: object) -> Iterator[np.ndarray]:
+    """Yield every array in a value: in tuples, and in fields of dataclasses."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from arrays_of(part)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for name in _names(cast("Hashable", type(value))):
+            yield from arrays_of(getattr(value, name))
+
+
+def in_groups(value: object, rows: EqualRows, arrays: dict[int, np.ndarray]) -> object:
+    """Return a value whose arrays have one row for each group of plans instead of one for each plan.
+
+    `arrays` holds the arrays that were made, by the identity of those of plans; values share their arrays.
+    """
+    if isinstance(value, np.ndarray):
+        found = arrays.get(id(value))
+        if found is None:
+            found = arrays[id(value)] = of_rows(value, rows.first)
+        return found
+    if isinstance(value, tuple):
+        return tuple(in_groups(part, rows, arrays) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {name: getattr(value, name) for name in _names(type(value))}
+        return replace(value, **{name: in_groups(part, rows, arrays) for name, part in parts.items()})
+    return value
+
+
+@cache
+def _names(kind: Hashable) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields, without those that it fills in itself."""
+    return tuple(field.name for field in fields(cast("DataclassInstance", kind)) if field.init)

@@ -14,6 +14,7 @@ shares the fate of the first input of the item that reads it. Kernels' own works
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -26,12 +27,13 @@ from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllReduce, Replicate, RingPass
 from flopcast.operators.quantise import Quantise
 from flopcast.records import dataclass, field, replace
-from flopcast.spec.rows import equal_rows
+from flopcast.spec.rows import EqualRows, arrays_of, equal_rows, in_groups
 from flopcast.workload.backward import exchange_of, exchanged_at_work, kept_tensors
 from flopcast.workload.recompute_order import recompute_order
 from flopcast.workload.tensor_sizes import tensor_bytes, weight_bytes
 
 AT_ONCE = -1  # there when the backward begins
+WORTH_GROUPS = 4  # plans of a group, on average, from which on groups save time
 
 
 def backward_peak(
@@ -67,6 +69,19 @@ def backward_peak(
         found = _peak_of_rows(running, recomputed, writes_weight_gradients)
         peak_bytes = np.where(rows, found, peak_bytes)
     return peak_bytes
+
+
+def peak_of_groups(
+    forward: tuple[Item, ...], recomputed: frozenset[str], writes_weight_gradients: bool, rows: EqualRows
+) -> Floats:
+    """Return `backward_peak`, once for each group of plans if all of its plans have equal items."""
+    many = rows.size * WORTH_GROUPS <= len(rows.group)
+    each = {id(array): array for array in arrays_of(forward)} if many else {}
+    if not each or not all(rows.holds(array) for array in each.values()):
+        return backward_peak(forward, recomputed, writes_weight_gradients)
+    items = cast("tuple[Item, ...]", in_groups(forward, rows, {}))
+    peak = backward_peak(items, recomputed, writes_weight_gradients)
+    return peak if len(peak) == 1 else peak[rows.group]
 
 
 def _alike(forward: tuple[Item, ...]) -> Iterator[tuple[np.ndarray, tuple[Item, ...]]]:
