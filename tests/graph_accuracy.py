@@ -33,10 +33,10 @@ This page compares predicted and measured step times of CNNs, vision transformer
 transformers, detection models and recommendation models. Each row of the first table shows the errors
 for one table of measurements in data/graphs. The columns are:
 
-- *score*: says on which step times the efficiencies of kernels were fitted. *Fitted*: on all step
-  times, including those of this table. *Left out*: on all step times except those of the predicted
-  device, or except those of a fifth of the model families that contains the predicted family.
-  *Benchmarks of single kernels*: no step time was used; the efficiencies come from benchmarks of kernels.
+- *score*: the step times on which the efficiencies of kernels were fitted. *Fitted*: all step times.
+  *Left out*: all step times except those of the predicted device, or except those of a fifth of the
+  model families, to which the predicted family belongs. *Benchmarks of single kernels*: none; the
+  efficiencies come from benchmarks of single kernels.
 - *baseline*: the errors of a simple model, in which the step time is proportional to the multiply-adds
   of a model. The factor of proportionality is the median of the same table.
 - *median*, *mean*, *p90*: median, mean and 90th percentile of |predicted − measured| / measured.
@@ -49,14 +49,14 @@ numbers by device, table and family.
 {tables}
 ## Constants
 
-The efficiencies of all kernels of graphs were fitted on these step times, so all efficiencies are
-fitted constants (`catalog/graphs/efficiencies.json`). With `--no-constants`, flopcast instead uses data
+The efficiencies of all kernels of exported graphs are fitted constants, because they were fitted on
+these step times (`catalog/graphs/efficiencies.json`). With `--no-constants`, flopcast instead uses data
 sheets and benchmarks of single kernels (`cost/graph_kernels/priors.py` names the source of each
 number). Predictions of MLPerf's rows use no fitted constants.
 
-For each device, two factors were fitted. One multiplies the compute rate of the device, and the other
-multiplies its memory rate. *Sigma* is the standard deviation of the logarithm of a step time, estimated
-from the scores with families left out.
+For each device, we fitted two factors: one multiplies the compute rate of the device, and the other
+multiplies its memory bandwidth. *Sigma* is the standard deviation of the logarithm of a predicted step
+time, estimated from the scores with families left out.
 
 {constants}
 ## Known properties of the errors
@@ -69,69 +69,47 @@ REMARKS = """\
   kernels and the mechanisms below.
 - Before any fit on these tables, the first predictions had median errors of 22 % (NeuSight), 56 %
   (diffusion transformers) and 60 % (MLPerf).
-- In earlier versions, we had chosen two assumptions to agree with timm's tables: 40 FLOP for each
-  element of a memory-bound kernel, and a clock that is proportional to the cube root of a board's watts
-  per FLOP. Measurements of single kernels contradict both assumptions (`cost/graph_kernels/rates.py`
-  and `cost/graph_kernels/priors.py`).
-- flopcast now uses the measurements of single kernels instead. Without fitted constants, the median
-  error fell from 35 % to 4 % for Flux, and from 39 % to 4 % for RetinaNet. However, the errors without
-  fitted constants became larger for timm's tables. The errors with the device left out became larger
-  for the RTX Pro 6000 Max-Q.
-- Training steps were measured on only one device, compiled models on only one device, and only one CPU
-  was measured. If such a device is left out, its predictions use benchmarks of single kernels.
-  Predictions of training also use measured forward passes of the other tables.
+- The tables contain only one device for training, one for compiled models, and one CPU. If such a
+  device is left out, its predictions use benchmarks of single kernels.
 
 ### What the predictions contain
 
-- The sustained rate of a device is proportional to the fifth root of its watts per FLOP.
+- flopcast assumes that the clock of a busy device is proportional to the fifth root of its board power
+  per peak FLOP/s.
 - The time of a memory-bound kernel is the time of its bytes plus the time of its instructions.
 - In 16 bits, convolutions in NCHW layout transpose their images before and after the convolution kernel.
 - PyTorch before 2.0 runs attention as two GEMMs and a softmax.
 - For diffusion transformers, we chose two times after we had seen the measurements: 40 us of host time
-  for each kernel that flopcast describes (`host_s`), and 0.1 ms for each step of a ring and for each
-  all-to-all between heads and tokens (`hop_s`). Without these times, the predicted times of images are
-  51 % too short.
+  for each kernel (`host_s`), and 0.1 ms for each step of a ring and for each all-to-all (`hop_s`).
+  Without these times, the predicted times for images are 51 % too short.
 - On a CPU, each kernel takes a constant time of 30 us in addition to its work (`call_s`), because
-  PyTorch calls each kernel of a compiled graph from Python, and all cores synchronise at the end of a
-  kernel. We chose this time after we had seen the measurements. Without it, the median errors of the
-  two tables with families left out would be 17 % and 18 %. The score with the device left out does not
-  use this time.
+  PyTorch calls each kernel of a compiled graph from Python. We chose this time after we had seen the
+  measurements.
 - xDiT's attention is FlashAttention-2, which uses the instructions of Ampere. In the measurements, B200
   is therefore only 1.2 to 1.4 times as fast as H100.
 - Some operators of diffusion transformers run in fp32 (rotary embeddings, norms, SANA's linear
   attention). flopcast predicts each of these operators in fp32.
-- NeuSight's graphs of BERT contain logits only in training. The number of nodes shows this: 82 in
-  training, and 79 in inference.
-- The facts of models come from timm 1.0.31. For {changed} rows, timm no longer has the model, or the
-  number of its parameters has since changed by more than 3 %. flopcast then uses the published
-  multiply-adds and activations if a table prints them, with a separate uncertainty.
+- The descriptions of models come from timm 1.0.31. For {changed} rows of the tables, timm no longer
+  contains the same model. flopcast then uses the published multiply-adds and activations.
 
 ### Known causes of large errors
 
 - If the device is left out, the predicted times are 18 % too long on the RTX 4090 and 15 % too short on
-  the RTX Pro 6000 Max-Q. With fits on all rows, the memory rate of the RTX 4090 is 1.1 times the rate
-  that its data sheet suggests. We do not know the cause.
+  the RTX Pro 6000 Max-Q. We do not know the cause.
 - In training on the RTX 3090, kernels move bytes at only three quarters of the rate that they reach in
-  inference. With the device left out, the predicted times of vision transformers (ViT, DeiT) are 7 %
-  too short in both layouts. The predicted times of ResNet are 19 % too short in NCHW and 6 % too long
-  in NHWC. The predicted times of EfficientNet are 37 % too short in NCHW and 22 % too short in NHWC. To
-  find the cause, we fitted one factor for the time of each class of kernels. The factors are 1.5 to 1.9
-  for batch norms in NCHW; 0.7 to 0.8 for batch norms in NHWC, for which PyTorch uses persistent kernels
-  of cuDNN; 1.4 to 1.9 for elementwise kernels; 2.3 to 3.5 for depthwise convolutions; and 5 for the
-  gradients of grouped convolutions in NHWC (RegNet, NFNet). We cannot test these factors, because there
-  are no benchmarks of single training kernels on other devices. flopcast therefore does not use them.
-- On CPUs, without fitted constants, the predicted times are 57 to 60 % too short (median). There are no
-  benchmarks of single kernels on a CPU.
-- Submissions of DLRM state the throughput of the whole run. The run includes 20 evaluations per epoch,
-  each on 89 million samples. On two nodes, the predicted times are 15 % too short.
-- The devices do not limit the speed of five rows of RetinaNet. With the same batch, 8 H200 take 0.104 s
-  in one submission and 0.832 s in another submission, and 16 B200 take 0.037 s and 0.070 s. In the
-  submissions of the University of Florida, 16, 32 and 64 B200 take as long as 8 B200. We do not know
-  the cause.
-- flopcast does not predict R-GAT. A step takes 0.077 s with 1,024 seeds per device and 0.105 s with
-  4,096 seeds, so about 0.07 s of a step do not depend on the batch. The submissions do not state where
-  neighbours are sampled and where features are stored.
-"""
+  inference. With the device left out, the predicted times are 7 % too short for vision transformers
+  (ViT, DeiT), but up to 37 % too short for convolutional networks (EfficientNet). Batch norms,
+  elementwise kernels and depthwise convolutions are slower than predicted. flopcast does not use
+  factors for these kernels, because no measurements on other devices could test the factors.
+- On CPUs, without fitted constants, the median error is -57 to -60 %, because there are no benchmarks
+  of single kernels on a CPU.
+- Submissions of DLRM state the throughput of the whole run, which includes 20 evaluations per epoch. On
+  two nodes, the predicted times are 15 % too short.
+- In five submissions of RetinaNet, something other than the devices limits the speed. For example, a
+  step with the same batch on 8 H200 takes 0.104 s in one submission and 0.832 s in another. We do not
+  know the cause.
+- flopcast does not predict R-GAT, because the submissions do not state where neighbours are sampled and
+  where features are stored. """
 
 
 def rows_by_table(runs, constants):

@@ -35,8 +35,8 @@ of a table shows the errors of one measured quantity: the time of an iteration, 
 (`fwd`), of the backward pass (`bwd`), of the optimizer update, or of the swaps. The columns are:
 
 - *score*: the runs on which the constants were fitted. *Fitted*: all runs, including the predicted run.
-  *Left out*: all runs except those of the predicted model, data folder or device generation. *Data
-  sheets*: the predictions use data sheets and no fitted constants.
+  *Left out*: all runs except those with the model, the data folder or the device generation of the
+  predicted run. *Data sheets*: none; the predictions use data sheets.
 - *mean*, *median*, *p90*: mean, median and 90th percentile of |predicted − measured| / measured.
 - *bias*: median of predicted / measured, minus 1. If it is negative, the predicted times are too short.
 - *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
@@ -49,25 +49,24 @@ numbers by machine, model and method.
 
 ### How far the scores can be trusted
 
-- No score on this page is blind. The first predictions of the 162 runs used constants that other
-  authors had fitted on the same runs with another formula. The mean errors were 17.3 % (iteration),
-  22.3 % (forward pass), 19.7 % (backward pass) and 40.0 % (update).
-- The first predictions of the runs with NVMe drives used one rate for the drives, which was fitted to
-  these runs. The mean errors were 12 % (DeepSpeed's update) and 14 % (MLP-Offload's update).
-- All scores are partly development scores. We had seen the errors of these runs when we made the
-  following assumptions:
+- No score on this page is blind, because even the first predictions of the 162 runs used constants that
+  other authors had fitted on these runs. The mean errors of these first predictions were 17.3 %
+  (iteration), 22.3 % (forward pass), 19.7 % (backward pass) and 40.0 % (update).
+- The first predictions of the runs with NVMe drives used one drive bandwidth that was fitted to these
+  runs. The mean errors were 12 % (DeepSpeed's update) and 14 % (MLP-Offload's update).
+- All scores depend on the following assumptions, which we made after we had seen the errors of these
+  runs. They are therefore partly development scores:
     - if the device updates some parameters itself, it does not copy their gradients to the host;
     - gradients are copied to drives through pinned buffers;
     - one rank on a host updates parameters as fast as four ranks;
     - gradient reductions do not overlap with kernels;
     - in each layer, the device waits for DeepSpeed's host code, 1.1 ms in the forward pass and 4 ms in
       the backward pass.
-- For the scores *left out*, we fitted these constants again for each machine: the rates of updates on
-  the host, of pageable memory and of drives, and the constants of interleaved updates. We did not fit
-  the host times of a layer and of a step again. We had chosen these times after we had seen all runs.
-- If a device generation is left out, flopcast uses the rates in the data sheets of its machines. The
-  software reaches only a fraction of these rates. For predictions of H100, the fractions were fitted on
-  two machines with A100, and for predictions of A100, on H100.
+- For the scores *left out*, we fitted all constants again except the host times of a layer and of a
+  step.
+- If a device generation is left out, flopcast multiplies the rates in the data sheets by fractions that
+  were fitted on the other generation. For predictions of H100, they were fitted on A100, and for
+  predictions of A100, they were fitted on H100.
 - For the score *data sheets*, copies reach the whole bandwidth of their link, and updates reach the
   whole bandwidth of the memory.
 - The tables do not describe the machines. We assumed the hosts, networks and drives
@@ -77,11 +76,10 @@ numbers by machine, model and method.
 
 - If tensor-parallel ranks are on two nodes and there are two or four replicas, the measured forward and
   backward passes take 20 to 50 % longer than predicted, because several rings share one network card.
-- Interleaved updates make the measured backward pass of a 13B model on one device up to 90 % longer
-  than updates on the host. They do not make the backward pass of a 7B model longer. flopcast does not
-  predict this effect.
-- With states on drives, the measured steps of the models called 52 and 120 (billion parameters) are 20
-  to 25 % shorter than predicted. According to the logs, some models did not have the published layer
+- For a 13B model on one device, the measured backward pass is up to 90 % longer with interleaved
+  updates than with updates on the host. flopcast does not predict this effect.
+- With states on drives, the measured steps of the models with 52 and 120 billion parameters are 20 to
+  25 % shorter than predicted. According to the logs, some models did not have the published layer
   sizes.
 - flopcast assumes that MLP-Offload leaves 185 GB of states on the host. This number was fitted on the
   five runs of MLP-Offload.

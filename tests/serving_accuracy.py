@@ -74,77 +74,54 @@ H100. The copy rates of FlexGen and ZeRO-Inference are fitted on the rows of the
 
 ### How far the scores can be trusted
 
-- `src/flopcast/catalog/runs/deployments.yaml` has 103 deployments that vendors, engine developers and
-  users have published. We wrote 87 of them into the table before we predicted any of them. Their first
-  predictions were blind, with these median errors (and biases): mean TTFT 42.7 % (-37.0 %, 32 rows), 99th
-  percentile of TTFT 11.8 % (+9.0 %, 16 rows), TPOT 23.7 % (-12.6 %, 42 rows), median time between tokens
-  7.4 % (+7.4 %, 16 rows), output tokens/s 15.2 % (-2.8 %, 74 rows), end-to-end latency 18.5 % (-18.5 %,
-  3 rows). Of these 183 numbers, 79 % were in their intervals. The errors of the other 16 rows were known
-  before; their first predictions, except for one, were blind as well, with median errors of 78 % (TTFT),
-  13 % (TPOT) and 31 % (tokens/s). Scores in the section of this table are not blind.
-- Two scores are blind, because we had not seen these measurements before. For 37 points of
-  Qwen3.5-397B-A17B, the median error of TPOT was 19.6 %, the bias was -18.8 %, and all points were
-  inside their intervals. For 28 points whose published launch command uses speculative decoding, the
-  median error of TPOT was 12.3 %, and the bias was +10.1 %.
-- The first prediction of Nemotron Nano v2 (Mamba-2) was also blind: we had not used any measurement of
-  this kind of model. In ML.ENERGY, the median errors of the 31 rows on H100 were 11 % (time between
-  tokens) and 7 % (throughput). On B200, the median errors of 25 rows were 35 % (time between tokens)
-  and 84 % (throughput).
-- The score of image-chat, a task of ML.ENERGY, is blind: it belongs to the first prediction of requests
-  with images. We assumed one image of 1024 x 1024 pixels for each request. The 25 rows on H100 had
-  median errors of 5.2 % (time between tokens), 5.5 % (throughput) and 7.8 % (watts). The 21 rows on
-  B200 had errors of 56 %, 194 % and 106 %. On one B200 with 16 sequences, the time between tokens is 32
-  to 35 ms for all three models, from 8 to 32 billion parameters. It hardly grows up to 64 sequences, and
-  these devices draw only a third to a half of their power limit. Therefore, the host limits each pass.
-  The cause is not the preparation of one image after another, because the number of images per second
-  grows with the number of sequences (0.5 with 16 sequences, 2.1 with 256). flopcast does not predict
-  this time of the host.
-- Kernels of a CUDA graph start while the kernel before them ends, and benchmarks of single kernels
-  include the start. The fitted overlap of each kernel (`engine.iteration.overlap_s`) is 0.9 us for vLLM
-  and SGLang, and 1.4 us for TensorRT-LLM. This constant has replaced a ratio for all kernels with weights
-  of 8 and 4 bits. With the ratio, the median error of TPOT on the same rows was 12.4 % (models left out)
-  and 11.8 % (devices left out). We chose the form of the constant after we had seen these scores. The
-  single requests to vLLM were not used in any fit. For Llama-3.1-8B, the overlap reduced their errors
-  from 7.2 to 5.9 % (TTFT) and from 3.8 to 3.2 % (TPOT). It increased the errors on B200 in ML.ENERGY,
-  where the host limits many runs.
-- The fitted ratio of expert kernels applies only to weights of 8 and 4 bits, because benchmarks quantise
-  the inputs in a separate kernel, but engines fuse this kernel with other kernels.
+- `src/flopcast/catalog/runs/deployments.yaml` contains 103 published deployments. We wrote down 87 of
+  them before we predicted any of them. Their first predictions were blind, with these median errors
+  (and biases): mean TTFT 42.7 % (-37.0 %, 32 values), 99th percentile of TTFT 11.8 % (+9.0 %, 16
+  values), TPOT 23.7 % (-12.6 %, 42 values), median time between tokens 7.4 % (+7.4 %, 16 values),
+  output tokens/s 15.2 % (-2.8 %, 74 values), end-to-end latency 18.5 % (-18.5 %, 3 values). Of these
+  183 values, 79 % were inside their intervals. The first predictions of 15 of the other 16 deployments
+  were also blind, with median errors of 78 % (TTFT), 13 % (TPOT) and 31 % (tokens/s). The scores in the
+  table above are not blind.
+- Two more scores of first predictions are blind. For 37 points of Qwen3.5-397B-A17B, the median error
+  of TPOT was 19.6 %, the bias was -18.8 %, and all points were inside their intervals. For 28 points
+  with speculative decoding, the median error of TPOT was 12.3 %, and the bias was +10.1 %.
+- The first prediction of Nemotron Nano v2 (Mamba-2) in ML.ENERGY was also blind. The median errors of
+  31 rows on H100 were 11 % (time between tokens) and 7 % (throughput). The median errors of 25 rows on
+  B200 were 35 % (time between tokens) and 84 % (throughput).
+- The first prediction of requests with images (image-chat, a task of ML.ENERGY) was also blind. We
+  assumed one image of 1024 x 1024 pixels for each request. The 25 rows on H100 had median errors of
+  5.2 % (time between tokens), 5.5 % (throughput) and 7.8 % (watts). The 21 rows on B200 had median
+  errors of 56 % (time between tokens), 194 % (throughput) and 106 % (watts). On B200, the host limits
+  each pass, which flopcast does not predict.
+- In a CUDA graph, a kernel starts while the previous kernel ends. The fitted overlap of two kernels
+  (`engine.iteration.overlap_s`) is 0.9 us for vLLM and SGLang, and 1.4 us for TensorRT-LLM. We added
+  this constant after we had seen the scores without it, so scores that depend on it are development
+  scores.
+- The fitted ratio of expert kernels applies only to weights of 8 and 4 bits. Benchmarks of these
+  kernels quantise the inputs in a separate kernel, which engines fuse with other kernels.
 - Servers of ML.ENERGY send each token separately. Servers of InferenceX send twenty tokens at once
   (`stream-interval` in the launch commands of vLLM). For each token that is sent separately, the host
-  needs 15 us per sequence. This time was fitted on H100. On a sample of the rows on B200
-  (every fifth row), the median error of the time between tokens is 14 % with this host time, and
-  24 % without it.
-- The energy of kernels was fitted only on benchmarks of single kernels on H200 and B200. We used
-  kernels of at least 0.2 ms, whose power was measured for a second. Experts need 107 pJ for each byte,
-  linear layers need 71 pJ, and decode attention needs 50 pJ. We tried four selections of kernels and
-  compared the resulting predictions with every fifth row of ML.ENERGY, so the score of watts is a
-  development score. Before this fit, flopcast used the power of memory-bound kernels and large GEMMs in
-  training, and the median error was 18.3 % for watts and 29.7 % for joules per token.
-- On B200, dense models in the data set gpqa draw less than half of the power that they draw in
-  lm-arena-chat with the same batch, and take up to five times as long. The device therefore does not
-  limit these runs.
-- We assume that the prompts of lm-arena-chat have 275 tokens on average. We chose this number because
-  it explains the difference between the mean and the median time between tokens in six rows of Llama.
+  needs 15 us per sequence. This time was fitted on H100.
+- The energy per byte of each kind of kernel was fitted on benchmarks of single kernels on H200 and
+  B200. We tried four selections of kernels and compared the resulting predictions with every fifth row
+  of ML.ENERGY, so the scores of watts and joules are development scores.
+- We assume that the prompts of lm-arena-chat (a task of ML.ENERGY) have 275 tokens on average. We chose
+  this number after we had seen the measurements.
 - A prior states how strongly the fit pulls a constant towards 1. We chose the priors after we had seen
   the scores with models left out. Scores that depend on these priors are therefore development scores.
-- The constant `prompt_experts_s` reduced the errors of models that are left out. Before it existed, the
-  median error of TTFT was 23.0 % (fitted), 28.6 % (models left out) and 24.3 % (devices left out). The
-  median error of TPOT was 10.6 % (fitted), 11.7 % (models left out) and 11.0 % (devices left out). In two
-  tables that the fit of this constant did not use, the median error of TTFT (APEX) fell from 52 to 30 %,
-  and that of throughput (ML.ENERGY) from 15.3 to 13.5 %.
-- Measurements of equal jobs differ, as the paragraphs below the first table show. Possible reasons are
-  the release of the engine, drafted tokens, and the compilation of kernels during the measurement. The
-  rows do not state these.
+- The constant `prompt_experts_s` lowers the errors even in two tables on which it was not fitted: the
+  median error of TTFT in APEX falls from 52 % to 30 %, and the median error of the throughput in
+  ML.ENERGY falls from 15.3 % to 13.5 %.
+- Measurements of equal jobs differ, as the paragraphs below the first table show. Possible reasons,
+  which the table does not state, are the release of the engine, drafted tokens, and the compilation of
+  kernels during the measurement.
 - ML.ENERGY and MLPerf do not publish the lengths of prompts, so the predictions use assumed lengths.
 - In MLPerf's Server and Interactive scenarios, the request rate is fixed, so the measured throughput
   depends little on the engine. The Offline rows are a better test.
-- In MLPerf's Server scenario, submitters choose the highest rate that meets the latency limits. At this
-  rate, the engine is almost saturated, and an error of 10 % in the saturation rate changes the
-  predicted waiting time from a tenth of a second to minutes. In about a third of 70 rows, the
-  offered rate exceeds the predicted saturation rate. For these rows, the median error of TPOT is 5 %, but
-  the predicted TTFT is more than 50 times the measured TTFT. For the other rows, the predicted TTFT and
-  TPOT are about 60 % too short.
-- Some labels of SGLang rows in APEX are known to be wrong (README of the data).
+- In MLPerf's Server scenario, submitters choose the highest request rate that meets the latency limits.
+  At this rate, the engine is almost saturated, so a small error in the predicted saturation rate
+  changes the predicted TTFT from a tenth of a second to minutes.
+- Some labels of SGLang measurements in APEX are known to be wrong (README of the data).
 
 ### Settings that the rows of aiconfigurator do not state
 
@@ -154,104 +131,68 @@ which a server accepts new requests, the largest number of tokens in a pass, and
 cache. We searched for these commands after we had seen the errors. Scores that depend on these settings
 are therefore development scores.
 
-- Of 1,306 rows that do not state the number of instances in a pool, 469 agree with several published
-  deployments. In 296 of these rows, only two deployments agree, and only one of them drafts tokens or has
-  more decode devices, and the rows have two different values of TPOT. flopcast then assumes that the
-  smaller value belongs to the faster deployment. For all other rows, it predicts the first deployment,
-  without drafted tokens. The fit uses none of the 469 rows. When we left them out of the score as well, the
-  median error of TPOT with models left out was the same.
-- Rows of GB200 from 2025 state only the sum of all devices, or no devices at all. flopcast predicts the
-  published deployment with this sum and with the nearest concurrency. For SGLang, the scripts of that
-  time ignored the stated degrees, so we used the degrees of later recipes with the same names.
-- Recipes on H200 state the open requests of one decode instance. The rows state those of all instances.
-- SGLang spreads experts over several nodes with 32 copies of experts in each layer, as its recipes state.
+- 469 rows do not state the number of instances in a pool, and agree with several published deployments.
+  flopcast assumes the most likely deployment. The constants are not fitted on these rows.
+- Rows of GB200 from 2025 state only the total number of devices, or no number of devices. flopcast
+  predicts the published deployment with the same total and the most similar concurrency.
+- On several nodes, SGLang uses 32 redundant copies of experts in each layer, as its recipes state.
 - In SGLang and TensorRT-LLM, prefill passes run without CUDA graphs. A pass then takes at least as long
-  as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`, 60 us for each kernel). We
-  chose this time: prompts of 1,000 tokens to Llama-3.1-70B with 1,047 kernels have a TTFT of 58 to 80 ms
-  on TensorRT-LLM. Scores that depend on this time are development scores.
+  as the host needs to launch its kernels (`engine.iteration.prompt_launch_s`, 60 us for each kernel).
+  We chose this time from measured TTFTs of Llama-3.1-70B on TensorRT-LLM, so scores that depend on it
+  are development scores.
 - Each layer with routed experts lengthens a pass with prompts by a fitted time
   (`engine.iteration.prompt_experts_s`). The host sorts tokens by expert in many small kernels, which
-  benchmarks of expert kernels leave out. Rows of Qwen3.5 that differ only in the output length (1,024 or
-  8,192 tokens) confirm this: each pass with a prompt of 1,000 tokens delays decoding by about 115 ms,
-  although its kernels take only 37 ms. Before this constant existed, the time per output token of single
-  SGLang servers was predicted 12 to 16 % too short if many passes had prompts, and only 1 % too long
-  otherwise. We chose the form of this constant after we had seen the scores.
-- For Llama-3.1-70B on TensorRT-LLM, with prompts and outputs of 1,024 tokens, the launch settings delay
-  a prompt by up to 20 passes, so that more prompts share a pass (`batch_wait_timeout_iters`).
+  benchmarks of expert kernels leave out. For example, a pass of Qwen3.5 with a prompt of 1,000 tokens
+  delays decoding by about 115 ms, although its kernels take only 37 ms. We added this constant after we
+  had seen the scores without it.
 - A decode instance of a pool runs at most the number of sequences that its recipe states, and all
-  further requests wait. In a row with 135 requests in flight and room for 120 sequences, the measured
-  TTFT is 10.1 s, as predicted.
+  further requests wait.
 - If the engine quantises tokens before the all-to-all to experts, flopcast predicts an all-to-all in 4
   or 8 bits.
 
 ### Known causes of large errors
 
-- In 23 of 399 rows, the measured TTFT is more than four times the predicted TTFT. Most of them are rows
-  of pools or of SGLang, in which the first requests wait several seconds.
-- Prompts to MoE models take longer than the sum of their kernels. We compared the TTFT of single servers
-  with four requests in flight and prompts of 8,192 tokens. For Llama-3.1-70B in FP8 on H200 and H100, it
-  is 1.0 to 1.3 times the sum of the predicted kernel times. For gpt-oss-120b, it is 2.1 to 3.0 times this
-  sum on vLLM and 1.5 to 3.0 times this sum on TensorRT-LLM. The constant `prompt_experts_s` describes a
-  part of this difference. The cause of the remainder is not known.
-- The first requests of a measurement may wait until kernels are compiled. InferenceX sends warm-up
-  requests only since the end of January 2026 (its pull request 480). Among earlier rows, and among rows
-  of SGLang on B300, some rows have a mean TTFT of 7 to 9 s, while other rows of the same model have a
-  mean TTFT of half a second. In the rows on B300, TPOT is also twice as long as predicted, because
-  sequences in decode wait as well.
-- If a row of MLPerf names TensorRT as its software, the engine is compiled, and a C++ runtime launches
-  its kernels. flopcast therefore predicts these rows without the time of launches from Python. With
-  this time, the median error of TPOT was 36.6 %.
+- In 23 of 399 rows of aiconfigurator, the measured TTFT is more than four times the predicted TTFT. In
+  most of these rows, the first requests wait several seconds.
+- Prompts to MoE models take longer than the sum of their kernel times. For example, the TTFT of
+  gpt-oss-120b is 1.5 to 3.0 times this sum, but the TTFT of Llama-3.1-70B, a dense model, is only 1.0
+  to 1.3 times this sum. The constant `prompt_experts_s` describes a part of this difference. The cause
+  of the rest is unknown.
+- The first requests of a measurement may wait until kernels are compiled. InferenceX has sent warm-up
+  requests only since the end of January 2026 (its pull request 480). Some earlier rows have a mean TTFT
+  of 7 to 9 s, while other rows of the same model have a mean TTFT of half a second.
+- If a row of MLPerf names TensorRT as its software, a C++ runtime launches the kernels. flopcast
+  therefore predicts these rows without the time of launches from Python.
 - For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4),
-  no kernel was measured with more than 127 tokens. These kernels widen weights to 16 bits and multiply
-  in 16 bits. With more tokens, they are therefore at most as efficient as kernels with weights in 16 bits.
-  This limit changed the median of predicted / measured TTFT of gpt-oss with vLLM on H100 from 0.64 to
-  0.73. It is not used for rows in mxfp8: Blackwell multiplies them by weights in mxfp4 directly, and with
-  the limit TTFT of gpt-oss with TensorRT-LLM on B200 would be 1.18 instead of 1.03 times as measured.
-- In `deployments.yaml`, GPUStack's rows with one H100 reach about 0.6 of the predicted throughput, with
-  vLLM and TensorRT-LLM alike. A pass that reads 72 GB of cache takes 43 to 45 ms: this is half of the
-  memory bandwidth of an H100 SXM, which their page names, and would fit an H100 PCIe. The errors of their
-  rows with eight H100 or H200 are between -16 and +16 %.
-- In `deployments.yaml`, the throughput of Qwen3-235B in FP8 with TensorRT-LLM on H200 is predicted 0.54
-  times as high as published. On Hopper, experts with one scale per tensor were measured only with vLLM's
-  Triton kernel, which is two to five times as slow as the kernels with block scales; TensorRT-LLM has
-  kernels of its own.
-- In `deployments.yaml`, the throughput of MoE models with data-parallel attention on B200 in NVFP4 is
-  predicted 1.2 to 1.4 times as high as published, if all requests are sent at once. The throughput of
-  dense models in FP8 on H100 and H200 is predicted 0.75 to 0.92 times as high. Probably TensorRT-LLM
-  overlaps a part of the host time of sequences, which is added to each pass here, with the next pass.
-- Compiled engines fuse quantisation with norms and the activation with the GEMM before it. flopcast
-  predicts separate kernels. This is a part of the error of TTFT with one request.
-- Some rows of Llama-3.1-8B on H200 are not plausible. These rows state 64 requests in flight, prompts
-  of 2,000 tokens and outputs of 100 tokens. With the measured TTFT and TPOT, one device would process
-  118,000 prompt tokens per second. At this rate, the linear layers alone would need 95 % of the 8-bit
-  peak rate. Probably, fewer than 64 requests were in flight for some of the time. The predicted times
-  are up to 2.8 times the measured times.
-- In some pools, requests wait longer than predicted. In one example, three requests arrive
-  at three decode instances, each with room for one sequence. The measured wait is 5 s, as if two
-  requests shared an instance. The distribution of requests over instances is not published.
-- In ML.ENERGY on H100, the published settings of some models use top-p sampling. For these models, the
-  time between tokens is 35 to 50 us per sequence longer than the kernel time. For gpt-oss, which has no
-  such setting, there is no difference up to 96 sequences. The predictions of models with top-p sampling
-  therefore include a sort of the vocabulary for each sequence (`engine.sampling=sorted`).
+  we have no measurements with more than 127 tokens. flopcast assumes that these kernels are at most as
+  efficient as kernels with weights in 16 bits.
+- In `deployments.yaml`, GPUStack's deployments on one H100 reach only about 0.6 of the predicted
+  throughput, both with vLLM and with TensorRT-LLM. Their page names an H100 SXM, but the measured times
+  would fit an H100 PCIe.
+- In `deployments.yaml`, the predicted throughput of Qwen3-235B in FP8 with TensorRT-LLM on H200 is 0.54
+  times the published throughput. flopcast uses the times of vLLM's slow Triton kernel for these
+  experts, because TensorRT-LLM's own kernel was not measured.
+- In `deployments.yaml`, the predicted throughput of MoE models with data-parallel attention on B200 in
+  NVFP4 is 1.2 to 1.4 times the published throughput. For dense models in FP8 on H100 and H200, this
+  ratio is 0.75 to 0.92.
+- Compiled engines fuse quantisation with norms, and the activation function with the preceding GEMM.
+  flopcast predicts separate kernels.
+- Some rows of Llama-3.1-8B on H200 are implausible: the linear layers alone would need 95 % of the
+  8-bit peak rate. The predicted times of these rows are up to 2.8 times the measured times.
+- In some pools, requests wait longer than predicted. The distribution of requests over instances is not
+  published.
+- In ML.ENERGY, the published settings of some models use top-p sampling. For these models, flopcast
+  predicts a sort of the vocabulary for each sequence (`engine.sampling=sorted`).
 - In ML.ENERGY, no model reaches more than about 12,000 tokens/s on H100, or more than 22,000 tokens/s
   on B200, where servers have eight HTTP processes. flopcast does not predict these limits of servers
-  and clients. It also does not predict hits of repeated prompts in the prefix cache.
-- In ML.ENERGY, times on B200 are irregular. The 90th percentile of the times between tokens is 1.34
-  times their median on B200, and 1.08 times on H100 (both numbers are medians over all rows of
-  lm-arena-chat). With Llama-3.1-8B, the throughput with 128 sequences is lower than with 64 sequences,
-  and the time between tokens is three times as long.
-- With Qwen3-235B in 8 bits on vLLM, an iteration takes 1.5 to 2 times the sum of its kernel times, in
-  ML.ENERGY and in aiconfigurator. The cause is not known.
+  and clients.
+- In ML.ENERGY, the measured times on B200 are irregular. For Llama-3.1-8B, for example, the throughput
+  with 128 sequences is lower than with 64 sequences.
+- With Qwen3-235B in 8 bits on vLLM, an iteration takes 1.5 to 2 times the sum of its kernel times, for
+  an unknown reason.
 - The runs of Qwen3-32B on two RTX PRO 6000 did not use vLLM's custom all-reduce, but the predictions
   assume that they did.
-- We tested other causes of long TTFT on the same rows. None of them reduced the median error with models
-  left out by more than one percentage point: a factor for the kernels of experts in prefill passes, a
-  front end that handles one request at a time (10 ms, and 2 us for each token of the prompt), and launches
-  of prompt kernels in vLLM (20, 40 and 70 us).
-- GEMMs of prompts run at the clock of a busy device in all predictions. As a test, we predicted all rows
-  at the clock of an idle device. The median errors with models left out were 28.3 instead of 28.0 % (TTFT)
-  and 11.8 instead of 11.5 % (TPOT), before `prompt_experts_s` existed.
-"""
+ """
 
 
 def table_of(path, lines):
