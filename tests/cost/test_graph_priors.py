@@ -97,3 +97,34 @@ def test_every_table_of_priors_belongs_to_a_class():
         assert f"{name}/{len(values)}" not in names
     assert set(LEVELS) <= set(GRAPH_KERNELS)
     assert len(prior_numbers()) == len(names)
+
+
+BATCH_NORMS = {  # GB/s, multiprocessors, ms forward and backward over planes and over pixels; 16 samples,
+    # 64 channels and 64³ places in 16 bits (xwang233/code-snippet, batchnorm3d-channels-last)
+    "RTX 2070 SUPER": (448, 40, (7.992, 17.151), (4.379, 10.858)),
+    "V100": (900, 80, (3.470, 10.732), (2.077, 5.285)),
+    "A100": (1555, 108, (2.889, 8.515), (1.244, 3.203)),
+}
+TENSOR_BYTES = 2.0 * 16 * 64 * 64**3
+MOVED = 3, 5  # tensors, forward and backward
+ADDED = 3  # tensors of the addition to earlier gradients, which the benchmark's backward pass contains
+
+
+def attained_by_batch_norm(bytes_per_s, forward_ms, backward_ms):
+    """The efficiencies of both passes; sums of tensors reach that of priors.py."""
+    tensor_ms = 1e3 * TENSOR_BYTES / bytes_per_s
+    added_ms = ADDED * tensor_ms / SUM
+    return MOVED[0] * tensor_ms / forward_ms, MOVED[1] * tensor_ms / (backward_ms - added_ms)
+
+
+def test_batch_norms_over_pixels_are_as_fast_as_sums_and_those_over_planes_are_not():
+    levels = [LEVELS[f"planar_batch_norm.{phase}"][1] for phase in ("training", "gradients")]
+
+    for name, (rate, multiprocessors, planes, pixels) in BATCH_NORMS.items():
+        over_planes, over_pixels = (attained_by_batch_norm(1e9 * rate, *each) for each in (planes, pixels))
+
+        np.testing.assert_allclose(over_pixels, SUM, rtol=0.07, err_msg=name)
+        if multiprocessors < 64:  # fewer than channels, each of which is the work of one block
+            np.testing.assert_allclose(over_planes, levels, rtol=0.03, err_msg=name)
+        else:
+            assert max(np.array(over_planes) / levels) < 1.14, name

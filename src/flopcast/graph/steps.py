@@ -155,6 +155,8 @@ def _pass(known: Lowering, node: GraphNode) -> Made:
         fields["table_elements"] = graph.tensors[node.inputs[0]].elements
     if _is_strided(graph, node):
         fields["strided"] = True
+    if node.operator == "batch_norm" and graph.tensors[node.inputs[0]].order == "pixels":
+        fields["channels_last"] = True
     if returns and not passes_on:
         table = _gradient_of_table(known, node)
         size = known.size(_moved_backward(known, node) - table, grows)
@@ -215,9 +217,28 @@ def _moved_backward(known: Lowering, node: GraphNode) -> float:
     if operator.family == "gather":
         rows = written
         return 2.0 * rows + gradients
+    if node.operator in ("multiply", "divide") and len(node.inputs) > 1:
+        return _moved_by_factors(known, node)
     if operator.family == "normalisation":  # sums over rows, then their use: what is read is read again
         return (2.0 * operator.passes - 1.0) * (written + kept) + gradients
     return operator.passes * (written + kept + gradients)
+
+
+def _moved_by_factors(known: Lowering, node: GraphNode) -> float:
+    """Return elements that the gradients of two factors move: each reads that of the output and the other
+    factor. If a factor has fewer elements than the output, its gradient is a whole tensor before it is
+    summed by another kernel.
+    """
+    graph = known.graph
+    out = sum(known.elements(tensor) for tensor in graph.written(node))
+    names = node.inputs[:2]
+    moved = 0.0
+    for name, other in zip(names, names[::-1], strict=True):
+        if name not in known.with_gradient:
+            continue
+        own, partner = (known.elements(graph.tensors[each]) for each in (name, other))
+        moved += out + partner + own + (2.0 * out if own < out else 0.0)
+    return moved
 
 
 def _gradient_of_table(known: Lowering, node: GraphNode) -> float:

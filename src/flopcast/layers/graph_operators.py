@@ -231,6 +231,8 @@ class GraphPass(AbstractTracedOperator):
         that is a weight of the block.
     table_elements : int
         Number of elements of this table.
+    channels_last : bool
+        Whether a batch norm reads images with all channels of a pixel beside each other.
     shared : tuple of int
         Indices in `read` of the inputs that every tensor-parallel rank reads whole, if the operator is
         divided.
@@ -250,6 +252,7 @@ class GraphPass(AbstractTracedOperator):
     gradient: bool = True
     looked_up: Size | None = None
     table_elements: int = Field(default=0, ge=0)
+    channels_last: bool = False
     shared: tuple[int, ...] = ()
 
     def rows_elsewhere(self, split: Split) -> Size | None:
@@ -266,6 +269,7 @@ class GraphPass(AbstractTracedOperator):
             operator=self.operator,
             row=self.row,
             is_strided=self.strided,
+            channels_last=self.channels_last,
             moved=self._share(self.moved, whole, ranks, split),
             moved_backward=self._share(self.moved_backward, whole, ranks, split),
             written=self.written.of(split) / ranks,

@@ -40,6 +40,7 @@ class GraphKernel(AbstractOperator):
     operator: str = ""  # canonical name; "" of several that a compiler joined
     row: int = 1  # elements over which it sums, or normalises
     is_strided: bool = False  # whether it reads elements in another order than they lie in memory
+    channels_last: bool = False  # of a batch norm: whether all channels of a pixel lie beside each other
     is_fusible: bool = False
     has_gradient: bool = True
     is_gradient: bool = False
@@ -75,6 +76,14 @@ class GraphKernel(AbstractOperator):
             Saved(role=f"tensor:{name}", size_bytes=elements * element_bytes)
             for name, elements in self.kept
         )
+
+    def in_inference(self) -> "GraphKernel":
+        """Return the kernel of inference: a batch norm reads its input once, because its statistics are
+        stored. All other kernels stay the same.
+        """
+        if self.operator != "batch_norm":
+            return self
+        return replace(self, operator="batch_norm_inference", moved=sum(self.read, ZERO) + self.written)
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
         """Return one kernel, if the operator has a gradient."""

@@ -10,6 +10,7 @@ it; the input of a layer and its output live as long as the layer runs.
 import numpy as np
 
 from flopcast.dtypes import ZERO, Floats
+from flopcast.operators.graph_kernel import GraphKernel
 from flopcast.operators.item import Item
 from flopcast.records import replace
 from flopcast.workload.program import Layer, Programs
@@ -18,15 +19,23 @@ from flopcast.workload.tensor_sizes import tensor_bytes
 
 def forward_only(layer: Layer) -> Layer:
     """Return a layer that runs forward and keeps nothing."""
+    forward = tuple(map(_of_inference, layer.forward))
     return replace(
         layer,
+        forward=forward,
         backward=(),
         weight=(),
         kept_bytes=ZERO,
-        working_bytes=forward_peak(layer.forward),
+        working_bytes=forward_peak(forward),
         waiting_bytes=ZERO,
         outside_bytes=ZERO,
     )
+
+
+def _of_inference(item: Item) -> Item:
+    """Return an item as it runs in inference: batch norms use stored statistics."""
+    work = item.work
+    return replace(item, work=work.in_inference()) if isinstance(work, GraphKernel) else item
 
 
 def without_update(programs: Programs) -> Programs:

@@ -91,6 +91,7 @@ _PRODUCTS = {
 }
 _PASSES = {
     "batch_norm": (),
+    "planar_batch_norm": (),  # in training, over images that are stored plane by plane
     "layer_norm": _tables(width=ROW, strided=FLAG),
     "group_norm": _tables(width=(8.0, 12.0, 16.0, 20.0)),
     "softmax": _tables(width=ROW, strided=FLAG),

@@ -213,6 +213,8 @@ def _pass(work: GraphKernel, is_gradient: bool) -> _Described:
     moved_bytes = work.work().moved_bytes * PASSES_OF_FAMILY.get(work.family, 1.0)
     elements = np.maximum(sum(work.read, np.zeros((1, 1))), work.written)
     name = CLASSES.get(work.operator) or CLASSES.get(work.family, "elementwise")
+    if work.operator == "batch_norm" and not work.channels_last:
+        name = "planar_batch_norm"
     if work.is_joined:
         name = "fused_reduction" if work.row > 1 else "fused_elementwise"
     phase = "" if is_gradient else FORWARD_PHASES.get(work.operator, "")

@@ -4,7 +4,7 @@ Answers: which kernels do eager or compiled inference and training of a model ru
 Elsewhere: the facts (facts.py), the seconds (cost/graph_kernels/), kernels of gradients (gradients.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -32,6 +32,9 @@ PASSES = {  # operators of PyTorch → classes; all others are elementwise
     **dict.fromkeys(("constant_pad_nd", "reflection_pad2d"), "pad"),
     **dict.fromkeys(("upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest2d"), "interpolate"),
 }
+COPIED_IN_PLACE = ("silu", "hardswish", "mish", "elu")
+"""Activations that timm runs in place. Their gradients need their input, so that autograd copies it first
+in training (tools/autograd/gen_variable_type.py of PyTorch)."""
 PASSES_OF_GROUP_NORM = 1.5  # its sums need a pass of their own
 USUAL_PASSES = 5.0  # over the results of products between them: a norm, an activation, half a sum
 USUAL_SHAPE = {"depth": 8.0, "width": 7.0, "rows": 8.0, "window": 3.17}  # log2
@@ -108,15 +111,17 @@ def graph_kernels(
             *convolutions(chosen["convolution"], software),
             products(chosen["product"], software),
             *attention(chosen["attention"], software),
-            *passes(chosen["pass"], facts.operators, software),
             fused(chosen["fused"], software),
         ]
     )
+    moves, times = passes(chosen["pass"], facts.operators, software)
     if not software.trains:
-        return forward
+        return joined([forward, moves])
     parameters = np.array([facts.models[name].parameters for name in models])
     biases = bias_gradients(chosen["product"], software)
-    return joined([*with_gradients(forward), biases, optimizer_rows(parameters)])
+    return joined(
+        [*with_gradients(forward), *with_gradients(moves, times), biases, optimizer_rows(parameters)]
+    )
 
 
 def counted_kernels(
@@ -257,9 +262,10 @@ def attention(own: Selected, software: Software) -> list[KernelRows]:
     return rows
 
 
-def passes(own: Selected, operators: Sequence[str], software: Software) -> list[KernelRows]:
-    """Return rows of operators that move memory; only mixed precision has casts.
+def passes(own: Selected, operators: Sequence[str], software: Software) -> tuple[KernelRows, Counts]:
+    """Return rows of operators that move memory, and what their gradients move over what they move.
 
+    Only mixed precision has casts.
     Bytes of mixed precision were counted operator by operator, since some tensors are fp32 and some 16
     bits. Other precisions multiply elements by the size of one. Casts of weights do not depend on the batch
     and are a class of their own.
@@ -276,18 +282,34 @@ def passes(own: Selected, operators: Sequence[str], software: Software) -> list[
         chosen = (moved_bytes > 0) & ~is_cast
     elements = np.maximum(own["read"], own["written"]) * own.batch
     moved_bytes = moved_bytes * np.where(names == "group_norm", PASSES_OF_GROUP_NORM, 1.0)
+    if software.trains:
+        called = np.array(operators)[own["operator"].astype(int)]
+        moved_bytes = moved_bytes * np.where(np.isin(called, COPIED_IN_PLACE), 2.0, 1.0)
+        if not software.channels_last:
+            names = np.where(names == "batch_norm", "planar_batch_norm", names)
     kept = np.flatnonzero(chosen)
-    return [
-        kernel_rows(
-            names[kept].tolist(),
-            own.graph[kept],
-            own.calls[kept],
-            FLOP_OF_ELEMENT * elements[kept],
-            moved_bytes[kept],
-            width=np.log2(own["row"][kept]),
-            strided=own["strided"][kept],
-        )
-    ]
+    rows = kernel_rows(
+        names[kept].tolist(),
+        own.graph[kept],
+        own.calls[kept],
+        FLOP_OF_ELEMENT * elements[kept],
+        moved_bytes[kept],
+        width=np.log2(own["row"][kept]),
+        strided=own["strided"][kept],
+    )
+    return rows, _times_of_gradients(own, names, operators)[kept]
+
+
+def _times_of_gradients(own: Selected, names: Iterable[str], operators: Sequence[str]) -> Counts:
+    """Return what the gradient of each operator moves, over what the operator moves."""
+    from flopcast.lab.graph_runs.gradients import times_of_classes, times_of_multiplications, times_of_sums
+
+    called = np.array(operators)[own["operator"].astype(int)]
+    sizes = own["read"], own["written"], own["fixed_bytes"] > 0
+    times = times_of_classes(names)
+    times = np.where(np.isin(called, ("add", "sub")), times_of_sums(*sizes), times)
+    times = np.where(np.isin(called, ("mul", "div")), times_of_multiplications(*sizes), times)
+    return times / np.where(np.isin(called, COPIED_IN_PLACE), 2.0, 1.0)
 
 
 def fused(own: Selected, software: Software) -> KernelRows:
