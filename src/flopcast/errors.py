@@ -9,8 +9,9 @@ FlopcastError            catch this to catch them all
 import re
 from collections.abc import Iterable
 
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
 
+VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 NUMBER = re.compile(r"(?:^|; )\(\d\) ")  # before each condition of an error that joins several
 
 
@@ -81,12 +82,22 @@ class SpecError(FlopcastError, ValueError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the faults and print them one under the other."""
-        self.problems: tuple[Problem, ...] = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(map(_with_variable, problems))
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[Problem, ...]]]:
         """Rebuild from the faults: copies and other processes print them as this one does."""
         return SpecError, (self.problems,)
+
+
+def _with_variable(problem: Problem) -> Problem:
+    """Return the problem of a value that contains a variable of the shell with this as its reason."""
+    variable = VARIABLE.search(problem.value) if isinstance(problem.value, str) else None
+    if variable is None or problem.fault or variable[1] in f"{problem.because} {problem.fix}":
+        return problem
+    because = f"flopcast does not replace the variable {variable[0]}"
+    fix = f"write the value of {variable[1]} in place of {variable[0]}"
+    return replace(problem, because=because, fix=fix)
 
 
 def spec_error(

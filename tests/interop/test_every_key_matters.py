@@ -141,4 +141,4 @@ def test_a_key_that_asks_for_what_is_not_built_is_refused_by_name(kind, key):
     (fault,) = ConfigReader(Document("a.yaml", data, {}), keys_of(kind)).problems
 
     assert fault.field == whole
-    assert fault.because == f"flopcast does not support {keys_of(kind).refused[key]} yet"
+    assert fault.because == f"flopcast does not yet support {keys_of(kind).refused[key]}"

@@ -263,7 +263,7 @@ def test_another_method_of_tuning_is_refused_by_name():
         DUMP.replace("peft: null", "peft: {_target_: megatron.bridge.peft.dora.DoRA, dim: 8}"), "d.yaml"
     )
 
-    assert (fault.field, fault.because) == ("peft._target_", "flopcast does not support DoRA yet")
+    assert (fault.field, fault.because) == ("peft._target_", "flopcast does not yet support DoRA")
 
 
 def test_a_fault_names_the_key_of_the_dump_and_not_a_flag():

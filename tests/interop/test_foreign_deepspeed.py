@@ -144,7 +144,7 @@ def test_either_name_of_bf16_is_read(old):
 def test_training_in_fp32_is_refused_by_name():
     (fault,) = told(small(bf16={"enabled": False}), "ds.json")
 
-    assert fault.because == "flopcast does not support training in fp32 yet"
+    assert fault.because == "flopcast does not yet support training in fp32"
 
 
 def test_a_key_that_is_not_known_is_told_and_one_that_is_nearly_known_is_a_fault():
@@ -167,7 +167,7 @@ def test_whatever_is_refused_is_refused_only_where_it_is_asked_for(key):
         return value | SMALL if "zero_optimization" not in value else SMALL | _merged(value)
 
     assert [fault.because for fault in told(json.dumps(nested(True)), "ds.json")] == [
-        f"flopcast does not support {keys_of('deepspeed').refused[key]} yet"
+        f"flopcast does not yet support {keys_of('deepspeed').refused[key]}"
     ]
     assert told(json.dumps(nested(False)), "ds.json") == ()
 

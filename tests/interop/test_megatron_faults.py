@@ -248,7 +248,7 @@ def test_state_space_layers_are_refused_in_words():
     problem = only(script_of("--is-hybrid-model"))
 
     assert (
-        problem.because == "flopcast does not support hybrid models with Mamba-2 layers in this format yet"
+        problem.because == "flopcast does not yet support hybrid models with Mamba-2 layers in this format"
     )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from flopcast.report.report import Report
 
 MOST_LINES = 20
+STEP_TIME = "a time above 0, such as 12.3 or 385 ms"
 TRACED = ("gemm", "attention", "memory_bound")  # and communication, unless ranks wait for a pipeline
 WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 
@@ -184,7 +185,7 @@ def _fraction(text: str, problems: list[Problem]) -> float:
         value = 0.0
     if not 0 < value < 1:
         problems.append(
-            _option("--noise", text, "more than 0 and less than 100%", "noise is a relative deviation")
+            _option("--noise", text, "above 0 and below 100%", "noise is a relative deviation", "2%")
         )
     return value
 
@@ -193,22 +194,22 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
     """Return the seconds in a text such as "12.3" or "385 ms"; add a fault if it is neither."""
     if text is None:
         return None
+    because = "a step takes more than 0 s"
     try:
         value = float(text)
     except ValueError:
         try:
             value = parse_quantity(text, ("s", "min", "h"))
         except ValueError:
-            value = 0.0
+            value, because = 0.0, "the value is not a time"
     if not 0 < value < float("inf"):
-        problems.append(
-            _option("--observed-step", text, "a time above 0, such as 12.3 or 385 ms", "a time is positive")
-        )
+        problems.append(_option("--observed-step", text, STEP_TIME, because, "12.3"))
     return value
 
 
-def _option(name: str, value: object, allowed: str, because: str) -> Problem:
-    fix = f"add {name} TIME" if value is None else f"change {name}"
+def _option(name: str, value: object, allowed: str, because: str, example: str = "") -> Problem:
+    fix = f"write {name} with a value such as {name} {example}" if example else "give another file"
+    fix = fix if value is not None else f"add {name}, such as {name} 12.3"
     return Problem(name, value, allowed, because, fix, fault="is missing" if value is None else "")
 
 

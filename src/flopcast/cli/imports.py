@@ -26,7 +26,8 @@ from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.sources import OF_STEP, SCRIPT
+from flopcast.requests.rl_files import OF_STEP
+from flopcast.requests.sources import SCRIPT
 
 HELP = "Make a job file from {description}.\n\n{more}"
 MORE = """Assumptions and unknown keys are listed on stderr. flopcast does not execute the file and reads

@@ -22,7 +22,7 @@ import click
 import flopcast
 from flopcast.cli.json_errors import as_json, wants_json
 from flopcast.cli.terminal import print_error
-from flopcast.cli.usage_errors import usage_problems
+from flopcast.cli.usage_errors import missing_command, usage_problems
 from flopcast.garbage import collect_rarely
 
 if TYPE_CHECKING:
@@ -193,7 +193,11 @@ def _attempt(action: Callable[[], None]) -> tuple[int, Exception | None]:
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED, None
     except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
+        group = error.ctx.command if error.ctx else None
+        if error.ctx and error.ctx.parent and isinstance(group, click.Group):
+            print_error("1 error in the input", f"\n\n{missing_command(error.ctx, group)}")
+        else:
+            error.show()
         return EXIT_INPUT, error
     except BrokenPipeError:
         _drop_what_is_left()

@@ -50,8 +50,8 @@ class MeasurementFolder:
             systems = " or ".join(f"operators/{system}" for system in SYSTEMS)
             allowed = f"a folder with at least one of collectives/, peers/, {systems}"
             because, fix = (
-                "flopcast reads measurements from these subfolders",
-                "write the path of the folder that contains them",
+                "the folder has none of these subfolders with tables that flopcast knows",
+                "give a folder that has one of them, or the sample pack that flopcast measure wrote",
             )
             raise spec_error("--data", str(self.data), allowed, because, fix)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.nearest_names import nearest
+from flopcast.files.validate import NEAR
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.records import dataclass, replace
 from flopcast.requests.job_files import read_file
@@ -189,12 +191,8 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
 
 
 def _unknown(document: Document, key: str, given: Collection[str]) -> Problem:
-    from difflib import get_close_matches
-
-    near = get_close_matches(
-        str(key), [name for name in (*AXES, *ALONE) if name not in given], n=1, cutoff=0.75
-    )
-    fix = f"write {near[0]}" if near else "remove it"
+    near = nearest(str(key), [name for name in (*AXES, *ALONE) if name not in given], least_ratio=NEAR)
+    fix = f"did you mean {near[0]}?" if near else f"remove {key}"
     problem = _fault(
         document, str(key), None, ", ".join((*AXES, *ALONE)), "flopcast does not use this key", fix
     )

@@ -12,9 +12,11 @@ import click
 from click.core import iter_params_for_processing
 
 from flopcast.errors import Problem
+from flopcast.files.field_examples import EXAMPLES
 
 NEAR_RATIO = 0.7  # of letters in common, below which an option is no suggestion
 COMMAND = re.compile(r"^No such command '(.*)'\.")
+MOST_COMMANDS = 3  # that have an option and that an error names
 MOST_WORDS = 24  # that an error lists
 EXTRA = re.compile(r"unexpected extra arguments? \(([^)]*)\)")
 SWITCH = re.compile(r"does not take a value")
@@ -109,6 +111,14 @@ def usage_problem(error: click.ClickException) -> Problem:
     return _wrong_value(error, parameter, context) if parameter else _extra_arguments(error, context)
 
 
+def missing_command(context: click.Context, group: click.Group) -> Problem:
+    """Return the fault of a group without one of its commands, such as `flopcast import`."""
+    known, where = group.list_commands(context), context.command_path
+    kind = "KIND" if where.endswith(" import") else "COMMAND"
+    fix = f"add one of these words, such as {where} {known[0]}; {where} --help describes all"
+    return Problem(kind, None, ", ".join(known), f"{where} needs {kind}", fix, fault="is missing")
+
+
 def _wrong_value(
     error: click.ClickException, parameter: click.Parameter, context: click.Context
 ) -> Problem:
@@ -116,13 +126,19 @@ def _wrong_value(
     name, allowed, usual = _name(parameter), _allowed(parameter, context), _usual(parameter, context)
     if isinstance(error, click.MissingParameter):
         because = f"{context.command_path} needs {name}"
-        return Problem(name, None, allowed, because, f"add {_with_value(name, usual)}", fault="is missing")
+        example = _with_value(name, usual)
+        if isinstance(parameter.type, click.Path):
+            usual = f"my_{name.lower()}" if "." in name else "my_file"
+            example = f"the path of a {_path_kind(parameter)}, such as {_with_value(name, usual).lower()}"
+        return Problem(name, None, allowed, because, f"add {example}", fault="is missing")
     if path := PATH.match(error.message):
         allowed, fix = f"a {_path_kind(parameter)}", f"choose the path of a {_path_kind(parameter)}"
         return Problem(name, path[1], allowed, f"the path {path[2]}", fix)
     found = VALUE.match(error.message)
     value = next(filter(None, found.groups()), "") if found else None
     fix = f"write {_with_value(name, _nearest(value, parameter) or usual)}"
+    if name in EXAMPLES and usual == EXAMPLES[name]:
+        fix = f"write a number such as {name} {usual}"
     fault = "" if found else f"is wrong: {error.message.rstrip('.')}"
     return Problem(name, _plain(value), allowed, _because(parameter, value), fix, fault=fault)
 
@@ -130,10 +146,27 @@ def _wrong_value(
 def _unknown_option(error: click.NoSuchOption, context: click.Context) -> Problem:
     """Return the fault of an option that the command does not have."""
     name = error.option_name
-    near = _nearest_option(name, context)
-    because = f"{context.command_path} has no such option"
+    because, elsewhere = f"{context.command_path} has no such option", _commands_with(name, context)
+    near = "" if elsewhere else _nearest_option(name, context)
     fix = f"did you mean {near}?" if near else f"remove {name}"
+    if elsewhere:
+        because = f"{name} is an option of {', '.join(elsewhere)}, and not of {context.command_path}"
+        fix = f"remove {name}, or run {elsewhere[0]}"
     return Problem(name, None, ", ".join(sorted(_options(context))), because, fix, fault="is not known")
+
+
+def _commands_with(name: str, context: click.Context) -> list[str]:
+    """Return the other commands that have an option; groups of commands are skipped."""
+    root = context.find_root()
+    group = root.command
+    if not isinstance(group, click.Group):
+        return []
+    commands = ((each, group.get_command(root, each)) for each in group.list_commands(root))
+    return [
+        f"{root.info_name} {each}"
+        for each, command in commands
+        if command and not isinstance(command, click.Group) and any(name in p.opts for p in command.params)
+    ][:MOST_COMMANDS]
 
 
 def _wrong_use(error: click.BadOptionUsage) -> Problem:
@@ -155,11 +188,14 @@ def _extra_arguments(error: click.ClickException, context: click.Context) -> Pro
             "arguments", None, "the arguments that the help lists", error.message, see, fault="are wrong"
         )
     taken = " ".join(context.command.collect_usage_pieces(context))
-    allowed, because = (
-        f"{context.command_path} {taken}",
-        f"{context.command_path} takes no more arguments",
+    number = sum(isinstance(each, click.Argument) for each in context.command.params)
+    because = (
+        f"{context.command_path} takes {('no arguments', 'one argument')[number] if number < 2 else taken}"
     )
-    return Problem("arguments", extra[1], allowed, because, f"remove {extra[1]}")
+    fault = f"{'is' if ' ' not in extra[1] else 'are'} not expected"
+    return Problem(
+        extra[1], None, f"{context.command_path} {taken}", because, f"remove {extra[1]}", fault=fault
+    )
 
 
 def _unknown_command(word: str, context: click.Context, group: click.Group) -> Problem:
@@ -207,6 +243,9 @@ def _nearest(value: str | None, parameter: click.Parameter) -> str:
 def _usual(parameter: click.Parameter, context: click.Context) -> str:
     """Return a value that an option or an argument accepts; "" if none is known."""
     kind = parameter.type
+    numeric = isinstance(kind, (click.types.IntParamType, click.types.FloatParamType))
+    if numeric and _name(parameter) in EXAMPLES:
+        return EXAMPLES[_name(parameter)]
     if isinstance(kind, (click.IntRange, click.FloatRange)):
         if kind.min is None:
             return str(kind.max)

@@ -40,6 +40,7 @@ ONLY_NUMBERS = re.compile(r"\d+")
 CHOICE = re.compile(r"\d+(?:, \d+)* or \d+")  # numbers of which one is allowed
 QUOTED = re.compile(r"'([^']*)'")
 NAMED = re.compile(r"^(\w+): ")  # the field that a condition on several fields is about
+SUCH = "a value such as "  # before an example in a fix
 SUCH_AS = re.compile(r"such as (\S+?),? ")  # an example in the words of what is allowed
 LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor of heads = 32: 1, 2, 4"
 
@@ -85,22 +86,24 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     'set load_fraction to 1'
     """
     kind = detail["type"]
-    meaning = field_meaning(owner, field)
+    meaning, proposed = field_meaning(owner, field), _proposed(name, owner, field)
     refused = next((side for begun, side in BOUNDS.items() if kind.startswith(begun)), "")
     if refused:
         allowed = _range(detail.get("ctx", {}), owner.model_fields[field] if owner else None, field)
         return FieldFault(
             allowed=allowed,
             because=f"{refused} values are not possible{f' for {meaning}' if meaning else ''}",
-            fix=f"set {name} to {_typical(name, allowed) or _inside(detail, allowed, refused, field)}",
+            fix=f"set {name} to {proposed or _inside(detail, allowed, refused, field)}",
         )
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
     if known:
-        value = EXAMPLES.get(name, "") or _usual_number(kind, owner, field) or known[0]
+        value = proposed
         if kind.startswith("tuple_") and name not in EXAMPLES:
             value = f"[{detail['input']}]"
-        value = (_usual(owner, field) or "true").lower() if kind.startswith("bool_") else value
-        return FieldFault(allowed=known[0], because=known[1], fix=f"set {name} to {value}")
+        if kind.startswith("bool_"):
+            value = (_usual(owner, field) or "true").lower()
+        allowed, because = _quantity(field) or known if kind.startswith("float_") else known
+        return FieldFault(allowed=allowed, because=because, fix=f"set {name} to {value or allowed}")
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     message, _, fix = message.partition("; fix: ")
     allowed, _, because = message.partition("; because ")
@@ -113,7 +116,8 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     else:
         because = because or f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
         example = SUCH_AS.search(f"{allowed} ")
-        right = _choice(detail["input"], message, _usual(owner, field)) or (example[1] if example else "")
+        right = _choice(detail["input"], message, _usual(owner, field))
+        right = right or (f"{SUCH}{example[1]}" if example else "")
         fix = fix or (f"set {name} to {right}" if right else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
 
@@ -137,10 +141,21 @@ def missing_field(owner: type[BaseModel] | None, field: str) -> tuple[str, str, 
     return allowed, because, EXAMPLES.get(field, "")
 
 
-def _typical(name: str, allowed: str) -> str:
-    """Return a typical value of a size that has a lower bound only; "" for other fields."""
-    value = EXAMPLES.get(name, "")
-    return f"{value} or another number" if value.isdecimal() and "of at least" in allowed else ""
+def _proposed(name: str, owner: type[BaseModel] | None, field: str) -> str:
+    """Return a typical value of a field, or its default, as a fix states it; "" if none is known."""
+    if name in EXAMPLES:
+        return f"{SUCH}{EXAMPLES[name]}"
+    usual = _usual(owner, field)
+    return f"{usual}, the default" if NUMBER.fullmatch(usual) and not units_of(field) else ""
+
+
+def _quantity(field: str) -> tuple[str, str] | None:
+    """Return what a quantity may be, and why a value that is no text is none; None for other fields."""
+    units = units_of(field)
+    if not units:
+        return None
+    example = EXAMPLES.get(field) or f"1 {units[0]}"
+    return f"a number and a unit, such as {example}", "the value is not a number with a unit"
 
 
 def _range(context: Mapping[str, float], info: FieldInfo | None, field: str) -> str:
@@ -184,14 +199,6 @@ def _usual(owner: type[BaseModel] | None, field: str) -> str:
     """Return the default of a field as text; "" if it has none."""
     default = owner.model_fields[field].default if owner and field in owner.model_fields else None
     return str(default) if isinstance(default, (str, int, float)) else ""
-
-
-def _usual_number(kind: str, owner: type[BaseModel] | None, field: str) -> str:
-    """Return a number for a field that holds one: its default or 1; "" for other fields."""
-    if not kind.startswith(("int_", "float_", "finite_")):
-        return ""
-    usual = _usual(owner, field)
-    return usual if NUMBER.fullmatch(usual) else "1"
 
 
 def _choice(value: object, allowed: str, usual: str) -> str:

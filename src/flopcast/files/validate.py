@@ -12,6 +12,7 @@ from pydantic import AliasChoices, BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_faults import field_fault, missing_field
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
@@ -19,8 +20,22 @@ from flopcast.other_units import rewritten
 from flopcast.units import parse_quantity, units_of
 
 BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
+OF_PYDANTIC = ("function-", "literal[", "tuple[")  # parts of locations that stand in no file
+NEAR = 0.6  # of letters in common, from which a key is a misspelling of a known one
 UNKNOWN_KEY = "is not a known key"
 ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
+NO_UNIT = "the number has no unit"
+DIMENSIONS = {  # the first unit of a quantity → what it measures
+    "FLOP/s": "computing speed",
+    "B/s": "bandwidth",
+    "USD/h": "price",
+    "B": "memory",
+    "FLOP": "work",
+    "s": "time",
+    "W": "power",
+    "J": "energy",
+    "Hz": "frequency",
+}
 Noun = TypeVar("Noun", bound=BaseModel)
 
 
@@ -49,8 +64,9 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
         made = noun.model_validate(converted)
     except ValidationError as error:
         faults: dict[str, Problem] = {}
-        for detail in error.errors():
-            if not _empty(detail):
+        details = error.errors()
+        for detail in details:
+            if not _empty(detail) and not _misspelt(detail, details):
                 fault = _problem(detail, noun, document, path, data)
                 faults.setdefault(fault.field, fault)  # a choice is refused by each part
         out_of_range = {field for field in faults if _number_left(str(faults[field].value)) <= 0}
@@ -97,8 +113,9 @@ def _unit_fault(
     """Return why a quantity is refused, and the edit that gives it one of the units."""
     right = rewritten(str(data), units)
     number = BEGINS_WITH_NUMBER.match(str(data))
-    if right or number is None:
-        right = right or f"1 {units[0]}"
+    written = str(data)[number.end() :].strip() if number else ""
+    if "USD/h" not in units or right or number is None:
+        right = right or EXAMPLES.get(name) or f"1 {units[0]}"
         fix = f"write {name}: {right}"
         if where.startswith(ARGUMENT):
             fix = f'write {where.removeprefix(ARGUMENT).partition("=")[0]}="{right}"'
@@ -106,11 +123,11 @@ def _unit_fault(
             in_words = words and "USD/h" not in units
             word = f"{name}={right.replace(' ', '')}"
             fix = f"write {word} in {where}" if in_words else f'write {where} "{right}"'
-        return "the number has no unit" if number else "the value is not a number", fix
-    if "USD/h" in units:
-        because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"
-        return because, "convert the price to USD/h"
-    return "the unit is unknown, or does not fit this field", f"convert {name} to {units[0]}"
+        if not number:
+            return "the value is not a number", fix
+        return f"{written!r} is not a unit of {DIMENSIONS[units[0]]}" if written else NO_UNIT, fix
+    because = "prices are in US dollars per hour of one device, and flopcast knows no exchange rates"
+    return because, "convert the price to USD/h"
 
 
 def _number_left(text: str) -> float:
@@ -133,11 +150,24 @@ def _empty(detail: ErrorDetails) -> bool:
     return short or detail["type"] == "default_factory_not_called"
 
 
+def _misspelt(detail: ErrorDetails, details: Iterable[ErrorDetails]) -> bool:
+    """Return whether a field is missing only because an unknown key of the mapping misspells it."""
+    if detail["type"] != "missing":
+        return False
+    *above, field = detail["loc"]
+    unknown = (each["loc"] for each in details if each["type"] == "extra_forbidden")
+    return any(
+        [*above] == [*others] and nearest(str(key), [str(field)], least_ratio=NEAR)
+        for *others, key in unknown
+    )
+
+
 def _problem(
     detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path, data: object
 ) -> Problem:
-    parts = tuple(part for part in detail["loc"] if not str(part).startswith(("function-", "literal[")))
+    parts = tuple(part for part in detail["loc"] if not str(part).startswith(OF_PYDANTIC))
     location, _ = _walk(noun, parts)
+    location = _as_written(location, data)
     full = (*path, *location)
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
@@ -157,6 +187,14 @@ def _problem(
     return Problem(field, value, words.allowed, words.because, fix, where=where)
 
 
+def _as_written(location: Path, data: object) -> Path:
+    """Return a location without the positions in a list that was written as a text, "1,2,4"."""
+    for end, part in enumerate(location):
+        if isinstance(part, int) and not isinstance(_as_given(data, location[:end]), (list, tuple)):
+            return location[:end]
+    return location
+
+
 def _is_option(where: str) -> bool:
     """Return whether a place is an option of the command line that holds only this value."""
     return where.startswith("--") and where != "--plan"
@@ -171,7 +209,8 @@ def _is_given(data: object, location: Path) -> bool:
 def _as_given(data: object, location: Path) -> object:
     """Return the value at a location of the data before its units were converted."""
     for part in location:
-        data = data[part] if isinstance(data, (dict, list)) else None  # type: ignore[index]
+        holds = isinstance(data, (dict, list))
+        data = data[part] if holds else getattr(data, str(part), None)  # type: ignore[index]
     return data
 
 
@@ -195,7 +234,7 @@ def _last_name(location: Path) -> str:
 
 def _unknown_key(key: str, value: object, known: Iterable[str], field: str, where: str) -> Problem:
     names = sorted(known)
-    near = nearest(key, names, least_ratio=0.6)
+    near = nearest(key, names, least_ratio=NEAR)
     because = "an unknown key raises an error, so that no setting is silently ignored"
     fix = f"did you mean {near[0]}?" if near else f"remove {key}"
     return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)

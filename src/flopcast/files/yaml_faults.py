@@ -1,68 +1,288 @@
 """Errors in the syntax of YAML and JSON, in plain English.
 
-Answers: what does a message of the YAML parser mean, and how is the text mended?
+Answers: what does a message of the YAML parser mean, where is the error, and how is the text mended?
 Elsewhere: reading YAML (yaml_text.py).
+
+The parser reports the first character that it cannot read. The error is often before it, for example at the
+end of the line above, so that every function here looks for the place to edit.
 """
+
+import re
+from collections.abc import Callable
 
 import yaml
 
-FAULTS = {  # a part of the parser's message → the reason, and the fix
-    "',' or ']'": (
-        "a list that begins with [ {line}has no ], or no comma between two entries",
-        "add ] or the comma",
-    ),
-    "',' or '}'": (
-        "a mapping that begins with {{ {line}has no }}, or no comma between two entries",
-        "add }} or the comma",
-    ),
-    "expected key": (
-        "the line is not of the form KEY: VALUE, or its indentation differs from that of the lines above",
-        "write KEY: VALUE, with the same indentation as the other keys of the mapping",
-    ),
-    "<block end>": (
-        "the line is not of the form KEY: VALUE, or its indentation differs from that of the lines above",
-        "write KEY: VALUE, with the same indentation as the other keys of the mapping",
-    ),
-    "mapping values are not allowed": (
-        "the line has a second colon, or it is indented although the line above has a value",
-        "put a value that contains a colon in quotes, or correct the indentation",
-    ),
-    "expected ':'": ("the line has no colon after its key", "write KEY: VALUE"),
-    "cannot start any token": (
-        "a tab, or one of the characters @, % and `, stands where a key or a value begins",
-        "indent with spaces, and put values that begin with such a character in quotes",
-    ),
-    "unexpected end of stream": ("a text in quotes does not end", "add the missing quotation mark"),
-    "'-' indicator": (
-        "the line does not begin with a hyphen, although it is indented like the entries of the list above",
-        "begin each entry of the list with a hyphen, or correct the indentation",
-    ),
-    "block sequence entries": (
-        "a list with hyphens begins in the line of its key",
-        "begin the list in the next line, or write [A, B]",
-    ),
-    "node content": ("a value is missing, for example between two commas", "add the value"),
-    "<document start>": ("text follows after the end of the document", "remove the text that follows"),
-    "escape": (
-        "a text in double quotes contains a backslash before a character that needs none",
-        "write two backslashes, or use single quotes",
-    ),
-}
+from flopcast.records import dataclass
+
+CLOSING = {"{": "}", "[": "]"}
+NOUNS = {"{": "mapping", "[": "list"}
+LAST_WORD = re.compile(r"[\"']?[\w.-]+[\"']?\s*$")
+NO_BLANK = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]*):[^\s/]")  # a key whose colon has no blank after it
+KEY_VALUE = "KEY: VALUE"
 
 
-def syntax_fault(error: yaml.YAMLError) -> tuple[str, str]:
-    """Return why the parser cannot read a text, and the fix.
+@dataclass(frozen=True, slots=True)
+class SyntaxFault:
+    """The line to edit, why the parser cannot read the text, and the fix."""
 
-    >>> try:
-    ...     yaml.safe_load("plan: [1, 2")
-    ... except yaml.YAMLError as error:
-    ...     print(*syntax_fault(error), sep="; ")
-    a list that begins with [ in line 1 has no ], or no comma between two entries; add ] or the comma
+    line: int
+    because: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place of a parser's error: an offset in the text, and that of the construct that it reads."""
+
+    text: str
+    at: int
+    start: int
+
+    @property
+    def character(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def line(self, at: int) -> int:
+        return self.text.count("\n", 0, at) + 1
+
+    def column(self, at: int) -> int:
+        return at - (self.text.rfind("\n", 0, at) + 1) + 1
+
+    def content(self, at: int) -> str:
+        """Return the line that contains an offset."""
+        return self.text.split("\n")[self.line(at) - 1]
+
+    def indent(self, at: int) -> int:
+        """Return the number of blanks at the beginning of the line."""
+        content = self.content(at)
+        return len(content) - len(content.lstrip())
+
+    def end_before(self, at: int) -> int:
+        """Return the offset after the last character before another one that is no blank."""
+        return len(self.text[:at].rstrip())
+
+    def named(self, at: int) -> str:
+        """Return an offset in words; that of the end of a line has no column."""
+        if not self.text[at:].partition("\n")[0].strip():
+            return f"at the end of line {self.line(at)}"
+        return f"in line {self.line(at)}, column {self.column(at)}"
+
+
+def syntax_fault(error: yaml.YAMLError, text: str) -> SyntaxFault:
+    """Return where and why the parser cannot read a text, and the fix.
+
+    >>> def fault(text):
+    ...     try:
+    ...         yaml.safe_load(text)
+    ...     except yaml.YAMLError as error:
+    ...         found = syntax_fault(error, text)
+    ...         print(found.line, found.because, found.fix, sep="; ")
+    >>> fault("plan: [1, 2")
+    1; the list that begins with [ in line 1 has no ]; add ] at the end of line 1
+    >>> fault('a: {b: 1}}')
+    1; no bracket is open where } stands; remove } at the end of line 1
     """
-    start = getattr(error, "context_mark", None)
-    line = f"in line {start.line + 1} " if start is not None else ""
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    for part, (because, fix) in FAULTS.items():
+    mark, start = (getattr(error, f"{name}_mark", None) for name in ("problem", "context"))
+    place = _Place(text, _offset(text, mark), _offset(text, start) if start is not None else -1)
+    if text.lstrip()[:1] == "{" and (unclosed := _unclosed_quote(place)):
+        return unclosed
+    for part, reason in REASONS.items():
         if part in problem:
-            return because.format(line=line), fix.format()
-    return f"the YAML parser reports: {problem}", "correct the syntax of this line"
+            return reason(place)
+    where = f"in line {place.line(place.at)}, column {place.column(place.at)}"
+    return SyntaxFault(
+        place.line(place.at), f"the YAML parser reports: {problem}", f"correct the text {where}"
+    )
+
+
+def _offset(text: str, mark: yaml.Mark | None) -> int:
+    """Return the offset of a mark, whose own index counts bytes in some parsers."""
+    if mark is None:
+        return 0
+    lines = text.split("\n")
+    before = sum(len(line) + 1 for line in lines[: mark.line])
+    return min(before + mark.column, len(text))
+
+
+def _unclosed_quote(place: _Place) -> SyntaxFault | None:
+    """Return the fault of the first line of JSON with an odd number of quotation marks."""
+    for number, line in enumerate(place.text.split("\n")[: place.line(place.at)], 1):
+        if len(re.findall(r'(?<!\\)"', line)) % 2:
+            return SyntaxFault(
+                number,
+                "the line has an odd number of quotation marks",
+                f"add the missing quotation mark in line {number}",
+            )
+    return None
+
+
+def _in_brackets(place: _Place) -> SyntaxFault:
+    """Return the fault of a list or mapping in brackets: a missing comma, or a wrong or missing bracket."""
+    opening = place.text[place.start]
+    if opening not in CLOSING:
+        return _of_line(place)
+    closing, noun = CLOSING[opening], NOUNS[opening]
+    whole = f"the {noun} that begins with {opening} in line {place.line(place.start)}"
+    if place.character in CLOSING.values():
+        here = place.named(place.at)
+        if place.text.count(opening) > place.text.count(closing):
+            because, fix = f"{whole} has no {closing}", f"add {closing} before the {place.character} {here}"
+            return SyntaxFault(place.line(place.at), because, fix)
+        return SyntaxFault(
+            place.line(place.at),
+            f"{whole} is closed by {place.character}",
+            f"write {closing} instead of {place.character} {here}",
+        )
+    first = place.at
+    if place.character == ":":  # the parser joined the last value to the next key
+        word = LAST_WORD.search(place.text[: place.at])
+        first = word.start() if word else place.at
+    end = place.end_before(first)
+    outside = place.line(first) > place.line(end) and place.column(first) - 1 <= place.indent(place.start)
+    if not place.text[place.at :].strip() or (outside and place.start > place.end_before(place.start)):
+        return SyntaxFault(
+            place.line(end), f"{whole} has no {closing}", f"add {closing} {place.named(end)}"
+        )
+    because = f"no comma separates two entries of {whole}"
+    return SyntaxFault(place.line(end), because, f"add a comma {place.named(end)}")
+
+
+def _of_line(place: _Place) -> SyntaxFault:
+    """Return the fault of a line that does not continue the mapping above it."""
+    line, column = place.line(place.at), place.column(place.at)
+    here = f"in line {line}, column {column}"
+    if place.character in (*CLOSING.values(), ","):
+        because = f"no bracket is open where {place.character} stands"
+        return SyntaxFault(line, because, f"remove {place.character} {here}")
+    if place.text[place.at - 1 : place.at] in ('"', "'") or column - 1 > place.indent(place.at):
+        because = f"text follows a complete value {here}"
+        return SyntaxFault(line, because, f"put the whole value of line {line} in quotes")
+    start = max(place.start, 0)
+    above, blanks = place.line(start), place.column(start) - 1
+    if place.character == "-" and place.text[place.at + 1 : place.at + 2] in (" ", "\n"):
+        because = f"an entry of a list follows the keys of the mapping that begins in line {above}"
+        return SyntaxFault(line, because, f"remove the hyphen {here}, or write its key in the line above")
+    if blanks == column - 1:
+        because = f"the line is not of the form {KEY_VALUE}"
+        return SyntaxFault(line, because, f"write {KEY_VALUE} in line {line}")
+    because = (
+        f"the line begins with {_blanks(column - 1)}, but the mapping that it continues (line "
+        f"{above}) with {_blanks(blanks)}"
+    )
+    return SyntaxFault(line, because, f"indent line {line} with {_blanks(blanks)}")
+
+
+def _blanks(number: int) -> str:
+    return {0: "no spaces", 1: "1 space"}.get(number, f"{number} spaces")
+
+
+def _second_colon(place: _Place) -> SyntaxFault:
+    """Return the fault of a colon after a value, or of a line that is indented below a value."""
+    line = place.line(place.at)
+    before = place.content(place.at)[: place.column(place.at) - 1]
+    if ": " in before:
+        because = f"the line has a second colon, in column {place.column(place.at)}"
+        return SyntaxFault(line, because, "put a value that contains a colon in quotes")
+    above = place.end_before(place.text.rfind("\n", 0, place.at) + 1)
+    if missing := NO_BLANK.match(place.content(above)):
+        return _no_blank(place.line(above), missing[1])
+    if place.indent(place.at) <= place.indent(above):
+        because = f"line {place.line(above)} has no colon after its key"
+        return SyntaxFault(place.line(above), because, f"write {KEY_VALUE} in line {place.line(above)}")
+    because = f"line {line} is indented below line {place.line(above)}, which already has a value"
+    return SyntaxFault(line, because, f"indent line {line} like the keys above it")
+
+
+def _no_colon(place: _Place) -> SyntaxFault:
+    """Return the fault of a line without a colon after its key."""
+    line = place.line(max(place.start, 0))
+    if missing := NO_BLANK.match(place.content(max(place.start, 0))):
+        return _no_blank(line, missing[1])
+    return SyntaxFault(line, "the line has no colon after its key", f"write {KEY_VALUE} in line {line}")
+
+
+def _no_blank(line: int, key: str) -> SyntaxFault:
+    return SyntaxFault(
+        line, f"no space follows the colon after {key}", f'write "{key}: " with a space in line {line}'
+    )
+
+
+def _character(place: _Place) -> SyntaxFault:
+    """Return the fault of a character with which nothing begins: a tab, or one that YAML reserves."""
+    line, at = place.line(place.at), place.column(place.at)
+    if "\t" in place.content(place.at)[: max(at, place.indent(place.at))]:
+        because = "the line is indented with a tab, and YAML allows only spaces"
+        return SyntaxFault(line, because, f"replace the tab by spaces in line {line}")
+    because = f"a value cannot begin with {place.character} (column {at})"
+    return SyntaxFault(line, because, f"put the value in line {line} in quotes")
+
+
+def _open_quote(place: _Place) -> SyntaxFault:
+    line = place.line(max(place.start, 0))
+    because = f"the text in quotes that begins in column {place.column(max(place.start, 0))} does not end"
+    return SyntaxFault(line, because, f"add the missing quotation mark in line {line}")
+
+
+def _no_hyphen(place: _Place) -> SyntaxFault:
+    """Return the fault of a line that ends a list without being less indented."""
+    line, above = place.line(place.at), place.line(max(place.start, 0))
+    because = (
+        f"line {above} begins a list with a hyphen, and line {line} has the same indentation without one"
+    )
+    return SyntaxFault(line, because, f"remove the hyphen in line {above}, or begin line {line} with one")
+
+
+def _list_in_line(place: _Place) -> SyntaxFault:
+    line = place.line(place.at)
+    because = f"a hyphen stands after a key or a value (column {place.column(place.at)})"
+    return SyntaxFault(line, because, f"remove the hyphen in line {line}, or write a list as [A, B]")
+
+
+def _no_value(place: _Place) -> SyntaxFault:
+    line = place.line(place.at)
+    here = f"in line {line}, column {place.column(place.at)}"
+    because = f"a value is missing before {place.character or 'the end'}"
+    return SyntaxFault(line, because, f"add the value before {place.character or 'the end'} {here}")
+
+
+def _second_document(place: _Place) -> SyntaxFault:
+    """Return the fault of text after the end of the document, mostly because of a bracket too many."""
+    end = place.end_before(place.at)
+    last = place.text[end - 1 : end]
+    if not place.text[place.at :].strip("]}, \t\r\n"):
+        because = f"no bracket is open where {place.character} stands"
+        return SyntaxFault(
+            place.line(place.at), because, f"remove {place.character} {place.named(place.at)}"
+        )
+    if last in CLOSING.values():
+        because = (
+            f"the {last} in line {place.line(end)}, column {place.column(end - 1)} closes the whole file"
+        )
+        fix = f"remove this {last}, or add the bracket that it should close"
+        return SyntaxFault(place.line(end), because, fix)
+    because = f"the file is complete before line {place.line(place.at)}, column {place.column(place.at)}"
+    return SyntaxFault(place.line(place.at), because, f"write each line as {KEY_VALUE}")
+
+
+def _escape(place: _Place) -> SyntaxFault:
+    because = "a text in double quotes contains a backslash before a character that needs none"
+    return SyntaxFault(place.line(place.at), because, "write two backslashes, or use single quotes")
+
+
+REASONS: dict[str, Callable[[_Place], SyntaxFault]] = {  # a part of the parser's message → its reason
+    "',' or ']'": _in_brackets,
+    "',' or '}'": _in_brackets,
+    "expected key": _of_line,
+    "<block end>": _of_line,
+    "mapping values are not allowed": _second_colon,
+    "expected ':'": _no_colon,
+    "cannot start any token": _character,
+    "tab character": _character,
+    "unexpected end of stream": _open_quote,
+    "'-' indicator": _no_hyphen,
+    "block sequence entries": _list_in_line,
+    "node content": _no_value,
+    "<document start>": _second_document,
+    "escape": _escape,
+}

@@ -38,7 +38,8 @@ class Document:
 
     A path is the keys and positions that lead to a value, () for the whole: `("blocks", 0, "count")`.
     A mapping or list begins where its first entry stands. `places` holds values that were given
-    elsewhere than in the file, by what a reader can find them: "--plan", "argument plan.tp=8".
+    elsewhere than in the file, by what a reader can find them: "--plan", "argument plan.tp=8". `keys` holds
+    the keys of another program from whose file values follow: "gradient_accumulation_steps".
 
     Examples
     --------
@@ -51,6 +52,7 @@ class Document:
     data: object
     lines: dict[Path, int]
     places: dict[Path, str] = field(default_factory=dict)  # of values that stand in no line
+    keys: dict[Path, str] = field(default_factory=dict)  # of another program, that lead to values
 
     def where(self, path: Path) -> str:
         """Return "file:line", or the given place, of the nearest value that has one.
@@ -120,11 +122,9 @@ def read_yaml(raw: bytes, name: str) -> Document:
         for event in yaml.parse(text, Loader=_PARSER):
             builder.take(event)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark is not None else 1
-        because, fix = syntax_fault(error)
-        allowed, fault, where = "well-formed YAML or JSON", "is not well-formed", f"{name}:{line}"
-        raise SpecError([Problem("text", None, allowed, because, fix, where, fault)]) from None
+        found = syntax_fault(error, text)
+        allowed, fault, where = "well-formed YAML or JSON", "is not well-formed", f"{name}:{found.line}"
+        raise SpecError([Problem("text", None, allowed, found.because, found.fix, where, fault)]) from None
     return Document(name, builder.result, builder.lines or {(): 1})
 
 

@@ -9,6 +9,7 @@ import difflib
 import re
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, resolve
 from flopcast.library.edits import words_of
@@ -82,8 +83,10 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         match = _WORD.fullmatch(word)
         metric = _METRICS[match[1]] if match else ""
         if match is None or f"{metric}_s" in data:
-            allowed = f"each of {', '.join(_METRICS)} once, as METRIC_pPERCENTILE=TIME"
-            because = "a limit has one metric, one percentile and one time"
+            allowed = f"METRIC_pPERCENTILE=TIME, where METRIC is {alternatives(list(_METRICS))}"
+            because = (
+                f"there is another limit of {metric}" if match else "the limit does not have this form"
+            )
             fix = f"keep one limit of {metric}" if match else _meant(word)
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
             continue
@@ -98,9 +101,11 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         if match[2] and not 0 < float(match[2]) < 100:
             allowed, because = (
                 "a percentile above 0 and below 100",
-                "a percentile is a percentage of the requests",
+                f"the limit is that of a percentage of the requests, and {match[2]} is none",
             )
-            fix = f"write {metric}_p99={match[3]}"
+            digits = match[2].replace(".", "")
+            fix = f"write {metric}_p{digits[:2]}{'.' if digits[2:] else ''}{digits[2:]}={match[3]}"
+            fix = fix if digits.strip("0") else f"write {metric}_p99={match[3]}"
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
         elif match[2]:
             data[f"{metric}_percentile"] = resolve(match[2])

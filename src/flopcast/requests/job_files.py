@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from flopcast.errors import Problem, SpecError, shown, spec_error
 from flopcast.files.inputs import opened
 from flopcast.files.validate import build, path_of
-from flopcast.files.yaml_text import COMMAND_LINE, MAX_BYTES, Document, read_yaml
+from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged, without_entry
 from flopcast.library.link_files import with_links
@@ -22,7 +22,14 @@ from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
 from flopcast.records import dataclass, replace
 from flopcast.requests.block_counts import with_num_layers
-from flopcast.requests.missing_plan import faults_of_whole, is_whole, unmendable, with_chosen_plan
+from flopcast.requests.missing_parts import is_misspelt, missing_part
+from flopcast.requests.missing_plan import (
+    faults_of_whole,
+    is_whole,
+    unmendable,
+    with_chosen_plan,
+    with_fitting_values,
+)
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -41,10 +48,9 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "cluster": ("clusters", Cluster),
 }
 
-# values of missing parts: assumed where an option could state them, suggested where a file must
-USUAL = {"model": "llama-3-8b", "cluster": "dgx-h100", "stack": "megatron-core"}
 AUTO = "auto"  # a word of a plan: choose what is not said
 ReadFile = Callable[[Path, int], bytes]
+SET = re.compile(r"set (\w+) to (\S+)")
 NODES = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -191,14 +197,15 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
             except SpecError as error:
                 problems += error.problems
                 data.pop(key)
-        elif key in ("model", "cluster", "stack"):
-            problems.append(_missing(key, document))
+        elif key in ("model", "cluster", "stack") and not is_misspelt(key, data):
+            problems.append(missing_part(key, document.where(())))
     try:
         job = build(Job, document, data)
     except SpecError as error:
         reported = {problem.field.split(".")[0] for problem in problems}
-        problems += [p for p in error.problems if p.field not in reported]
-        raise SpecError(problems) from None
+        own = [p for p in error.problems if p.field not in reported]
+        stated = data if fixed is None else {**data, "plan": fixed}
+        raise SpecError([*problems, *with_fitting_values(own, document, stated)]) from None
     if problems:
         raise SpecError(problems)
     if fixed is None:
@@ -305,8 +312,18 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
 
 
 def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Problem]:
-    """Return broken rules with the place of the value that each one concerns."""
-    return [replace(problem, where=document.where(path_of(problem.field))) for problem in problems]
+    """Return broken rules with the place of the value that each one concerns.
+
+    If the value follows from a key of another program, the fix names this key.
+    """
+    placed = []
+    for problem in problems:
+        path = path_of(problem.field)
+        key, edit = document.keys.get(path, ""), SET.fullmatch(problem.fix)
+        if key and edit and document.where(path).startswith(f"{document.name}:"):
+            problem = replace(problem, fix=f"change {key}, so that {edit[1]} is {edit[2]}")
+        placed.append(replace(problem, where=document.where(path)))
+    return placed
 
 
 def _with_lists(job: Job, document: Document) -> Job:
@@ -315,22 +332,6 @@ def _with_lists(job: Job, document: Document) -> Job:
         return with_listed_lengths(job)
     except SpecError as error:
         raise SpecError(_with_lines(tuple(error.problems), document)) from None
-
-
-def _missing(key: str, document: Document) -> Problem:
-    """Return the fault of omitting a part that a name of the catalogue could fill."""
-    known, where = catalog.names(NOUNS[key][0]), document.where(())
-    allowed = f"one of {len(known)} names (flopcast catalog {NOUNS[key][0]}), or a description"
-    because = f"flopcast needs a {key} for a prediction"
-    fix = (
-        f"add --{key} {USUAL[key]}, or another name"
-        if where == COMMAND_LINE
-        else f"add {key}: {USUAL[key]}"
-    )
-    if key == "cluster":  # which only a measured run has to name (resolve.py)
-        because = "to compare a measured run, flopcast predicts it on the cluster on which it ran"
-        fix = "add --cluster NAME, the machine of the run"
-    return Problem(key, None, allowed, because, fix, where=where, fault="is missing")
 
 
 def load_catalog_job(name: str) -> Job:

@@ -4,20 +4,26 @@ Answers: can a plan be predicted as it is and, if not, which plan is predicted?
 Elsewhere: the choice itself (search/default_plan.py), the job around a plan (job_files.py).
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flopcast.errors import InfeasibleError, Problem, SpecError
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import Document
+from flopcast.records import replace
 from flopcast.spec.divisors import nearest_divisor
 from flopcast.spec.job import Job
+from flopcast.spec.plan_fields import NUMERIC
 from flopcast.strict_model import cached_results
 from flopcast.workload.checks import check
-from flopcast.workload.suggested_fixes import causes
+from flopcast.workload.suggested_fixes import causes, fields_of, plan_of
 
 if TYPE_CHECKING:
     from flopcast.search.default_plan import ChosenPlan
 
 MOST_RUNS = 32  # entries of a model's blocks: the catalogue has 3 at most
+DIGITS = re.compile(r"[0-9]+")
 COMPLETED = ("data_parallel", "tensor_parallel", "pipeline_parallel")  # degrees that may be filled in
 
 
@@ -178,3 +184,36 @@ def unmendable(job: Job, fixed: Mapping[str, object]) -> tuple[Problem, ...]:
     implied = dict(_implied(fixed)) | dict(_of_groups(job, fixed))
     problems = check(job.model_copy(update={"plan": job.plan.model_copy(update=implied)}))
     return tuple(p for p in problems if not p.field.startswith("plan") or p.field in settled)
+
+
+def with_fitting_values(
+    problems: Sequence[Problem], document: Document, data: Mapping[str, object]
+) -> list[Problem]:
+    """Return the faults of a job's parts; fixes of its plan's numbers state values that keep every rule.
+
+    A value is the whole number that the wrong value contains, if it fits, or else follows from the other
+    fields and the number of devices. If other faults prevent this, the fixes stay the same.
+
+    Parameters
+    ----------
+    problems : faults of the job that `data` describe
+    document, data : the job, whose other parts are valid
+    """
+    plan = data.get("plan")
+    wrong = {problem.field.removeprefix("plan."): problem for problem in problems}
+    if not isinstance(plan, Mapping) or not wrong or not wrong.keys() <= set(NUMERIC):
+        return list(problems)
+    rest = {name: value for name, value in plan.items() if name not in wrong}
+    try:
+        job = build(Job, document, {**data, "plan": rest})
+    except SpecError:
+        return list(problems)
+    fitting = plan_of(job, fields_of(job.plan))
+    numbers = {name: DIGITS.search(str(problem.value)) for name, problem in wrong.items()}
+    given = {name: int(number[0]) for name, number in numbers.items() if number and int(number[0])}
+    likely = fitting.model_copy(update=given)
+    plans = [each for each in (likely, fitting) if not check(job.model_copy(update={"plan": each}))]
+    if not plans:
+        return list(problems)
+    values = {name: getattr(plans[0], name) for name in wrong}
+    return [replace(problem, fix=f"set {name} to {values[name]}") for name, problem in wrong.items()]

@@ -19,10 +19,12 @@ from flopcast.library import catalog
 from flopcast.library.edits import edited_document, long_names, merged, placed
 from flopcast.records import replace
 from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
-from flopcast.requests.job_files import AUTO, NOUNS, USUAL, ReadFile, built, job_of, read_file
+from flopcast.requests.job_files import AUTO, NOUNS, ReadFile, built, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.missing_parts import USUAL
+from flopcast.requests.rl_files import is_step
 from flopcast.requests.serving_words import OF_SERVING
-from flopcast.requests.sources import assuming, is_step, read_source, with_model
+from flopcast.requests.sources import assuming, read_source, with_model
 from flopcast.requests.training_options import (
     with_adapters,
     with_batch,
@@ -165,10 +167,8 @@ def _faults_of_options(request: JobRequest) -> tuple[Problem, ...]:
 
 def _no_file(path: Path, _: int) -> bytes:
     """Refuse a file that a document names."""
-    allowed, because = (
-        "a schedule that is part of the request",
-        "a request over HTTP cannot read files of the server",
-    )
+    allowed = "a schedule that is part of the request"
+    because = "a request over HTTP cannot read files of the server"
     raise spec_error("plan.schedule", str(path), allowed, because, "use the command line", "request")
 
 

@@ -15,10 +15,12 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.edits import edited_document
 from flopcast.records import replace
-from flopcast.requests.job_files import USUAL, read_file
+from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.resolve import resolve, with_gpus
-from flopcast.requests.sources import OF_STEP, import_options, is_step, with_other_model
+from flopcast.requests.rl_files import OF_STEP, is_step
+from flopcast.requests.sources import import_options, with_other_model
 from flopcast.requests.words import SCRIPTS
 from flopcast.spec.job import Job
 
@@ -264,5 +266,4 @@ def _document(document: Document, part: str) -> Document:
 
 def _inside(problem: Problem, part: str) -> Problem:
     """Return a fault whose field begins with the part of the file in which it is."""
-    named = f"{part}{problem.field}"
-    return Problem(named, problem.value, problem.allowed, problem.because, problem.fix, problem.where)
+    return replace(problem, field=f"{part}{problem.field}")

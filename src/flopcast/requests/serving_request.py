@@ -5,7 +5,7 @@ Elsewhere: requests (job_request.py), whether a request serves (serving_words.py
 clusters (resolve.py), whether the job can be predicted (serving/checks.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.validate import build
@@ -18,6 +18,7 @@ from flopcast.requests.drafting_words import with_drafting
 from flopcast.requests.job_files import ReadFile, built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import made_from
+from flopcast.requests.serving_words import OF_SERVING, refuse_options_of_serving
 from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.engine import Engine
@@ -52,20 +53,23 @@ def resolve_serving(request: JobRequest) -> ServingJob:
     SpecError
         Every fault of the files and the other values, options of training among them.
     """
-    wrong = [
-        Problem(
-            f"--{name}",
-            getattr(request, name),
-            "no value in a serving job",
-            "this option applies to training only",
-            "write images=2x1024x768 in --traffic" if name == "images" else f"remove --{name}, or --engine",
-        )
-        for name in OF_TRAINING
-        if getattr(request, name) is not None
-    ]
-    if wrong:
+    refuse_options_of_serving(request)
+    if wrong := list(_options_of_training(request)):
         raise SpecError(wrong)
     return made_from(request, serving_job_of)
+
+
+def _options_of_training(request: JobRequest) -> Iterator[Problem]:
+    """Yield the faults of options that apply to training only, in a request that serves."""
+    named = [f"--{name}" for name in OF_SERVING if getattr(request, name) is not None]
+    for name in OF_TRAINING:
+        if getattr(request, name) is None:
+            continue
+        given = " and ".join(named)
+        because = f"--{name} applies to training, but {given or 'the file'} describes a serving job"
+        fix = f"remove --{name}" + (f", or remove {given} to predict training" if given else "")
+        fix = "write images=2x1024x768 in --traffic" if name == "images" else fix
+        yield Problem(f"--{name}", getattr(request, name), "no value in a serving job", because, fix)
 
 
 def serving_job_of(document: Document, _: ReadFile) -> ServingJob:

@@ -6,13 +6,14 @@ Elsewhere: the serving job that it describes (serving_request.py), which loads m
 
 from collections.abc import Collection
 
-from flopcast.errors import SpecError
+from flopcast.errors import Problem, SpecError
 from flopcast.requests.graph_models import is_graph
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import read_source
 from flopcast.requests.words import with_named_model
 
 OF_SERVING = ("engine", "traffic", "slo")
+OF_TRAINING_JOBS = ("stack", "batch", "run", "checkpoint", "loader")  # keys of files
 
 
 def states_traffic(request: JobRequest) -> bool:
@@ -29,6 +30,33 @@ def serves(request: JobRequest) -> bool:
     if any(change.partition("=")[0].partition(".")[0] in OF_SERVING for change in request.changes):
         return True
     return not set(_keys(request)).isdisjoint(OF_SERVING)
+
+
+def refuse_options_of_serving(request: JobRequest) -> None:
+    """Check that options of serving are not given with the file of a training job.
+
+    Raises
+    ------
+    SpecError
+        Each such option.
+    """
+    keys = set(_keys(request))
+    training = [key for key in OF_TRAINING_JOBS if key in keys]
+    given = [name for name in OF_SERVING if getattr(request, name) is not None]
+    if not training or not given or not keys.isdisjoint(OF_SERVING):
+        return
+    names = " and ".join(training)
+    because = f"the option applies to serving, but the file has {names}, so it describes a training job"
+    raise SpecError(
+        Problem(
+            f"--{name}",
+            getattr(request, name),
+            "no value with the file of a training job",
+            because,
+            f"remove --{name}, or give the file of a serving job",
+        )
+        for name in given
+    )
 
 
 def _keys(request: JobRequest) -> Collection[object]:

@@ -20,6 +20,7 @@ from flopcast.records import replace
 from flopcast.requests.graph_models import graph_model, is_graph
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.rl_files import OF_STEP, lacking_part
 from flopcast.requests.words import SCRIPTS, is_command, is_path
 
 if TYPE_CHECKING:
@@ -37,13 +38,7 @@ FURTHER = {
     "assumptions",
     "slo",
 }  # which others may have too
-OF_STEP = ("rollout", "training")  # the jobs of a step of reinforcement learning
 COMMAND = "command"  # the name of a command that stands in no file
-
-
-def is_step(data: object) -> bool:
-    """Return whether a document describes a step of reinforcement learning."""
-    return isinstance(data, Mapping) and all(name in data for name in OF_STEP)
 
 
 def read_source(request: JobRequest) -> JobSource:
@@ -167,6 +162,8 @@ def source_of(
         kind = start_of(document.data) or kind_of(document)
         if kind:
             return _foreign(raw, name, replace(request, kind=kind))
+        if lacking := lacking_part(document):
+            raise SpecError([lacking])
         if not _is_model(document) and _is_foreign(document.data):
             known_kind(None, document)  # raises the error that lists the formats
     if _is_model(document):

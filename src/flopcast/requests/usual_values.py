@@ -11,7 +11,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged
 from flopcast.records import replace
-from flopcast.requests.job_files import USUAL
+from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming
 from flopcast.spec.batch import Batch

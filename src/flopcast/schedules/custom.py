@@ -165,7 +165,13 @@ def faults(rows: Sequence[Row]) -> tuple[Problem, ...]:
     """Return everything that keeps a table from running; incomplete tables are not simulated."""
     if not rows:
         return (
-            schedule_problem("", None, "at least one task", "a step has at least one task", "write tasks"),
+            schedule_problem(
+                "",
+                None,
+                "at least one task",
+                "the table has no line below the names of its columns",
+                "add a line for each task, such as 0,F,0",
+            ),
         )
     problems = (*_incomplete(rows), *_repeated(rows), *_out_of_order(rows))
     return problems or _stuck(rows)
@@ -274,4 +280,5 @@ def _label(task: Task) -> str:
 
 def schedule_problem(where: str, value: object, allowed: str, because: str, fix: str) -> Problem:
     """Return the error for a row of a user's own schedule."""
-    return Problem("plan.schedule", value, allowed, because, fix, where=where)
+    fault = "has no tasks" if value is None else ""
+    return Problem("plan.schedule", value, allowed, because, fix, where=where, fault=fault)

@@ -31,6 +31,16 @@ def up_to(least: int, most: int) -> str:
     return f"a whole number from {least} to {most}" if most > least else f"only {least}"
 
 
+def nearest_multiples(number: int, of: int) -> str:
+    """Return the multiples of a number that are nearest to another, as text.
+
+    >>> nearest_multiples(96, 21), nearest_multiples(5, 8)
+    ('84 or 105', '8')
+    """
+    below = number // of * of
+    return f"{below} or {below + of}" if below > 0 else str(of)
+
+
 def nearest_divisor(number: int, wanted: int) -> int:
     """Return the nearest divisor; of two the smaller, which needs fewer devices."""
     return min(divisors(number), key=lambda d: (abs(d - wanted), d))

@@ -13,7 +13,7 @@ from html import escape
 from urllib.parse import parse_qsl
 
 from flopcast.render.search_table import objective_name
-from flopcast.requests.job_files import USUAL
+from flopcast.requests.missing_parts import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.ui.chosen_plan import CHOSEN
 from flopcast.ui.form_fields import FIELDS, FINDS, Field

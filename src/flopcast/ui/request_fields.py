@@ -20,8 +20,8 @@ from flopcast.interop.shell.parameters import parsed_values, with_values
 from flopcast.library import catalog
 from flopcast.library.edits import plan_words
 from flopcast.records import replace
-from flopcast.requests.job_files import USUAL
 from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.resolve import resolve
 from flopcast.requests.search_request import OF_RANKING, OF_SPACE, SearchRequest, question_of
 from flopcast.requests.sources import is_script, refuse_values, source_of

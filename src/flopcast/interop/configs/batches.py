@@ -5,6 +5,7 @@ Elsewhere: accumulation steps of transformers' Trainer (trainers.py).
 """
 
 from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.spec.divisors import nearest_multiples
 
 
 def put_whole_batch(
@@ -29,7 +30,7 @@ def put_whole_batch(
     share = each * replicas
     if total % share:
         because = f"{replicas} replicas run whole micro-batches of {each} {unit}"
-        reader.fault(key, f"a multiple of {share}", because, f"write {share}")
+        reader.fault(key, f"a multiple of {share}", because, f"write {nearest_multiples(total, share)}")
     reader.put(("plan", "micro_batch"), sequences * each, micro_key)
     reader.put(("plan", "global_batch"), sequences * total, key)
 

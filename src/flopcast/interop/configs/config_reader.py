@@ -12,15 +12,15 @@ import re
 from collections.abc import Mapping
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.nearest_names import choice_fix
 from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, Path, set_value
-from flopcast.interop.configs.keys import Keys, covered, flattened
+from flopcast.interop.configs.keys import MOST, Keys, covered, flattened, whole_number
 from flopcast.records import dataclass
 from flopcast.spec.plan import Plan
 
 AUTO = "auto"
-MOST = 10**12
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
 WAY_OUT = "remove {} to predict the job without it"
 MOST_HOPS = 8  # references that lead to references
@@ -62,6 +62,7 @@ class ConfigReader:
         self.data: dict[str, object] = {}
         self.lines: dict[Path, int] = {}
         self.places: dict[Path, str] = {}
+        self.names: dict[Path, str] = {}
         self._values: dict[str, tuple[Path, object]] = {
             ".".join(map(str, path)): (path, value) for path, value in flattened(document.data)
         }
@@ -136,7 +137,7 @@ class ConfigReader:
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
             return default
-        number = _whole(value)
+        number = whole_number(value)
         if number is None or not least <= number <= MOST:
             because = "the value is not a whole number" if number is None else "the value is out of range"
             self.fault(key, f"a whole number of at least {least}", because, f"write {max(least, default)}")
@@ -148,7 +149,9 @@ class ConfigReader:
         key = self.first(*keys)
         if not self.has(key):
             because = f"{self.keys.program} would not start without it"
-            self.fault(key, "a whole number", because, f"add {key}", "is missing")
+            example = EXAMPLES.get(key.rpartition(".")[2], "")
+            fix = f"add {key}, such as {key}: {example}" if example else f"add {key}, a whole number"
+            self.fault(key, "a whole number", because, fix, "is missing")
         return self.count(key)
 
     def fraction(self, key: str, default_fraction: float) -> float:
@@ -222,7 +225,7 @@ class ConfigReader:
         """Report a key that requests an unsupported feature."""
         fine = "false" if self.raw(key) is True else " or ".join(map(str, self.keys.fine.get(key, ())))
         allowed = ", or ".join(filter(None, ("another value" if fix else fine, "a file without this key")))
-        self.fault(key, allowed, f"flopcast does not support {what} yet", fix or WAY_OUT.format(key))
+        self.fault(key, allowed, f"flopcast does not yet support {what}", fix or WAY_OUT.format(key))
 
     def assume(self, text: str, key: str = "") -> None:
         """Report an assumption of the prediction, with the line of the key that it concerns."""
@@ -244,6 +247,8 @@ class ConfigReader:
         set_value(self.data, path, value)
         given = next((key for key in keys if key in self._values), None)
         place = self._values[given][0] if given else ()
+        if given:
+            self.names[path] = given
         if place in self.document.places:  # the value stands in another file
             self.places[path] = self.document.places[place]
         elif given and place in self.document.lines:
@@ -268,8 +273,8 @@ class ConfigReader:
         if devices % share:
             allowed = f"degrees whose product (tensor × pipeline × context) divides {devices} devices"
             because = f"each data-parallel replica needs {share} ranks"
-            fix = f"add --gpus {share}, or a multiple of it"
-            self.fault(shared, allowed, because, fix, "" if self.has(shared) else f"multiply to {share}")
+            fix = f"change these degrees, or set --gpus to a multiple of {share}"
+            self.fault(shared, allowed, because, fix, f"leads to replicas of {share} ranks")
         return devices
 
     def made(self) -> Document:
@@ -284,7 +289,7 @@ class ConfigReader:
             raise SpecError(sorted(self.problems, key=_line))
         data = self.data | {"assumptions": self.assumptions}
         first = {path: line for path, line in self.document.lines.items() if path == ()}
-        return Document(self.document.name, data, first | self.lines, self.places)
+        return Document(self.document.name, data, first | self.lines, self.places, self.names)
 
     def _target(self, key: str, dots: str, name: str) -> str:
         """Return the key that a reference means: one dot for its own section, two for the one above."""
@@ -331,17 +336,6 @@ class ConfigReader:
         """Report an unknown key that may change time or memory."""
         fix = f"did you mean {unknown.near}?" if unknown.near else WAY_OUT.format(key)
         self.fault(key, f"a key of {self.keys.program}", unknown.because, fix, "is not known")
-
-
-def _whole(value: object) -> int | None:
-    """Return a whole number, as JSON, YAML and TOML write it, also 5e8 and "8"."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        return int(value) if re.fullmatch(r"-?[0-9]{1,13}", value) else None
-    if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) <= MOST else None
-    return value if isinstance(value, int) else None
 
 
 def _line(problem: Problem) -> tuple[int, str]:

@@ -25,6 +25,7 @@ from flopcast.interop.configs.deepspeed_shards import read_groups
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.placements import has_place
 from flopcast.library import catalog
+from flopcast.spec.divisors import nearest_multiples
 from flopcast.spec.precision import scales_loss
 from flopcast.units import counted
 
@@ -102,7 +103,9 @@ def read_batch(reader: ConfigReader, replicas: int) -> None:
             because = (
                 f"each of the {replicas} data-parallel ranks runs {counted(steps or 1, 'micro-batch')}"
             )
-            reader.fault(TOTAL, f"a multiple of {share}", because, f"write {micro * share}")
+            reader.fault(
+                TOTAL, f"a multiple of {share}", because, f"write {nearest_multiples(whole, share)}"
+            )
         reader.assume(f"{MICRO} {micro}: {TOTAL} / ranks / accumulation", MICRO)
     if steps is None and total is None:
         steps = reader.count(STEPS, 1, auto=TRAINER)

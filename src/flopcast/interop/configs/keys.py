@@ -9,6 +9,7 @@ A key is written with dots, "zero_optimization.stage". A name that ends in ".*" 
 keys below it. Tables are data, tables/*.yaml: names apart by blanks; one may include those of another.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 
@@ -16,6 +17,8 @@ from flopcast.files.package_table import read_table
 from flopcast.files.unknown_keys import NOTHING, UnknownKey, costly_part, unknown_key
 from flopcast.files.yaml_text import Path
 from flopcast.records import dataclass, field
+
+MOST = 10**12  # of a whole number in such a file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,3 +189,14 @@ def flattened(data: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
             yield from flattened(value, (*path, str(key)))
     elif path:
         yield path, data
+
+
+def whole_number(value: object) -> int | None:
+    """Return a whole number, as JSON, YAML and TOML write it, also 5e8 and "8"."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        return int(value) if re.fullmatch(r"-?[0-9]{1,13}", value) else None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) <= MOST else None
+    return value if isinstance(value, int) else None

@@ -76,7 +76,7 @@ def step_document(reader: ConfigReader) -> Document:
     if isinstance(rollout, dict) and isinstance(model := training.get("model"), dict):
         rollout = {"model": {key: value for key, value in model.items() if key != "adapters"}} | rollout
     lines = {_moved(path): line for path, line in made.lines.items()}
-    return Document(made.name, {ROLLOUT: rollout, TRAINING: training} | step, lines, made.places)
+    return Document(made.name, {ROLLOUT: rollout, TRAINING: training} | step, lines, made.places, made.keys)
 
 
 def _moved(path: Path) -> Path:

@@ -20,6 +20,7 @@ from flopcast.interop.configs.torchtitan_stages import read_stages
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.schedules import SCHEDULES
+from flopcast.spec.divisors import nearest_multiples
 from flopcast.units import counted
 
 DEGREES = {  # of the plan → without its section
@@ -149,7 +150,8 @@ def _batch(reader: ConfigReader, stages: int) -> None:
         because = (
             f"each of the {replicas} data-parallel ranks processes {counted(local, 'sequence')} at a time"
         )
-        reader.fault(total_key, f"a multiple of {local * replicas}", because, f"write {local * replicas}")
+        fix = f"write {nearest_multiples(total, local * replicas)}"
+        reader.fault(total_key, f"a multiple of {local * replicas}", because, fix)
     size_key, micro = key_of(reader, "pipeline_parallel_microbatch_size"), local
     if stages > 1:
         micro = reader.count(size_key)

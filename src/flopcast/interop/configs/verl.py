@@ -23,6 +23,7 @@ from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
 from flopcast.interop.configs.trainers import names_all_linears, note_lengths, read_adapters
 from flopcast.library import catalog
+from flopcast.spec.divisors import nearest_multiples
 
 MODEL, LENGTH = ("model.partial_pretrain", "model.path"), "data.max_length"
 PACKED = ("use_remove_padding", "model.use_remove_padding")
@@ -137,9 +138,8 @@ def _filled(reader: ConfigReader, length: int, replicas: int, context: int) -> i
     total = reader.count(BATCH, 256)
     if total % replicas:
         because = f"{replicas} replicas run as many sequences"
-        reader.fault(
-            BATCH, f"a multiple of {replicas}", because, f"write {-(-total // replicas) * replicas}"
-        )
+        fix = f"write {nearest_multiples(total, replicas)}"
+        reader.fault(BATCH, f"a multiple of {replicas}", because, fix)
     share = max(total // replicas, 1)
     return filled_micro_batch(reader, (TOKENS, reader.count(TOKENS, 8192)), length, share, context)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from flopcast.errors import Problem
+from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.nearest_names import choice_fix
 from flopcast.files.unknown_keys import unknown_key
 from flopcast.interop.megatron.flags import (
@@ -102,7 +103,7 @@ class Arguments:
             if number is not None or text.isdecimal():
                 small = number is not None and number < least
                 because = f"{'smaller' if small else 'larger'} values are not possible"
-            fix = f"write {flag} {_whole_number(text, max(least, 1))}"
+            fix = f"write {flag} {_whole_number(text, max(least, 1)) or _example(flag, default)}"
             self.fault(flag, text, f"a whole number of at least {least}", because, fix)
             return default
         return number
@@ -114,7 +115,7 @@ class Arguments:
         """
         flag = self.first(*flags)
         if not self.has(flag) and not self._misspelt & set(flags):
-            fix = f"add {flag} N"
+            fix = f"add {flag} with a value, such as {flag} {_example(flag, 1)}"
             self.fault(
                 flag, None, "a whole number", "Megatron-LM would not start without it", fix, "is missing"
             )
@@ -227,7 +228,7 @@ class Arguments:
         replaced = "replaced this flag by" in REFUSED[flag]
         if self.text(flag) in none and self.words(flag) and not replaced:
             return
-        because = f"flopcast does not support {REFUSED[flag]} yet"
+        because = f"flopcast does not yet support {REFUSED[flag]}"
         fix = f"remove {flag} to predict the job without it"
         if replaced:
             because, fix = REFUSED[flag], f"write {REFUSED[flag].split()[-1]}"
@@ -267,13 +268,22 @@ class Arguments:
 
 
 def _whole_number(text: str, least: int) -> str:
-    """Return the whole number that a text may mean, "N" if it has no digits.
+    """Return the whole number that a text may mean, "" if it has no digits.
 
     >>> [_whole_number(text, 1) for text in ("4096.5", "4k", "-8", "0", "1e3", "many")]
-    ['4096', '4096', '8', '1', '1000', 'N']
+    ['4096', '4096', '8', '1', '1000', '']
     """
     found = re.match(r"-?(\d{1,9}(?:\.\d*)?(?:e\d)?)(k?)", text.lower())
-    return str(max(least, int(float(found[1]) * (1024 if found[2] else 1)))) if found else "N"
+    return str(max(least, int(float(found[1]) * (1024 if found[2] else 1)))) if found else ""
+
+
+def _example(flag: str, default: int) -> str:
+    """Return a typical value of a flag.
+
+    >>> _example("--num-attention-heads", 1), _example("--context-parallel-size", 1)
+    ('32', '1')
+    """
+    return EXAMPLES.get(flag.strip("-").replace("-", "_"), str(default))
 
 
 def from_outside(unknown: str) -> str:

@@ -25,6 +25,7 @@ class JobBuilder:
         self.noop: tuple[int, ...] = ()  # layers that do nothing: stages count them, the model does not
         self.data: dict[str, object] = {}
         self.lines: dict[Path, int] = {(part,): line for part in ("model", "plan", "batch", "stack")}
+        self.flags: dict[Path, str] = {}  # that set values
 
     def put(self, path: Path, value: object, *flags: str) -> None:
         """Set a value; its line is that of the first flag of these that is given."""
@@ -32,3 +33,4 @@ class JobBuilder:
         given = next((flag for flag in flags if self.arguments.has(flag)), None)
         if given is not None:
             self.lines[path] = self.arguments.line(given)
+            self.flags[path] = given

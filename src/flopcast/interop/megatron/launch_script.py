@@ -89,7 +89,7 @@ def launch_document(
     if flags.problems:
         raise SpecError(sorted(flags.problems, key=_line))
     builder.data["assumptions"] = [*flags.assumptions, *script.notes]
-    return Document(name, builder.data, builder.lines)
+    return Document(name, builder.data, builder.lines, keys=builder.flags)
 
 
 def _flags(training: TrainingCommand, name: str) -> Arguments:

@@ -6,6 +6,9 @@ the devices (offload.py), fusions and overlap (stack.py), whether the plan is po
 (spec/rules.py).
 """
 
+from collections.abc import Mapping
+from math import prod
+
 from flopcast.interop.configs.deepspeed import BF16_REASON
 from flopcast.interop.megatron.experts import asks_for_experts
 from flopcast.interop.megatron.forks import CUT, EP, is_deepspeed_moe
@@ -27,6 +30,7 @@ MODULES = {
     "core_attn": "core_attention",
     **{name: name for name in ("layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")},
 }
+OF_REPLICA = ("tensor_parallel", "pipeline_parallel", "context_parallel")
 OLD_METHODS = ("--recompute-method", "--activations-checkpoint-method", "--checkpoint-method")
 OLD_COUNTS = ("--recompute-num-layers", "--activations-checkpoint-num-layers", "--checkpoint-num-layers")
 
@@ -57,9 +61,9 @@ def read_plan(builder: JobBuilder, ranks: int | None) -> None:
     if is_deepspeed_moe(args) and asks_for_experts(args) and not args.has(CUT):
         builder.put(("plan", "expert_tensor_parallel"), 1, EP)  # DeepSpeed's experts stand whole on a rank
     _exchange(builder, context)
-    share = sizes["tensor_parallel"] * sizes["pipeline_parallel"] * sizes["context_parallel"]
+    share = prod(sizes[name] for name in OF_REPLICA)
     if ranks is not None and ranks % share:
-        _undivided(builder, ranks, share)
+        _undivided(builder, ranks, {degrees[name]: sizes[name] for name in OF_REPLICA})
     builder.replicas = max((ranks or 1) // share, 1)
     builder.put(("plan", "data_parallel"), builder.replicas)
     _batch(builder)
@@ -98,11 +102,14 @@ def _exchange(builder: JobBuilder, context: str) -> None:
         )
 
 
-def _undivided(builder: JobBuilder, ranks: int, share: int) -> None:
-    flag = builder.arguments.first("--tensor-model-parallel-size", PIPELINE)
-    allowed = f"degrees for which tensor × pipeline × context parallelism divides the {ranks} ranks"
-    because = f"each data-parallel replica needs {share} ranks"
-    builder.arguments.fault(flag, share, allowed, because, f"add --gpus {share}, or a multiple of it")
+def _undivided(builder: JobBuilder, ranks: int, degrees: Mapping[str, int]) -> None:
+    """Report degrees whose product does not divide the ranks, at the flag of the largest degree."""
+    flag = max(degrees, key=lambda each: degrees[each])
+    product = " · ".join(f"{size} ({each})" for each, size in degrees.items() if size > 1)
+    allowed = f"degrees whose product divides the {ranks} ranks"
+    because = f"a replica of the model has {product} = {prod(degrees.values())} ranks"
+    fix = f"choose degrees whose product divides {ranks}, or set --gpus to a multiple of this product"
+    builder.arguments.fault(flag, degrees[flag], allowed, because, fix)
 
 
 def _batch(builder: JobBuilder) -> None:

@@ -227,7 +227,7 @@ def read_result(raw: bytes, name: str) -> BenchmarkResult:
         return GENAI_PERF.read({**data, **dict(_statistics(data))}, name)
     because, fix = (
         "the file is not the result of a serving benchmark that flopcast knows",
-        "save the result as JSON (vllm bench serve)",
+        "give the result of a benchmark, such as the file that vllm bench serve --save-result writes",
     )
     raise spec_error("--log", name, KNOWN, because, fix, name)
 

@@ -63,11 +63,9 @@ def read_runs(path: Path) -> str:
     missing = set(COLUMNS) - set(_names(text))
     if missing:
         allowed = f"a CSV with the columns {', '.join(COLUMNS)}"
-        because = (
-            f"{', '.join(sorted(missing))} missing, so this is not a table of Megatron-LM's functional"
-            f" tests"
-        )
-        raise spec_error("--runs", str(path), allowed, because, "give another file", where=f"{path}:1")
+        names = ", ".join(sorted(missing))
+        because = f"the file has no column {names}, which tables of Megatron-LM's functional tests have"
+        raise spec_error("--runs", str(path), allowed, because, f"add {names}", where=f"{path}:1")
     return text
 
 
