@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from flopcast.records import dataclass, replace
 
-VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 NUMBER = re.compile(r"(?:^|; )\(\d\) ")  # before each condition of an error that joins several
 
 
@@ -93,10 +93,10 @@ class SpecError(FlopcastError, ValueError):
 def _with_variable(problem: Problem) -> Problem:
     """Return the problem of a value that contains a variable of the shell with this as its reason."""
     variable = VARIABLE.search(problem.value) if isinstance(problem.value, str) else None
-    if variable is None or problem.fault or variable[1] in f"{problem.because} {problem.fix}":
+    if variable is None or problem.fault or "variable" in f"{problem.because} {problem.fix}":
         return problem
     because = f"flopcast does not replace the variable {variable[0]}"
-    fix = f"write the value of {variable[1]} in place of {variable[0]}"
+    fix = f"write the value of {variable[1] or variable[2]} in place of {variable[0]}"
     return replace(problem, because=because, fix=fix)
 
 

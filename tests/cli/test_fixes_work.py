@@ -48,9 +48,9 @@ OPTIONS = {"objective": "--objective", "gpus": "--gpus", "cluster": "--cluster"}
 
 def edited(words, place, fix):
     """The command line after the edit that the fix names."""
-    if set_to := re.match(r"set (\S+) to (\S+)", fix):
+    if set_to := re.match(r"set (\S+) to (?:a value such as )?([^\s,]+)", fix):
         return with_value(words, place, *set_to.groups())
-    if option := re.match(r"(?:write|add) (--[\w-]+) ([^,]*)", fix):
+    if option := re.match(r"(?:write|add) (?:a number such as )?(--[\w-]+) ([^,]*)", fix):
         return with_option(words, option[1], option[2].strip('"'))
     if text := re.match(r"write (\"[^\"]*\"|[^,;]+)", fix):
         option = place.partition(":")[0].partition(" ")[0]

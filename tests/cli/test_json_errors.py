@@ -167,8 +167,8 @@ def test_an_error_after_the_answer_leaves_one_object(tmp_path, monkeypatch):
 @all_cases(
     ("words", "field", "allowed", "fix"),
     [
-        (("predict", "--gpus", "none"), "--gpus", "at least 1", "--gpus 1"),
-        (("explain",), "WHAT", "memory", "add step"),
+        (("predict", "--gpus", "none"), "--gpus", "at least 1", "--gpus 8"),
+        (("explain",), "WHAT", "memory", "flopcast explain step"),
         (("predict", "--report"), "--report", "--report VALUE", "add a value after --report"),
         (("search", "--top", "0"), "--top", "a whole number of at least 1", "--top 1"),
         (("validate", "--suite", "papers"), "--suite", "paper, sc21", "--suite paper"),

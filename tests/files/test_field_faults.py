@@ -91,7 +91,7 @@ def test_a_refused_value_is_told_with_its_range_and_its_meaning(text, allowed, b
 @all_cases(
     ("text", "fix"),
     [
-        ("blades: 1", "set blades to 2"),
+        ("blades: 1", "set blades to 3, the default"),
         ("draw_w: {full: 0 W}", "set full to 1 W"),
         ("mode: slo", "set mode to slow"),
         ("mode: 7", "set mode to fast"),
@@ -106,5 +106,5 @@ def test_the_spread_of_clocks_has_a_range_and_a_meaning():
         "a number from 0 to 0.2",
         'larger values are not possible for clock_spread_fraction ("standard deviation of the'
         ' clocks of equal devices, divided by their mean")',
-        "set clock_spread_fraction to 0.2",
+        "set clock_spread_fraction to 0.015, the default",
     )

@@ -40,16 +40,16 @@ last: "quoted"
 LINES = {
     (): 2,
     ("model",): 2,
-    ("cluster",): 5,
+    ("cluster",): 4,
     ("cluster", "base"): 5,
     ("cluster", "jitter"): 6,
     ("cluster", "jitter", "ratio"): 6,
     ("cluster", "jitter", "log_sigma_factor"): 7,
-    ("plan",): 9,
+    ("plan",): 8,
     ("plan", "tp"): 9,
     ("plan", "pp"): 12,
     ("notes",): 13,
-    ("rows",): 17,
+    ("rows",): 16,
     ("rows", 0): 17,
     ("rows", 1): 19,
     ("rows", 2): 20,
@@ -94,7 +94,7 @@ def test_a_value_without_a_line_is_sought_where_its_parent_stands():
     document = read(JOB)
 
     assert document.where(("plan", "tp")) == "job.yaml:9"
-    assert document.where(("plan", "dp")) == "job.yaml:9"
+    assert document.where(("plan", "dp")) == "job.yaml:8"
     assert document.where(("cluster", "jitter", "ratio", "deeper")) == "job.yaml:6"
     assert document.where(("nothing",)) == "job.yaml:2"
 
@@ -221,7 +221,7 @@ def test_yaml_that_is_more_than_plain_data_is_refused_with_its_line(text, line, 
     ("text", "line"),
     [
         ("a: 1\n  b: 2\n", 2),
-        ("a: 1\nb: [1, 2\nc: 3\n", 3),
+        ("a: 1\nb: [1, 2\nc: 3\n", 2),
         ("a: }\n", 1),
         ("a: 1\nb: @x\n", 2),
         ("a: `x`\n", 1),

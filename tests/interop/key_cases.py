@@ -16,8 +16,8 @@ from megatron_cases import job_on, script_of
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.formats import parsed, read_kind
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.megatron.launch_script import launch_document
 from flopcast.requests.job_files import job_of
 

@@ -9,8 +9,8 @@ from export_cases import job_with, jobs
 from hypothesis import HealthCheck, given, settings
 
 from flopcast.errors import SpecError
-from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.formats import kind_of, parsed, read_kind
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.model_names import FLAVOURS
 from flopcast.interop.exports.deepspeed import LEFT_OPEN, export_deepspeed
 from flopcast.interop.exports.same_job import canonical_stack, differences, read_back

@@ -152,7 +152,7 @@ REFUSED = {
     ],
     "nanotron/qwen_moe.yaml": [
         (3, "model.dtype"),
-        (10, "model.model_config.moe_config"),
+        (9, "model.model_config.moe_config"),
         (17, "optimizer.zero_stage"),
     ],
     "deepspeed/zeropp_curriculum.json": [

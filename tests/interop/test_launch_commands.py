@@ -197,7 +197,7 @@ FAULTS = (
         "--cpu-offload-gb",
         "remove --cpu-offload-gb to predict the job without it",
     ),
-    ("vllm serve gpt2 --speculative-config '{\"method\": 3'", "--speculative-config", "add } or the comma"),
+    ("vllm serve gpt2 --speculative-config '{\"method\": 3'", "--speculative-config", "add } at the end"),
     (f"{SGLANG} deepseek-ai/DeepSeek-V3 --tp 8 --dp 3 --enable-dp-attention", "--dp", "write --dp 8"),
     (f"{SGLANG} gpt2 --kv-cache-dtype fp9", "--kv-cache-dtype", "did you mean fp8?"),
     ("trtllm-serve deepseek-ai/DeepSeek-V3 --tp_size 8 --ep_size 3", "--ep_size", "write --ep_size 8"),

@@ -4,8 +4,8 @@ from all_cases import all_cases
 from key_cases import before, started
 
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.formats import read_kind
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.spec.offload import offload_word
 
 STATES = "optimizer:host,parameters:host"

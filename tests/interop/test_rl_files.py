@@ -11,7 +11,7 @@ from key_cases import put
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import openrlhf_rl, trl_rl, verl_rl
-from flopcast.interop.configs.config_reader import ImportOptions
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import covered, keys_of
 from flopcast.interop.configs.rl_formats import READERS, step_document, step_of
 from flopcast.interop.configs.trainer_commands import trainer_document

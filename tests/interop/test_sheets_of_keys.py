@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import read_yaml
-from flopcast.interop.configs.config_reader import MOST, ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import MOST, ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import Keys, covered, keys_of
 from flopcast.interop.configs.model_names import FLAVOURS
 from flopcast.interop.configs.nested_deepspeed import STAGE
@@ -217,7 +218,7 @@ def test_devices_that_nobody_says_and_replicas_that_are_not_whole_are_told():
 
     assert [problem.field for problem in unknown.problems] == ["world size"]
     assert [(problem.field, problem.where) for problem in cut.problems] == [("a", "a.yaml:1")]
-    assert "add --gpus 3" in cut.problems[0].fix
+    assert "a multiple of 3" in cut.problems[0].fix
 
 
 def test_faults_are_raised_together_in_the_order_of_their_lines():

@@ -75,7 +75,7 @@ def test_sizes_that_no_router_can_use_are_an_input_error():
     """Eight groups of one expert, four of them chosen, cannot give a token eight experts."""
     config = {"model_type": "deepseek_v3", "n_routed_experts": 8, "n_group": 8, "topk_group": 4}
 
-    assert "top_k" in fault_of(config).allowed
+    assert fault_of(config).field.endswith("top_k")
 
 
 def test_ids_of_the_hub_have_the_parameters_that_their_publishers_print():

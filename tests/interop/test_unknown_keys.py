@@ -131,8 +131,13 @@ def test_a_size_in_another_section_than_its_own_is_refused(kind, key, near):
 
     (problem,) = ConfigReader(Document("a.yaml", data, {}), keys_of(kind)).problems
 
-    assert (problem.field, problem.fault) == (key, "is not known")
-    assert near is None or near in problem.fix
+    if near is None:
+        assert (problem.field, problem.fault) == (key, "is not known")
+    else:
+        assert (problem.field, problem.fix) == (
+            ".".join(sections),
+            f"did you mean {near.rpartition('.')[0]}?",
+        )
 
 
 def test_a_text_part_under_a_misspelt_name_is_refused_with_the_right_name():

@@ -184,9 +184,8 @@ def _fraction(text: str, problems: list[Problem]) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1:
-        problems.append(
-            _option("--noise", text, "above 0 and below 100%", "noise is a relative deviation", "2%")
-        )
+        because = "noise is a relative deviation, where 1 is 100%"
+        problems.append(_option("--noise", text, "above 0 and below 100%", because, "2%"))
     return value
 
 
@@ -208,7 +207,7 @@ def _seconds(text: str | None, problems: list[Problem]) -> float | None:
 
 
 def _option(name: str, value: object, allowed: str, because: str, example: str = "") -> Problem:
-    fix = f"write {name} with a value such as {name} {example}" if example else "give another file"
+    fix = f"write a value such as {name} {example}" if example else "give another file"
     fix = fix if value is not None else f"add {name}, such as {name} 12.3"
     return Problem(name, value, allowed, because, fix, fault="is missing" if value is None else "")
 

@@ -5,6 +5,7 @@ Elsewhere: the command (sweep.py), the settings of one search (requests/search_r
 (executors.py).
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -19,6 +20,7 @@ from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.search.question import Question
+from flopcast.search.space import Space
 from flopcast.search.space_words import numbers
 
 AXES = ("model", "cluster", "gpus", "sequence_length", "stack", "plan")  # the last one varies fastest
@@ -30,6 +32,7 @@ FIELDS = {  # first word of a faulty field → the key of the grid that sets it
     "global_batch": "plan", "batch": "sequence_length", "objectives": "objective",
     "headroom_fraction": "headroom",
 }  # fmt: skip
+OPTION = re.compile(r'write --(\w+) "?([^"]*)"?')  # the fix of an option of a search
 MOST = 10_000  # scenarios of one file
 
 
@@ -183,11 +186,14 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
     for problem in problems:
         word = problem.field.removeprefix("--").split(".")[0].split(" ")[0]
         option = problem.where.removeprefix("--")
-        key = option if option in OF_JOB else FIELDS.get(word, word)
+        key = (
+            option if option in OF_JOB else FIELDS.get(word, "plan" if word in Space.model_fields else word)
+        )
         written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and
                         isinstance(document.data, dict) and name in document.data), key)  # fmt: skip
-        fix = problem.fix.replace("set --", "set ")
-        yield replace(problem, where=document.where((written,)), fix=fix)
+        fix = OPTION.sub(r"write \1: \2", problem.fix.replace("set --", "set "))
+        field = written if problem.field in (f"--{key}", word) and key == option else problem.field
+        yield replace(problem, field=field, where=document.where((written,)), fix=fix)
 
 
 def _unknown(document: Document, key: str, given: Collection[str]) -> Problem:

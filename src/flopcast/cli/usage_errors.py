@@ -17,6 +17,7 @@ from flopcast.files.field_examples import EXAMPLES
 NEAR_RATIO = 0.7  # of letters in common, below which an option is no suggestion
 COMMAND = re.compile(r"^No such command '(.*)'\.")
 MOST_COMMANDS = 3  # that have an option and that an error names
+OTHER = "the value does not have this form"
 MOST_WORDS = 24  # that an error lists
 EXTRA = re.compile(r"unexpected extra arguments? \(([^)]*)\)")
 SWITCH = re.compile(r"does not take a value")
@@ -130,6 +131,8 @@ def _wrong_value(
         if isinstance(parameter.type, click.Path):
             usual = f"my_{name.lower()}" if "." in name else "my_file"
             example = f"the path of a {_path_kind(parameter)}, such as {_with_value(name, usual).lower()}"
+        elif isinstance(parameter, click.Argument) and usual:
+            example = f"one of these words, such as {context.command_path} {usual}"
         return Problem(name, None, allowed, because, f"add {example}", fault="is missing")
     if path := PATH.match(error.message):
         allowed, fix = f"a {_path_kind(parameter)}", f"choose the path of a {_path_kind(parameter)}"
@@ -192,10 +195,8 @@ def _extra_arguments(error: click.ClickException, context: click.Context) -> Pro
     because = (
         f"{context.command_path} takes {('no arguments', 'one argument')[number] if number < 2 else taken}"
     )
-    fault = f"{'is' if ' ' not in extra[1] else 'are'} not expected"
-    return Problem(
-        extra[1], None, f"{context.command_path} {taken}", because, f"remove {extra[1]}", fault=fault
-    )
+    fault, allowed = f"{extra[1]!r} are not expected", f"{context.command_path} {taken}"
+    return Problem("arguments", extra[1], allowed, because, f"remove {extra[1]}", fault=fault)
 
 
 def _unknown_command(word: str, context: click.Context, group: click.Group) -> Problem:
@@ -314,6 +315,8 @@ def _because(parameter: click.Parameter, value: str | None) -> str:
         except ValueError:
             return f"the value is not a {'whole ' * isinstance(kind, click.types.IntParamType)}number"
         low = getattr(kind, "min", None)
+        if isinstance(kind, click.types.IntParamType) and not number.is_integer():
+            return "the value is not a whole number"
         refused = f"values below {low}" if low is not None and number < low else "other values"
         return f"{refused} are not possible"
-    return f"{_name(parameter)} does not accept this value"
+    return f"{value} is none of these values" if isinstance(kind, click.Choice) else OTHER

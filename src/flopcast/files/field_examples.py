@@ -14,6 +14,7 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "traffic": '"rate=4/s prompt=2000 output=300"',
     "sequence_length": "4096",
     "hidden": "4096",
+    "name": "mine",
     "vocabulary": "32000",
     "blocks": "[{count: 32, mixer: {heads: 32}, feed_forward: {ffn_hidden: 11008}}]",
     "mixer": "{heads: 32, kv_heads: 8}",
@@ -121,4 +122,11 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "--ranks": "8",
     "--port": "8000",
     "phases": "[{name: main, tokens: 1T}]",
+}
+MEANT = {  # keys of other programs, or of other parts of a job → what to write instead
+    "sequence_length": "set batch.sequence_length, or --seq, instead",
+    "seq": "set batch.sequence_length, or --seq, instead",
+    "gradient_accumulation_steps": "set global_batch to data_parallel · micro_batch · accumulation steps",
+    "stages": "did you mean pipeline_parallel?",
+    "layers_per_stage": "did you mean stage_layers?",
 }

@@ -104,22 +104,35 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
             value = (_usual(owner, field) or "true").lower()
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
         return FieldFault(allowed=allowed, because=because, fix=f"set {name} to {value or allowed}")
+    return _of_condition(detail, name, meaning, _usual(owner, field))
+
+
+def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> FieldFault:
+    """Return the words for a value that is not one of the choices, or breaks a condition of its noun."""
+    kind = detail["type"]
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     message, _, fix = message.partition("; fix: ")
     allowed, _, because = message.partition("; because ")
     allowed = allowed.replace("'", "") if kind == "literal_error" else allowed
     if isinstance(detail["input"], dict) and kind == "value_error":
         wrong = NAMED.match(allowed)
+        allowed = allowed.removeprefix(wrong[0]) if wrong and wrong[1] in detail["input"] else allowed
         because = because or f"{wrong[1] if wrong else 'one field'} contradicts other fields of {name}"
-        changed = f"{wrong[1]} in {name}, or the other field" if wrong else f"a field of {name}"
-        fix = fix or f"change {changed}"
-    else:
-        because = because or f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
-        example = SUCH_AS.search(f"{allowed} ")
-        right = _choice(detail["input"], message, _usual(owner, field))
-        right = right or (f"{SUCH}{example[1]}" if example else "")
-        fix = fix or (f"set {name} to {right}" if right else f"change {name}")
+        fix = fix or f"change {f'{wrong[1]}, or the other field' if wrong else f'a field of {name}'}"
+        return FieldFault(allowed=allowed, because=because, fix=fix)
+    other = f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
+    because = because or (other if kind == "literal_error" else "the value does not have this form")
+    example = SUCH_AS.search(f"{allowed} ")
+    right = _choice(detail["input"], message, usual) or (f"{SUCH}{example[1]}" if example else "")
+    fix = fix or (f"set {name} to {right}" if right else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
+
+
+def contradicted(detail: ErrorDetails) -> str:
+    """Return the field that a condition on several fields of a mapping is about; "" if it names none."""
+    message = detail["msg"].removeprefix("Value error, ")
+    wrong = NAMED.match(message) if detail["type"] == "value_error" else None
+    return wrong[1] if wrong else ""
 
 
 def missing_field(owner: type[BaseModel] | None, field: str) -> tuple[str, str, str]:
@@ -233,7 +246,7 @@ def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
     if owner is None:
         return ""
     text = re.split(r"(?<=[^.][.;]) ", field_text(owner, field))[0].rstrip(".;:")
-    if text.lower().startswith(("left out:", "default:")):
+    if text.lower().startswith(("left out:", "default:", "by default")):
         return ""
     if text.partition(" ")[0][1:].islower():
         text = text[0].lower() + text[1:]  # but no abbreviation

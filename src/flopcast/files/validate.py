@@ -12,8 +12,8 @@ from pydantic import AliasChoices, BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.field_examples import EXAMPLES
-from flopcast.files.field_faults import field_fault, missing_field
+from flopcast.files.field_examples import EXAMPLES, MEANT
+from flopcast.files.field_faults import contradicted, field_fault, missing_field
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
 from flopcast.other_units import rewritten
@@ -22,6 +22,12 @@ from flopcast.units import parse_quantity, units_of
 BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
 OF_PYDANTIC = ("function-", "literal[", "tuple[")  # parts of locations that stand in no file
 NEAR = 0.6  # of letters in common, from which a key is a misspelling of a known one
+OF_FILES: dict[Path, tuple[str, ...]] = {  # keys of files that change an entry of the catalogue
+    ("cluster",): ("base", "nodes"),
+    ("model",): ("base", "num_layers"),
+    ("stack",): ("base",),
+}
+ALTERNATIVES = {kind.__name__ for kind in (bool, int, float, str)}  # in locations of pydantic
 UNKNOWN_KEY = "is not a known key"
 ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
 NO_UNIT = "the number has no unit"
@@ -165,18 +171,23 @@ def _misspelt(detail: ErrorDetails, details: Iterable[ErrorDetails]) -> bool:
 def _problem(
     detail: ErrorDetails, noun: type[BaseModel], document: Document, path: Path, data: object
 ) -> Problem:
-    parts = tuple(part for part in detail["loc"] if not str(part).startswith(OF_PYDANTIC))
+    given = detail["loc"][:-1] if detail["loc"] and detail["loc"][-1] in ALTERNATIVES else detail["loc"]
+    parts = tuple(part for part in given if not str(part).startswith(OF_PYDANTIC))
     location, _ = _walk(noun, parts)
     location = _as_written(location, data)
     full = (*path, *location)
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
-        return _unknown_key(str(location[-1]), value, _names(noun, parts[:-1]), field, document.where(full))
+        names = [*_names(noun, parts[:-1]), *OF_FILES.get(full[:-1], ())]
+        return _unknown_key(str(location[-1]), value, names, field, document.where(full))
+    if (named := contradicted(detail)) in (value if isinstance(value, dict) else ()):
+        full = (*full, named)
+        field, value = dotted(full), value[named]
     where = document.where(full)
     if detail["type"] == "missing":
         allowed, because, example = missing_field(*_owner(noun, parts))
         key = f"{field}=" if where in (COMMAND_LINE, "") else f"{location[-1]}: "
-        fix = f"add {key}{example}" if example else f"add {location[-1]}, which is {allowed}"
+        fix = f"add {key}{example or f'VALUE, where VALUE is {allowed}'}"
         return Problem(field, None, allowed, because, fix, where=where, fault="is missing")
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
@@ -234,9 +245,9 @@ def _last_name(location: Path) -> str:
 
 def _unknown_key(key: str, value: object, known: Iterable[str], field: str, where: str) -> Problem:
     names = sorted(known)
-    near = nearest(key, names, least_ratio=NEAR)
+    near = nearest(key, names, least_ratio=NEAR) if len(key) > 1 else []
     because = "an unknown key raises an error, so that no setting is silently ignored"
-    fix = f"did you mean {near[0]}?" if near else f"remove {key}"
+    fix = MEANT.get(key) or (f"did you mean {near[0]}?" if near else f"remove {key}")
     return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
 
 

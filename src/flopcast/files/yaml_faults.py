@@ -12,10 +12,12 @@ from collections.abc import Callable
 
 import yaml
 
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
 
 CLOSING = {"{": "}", "[": "]"}
 NOUNS = {"{": "mapping", "[": "list"}
+BRACKET = re.compile(r"[][{}]")
+QUOTES = ('"', "'")
 LAST_WORD = re.compile(r"[\"']?[\w.-]+[\"']?\s*$")
 NO_BLANK = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]*):[^\s/]")  # a key whose colon has no blank after it
 KEY_VALUE = "KEY: VALUE"
@@ -119,26 +121,25 @@ def _unclosed_quote(place: _Place) -> SyntaxFault | None:
 
 def _in_brackets(place: _Place) -> SyntaxFault:
     """Return the fault of a list or mapping in brackets: a missing comma, or a wrong or missing bracket."""
-    opening = place.text[place.start]
+    opening = place.text[place.start : place.start + 1]
     if opening not in CLOSING:
         return _of_line(place)
-    closing, noun = CLOSING[opening], NOUNS[opening]
-    whole = f"the {noun} that begins with {opening} in line {place.line(place.start)}"
+    closing = CLOSING[opening]
+    whole = f"the {NOUNS[opening]} that begins with {opening} in line {place.line(place.start)}"
     if place.character in CLOSING.values():
-        here = place.named(place.at)
-        if place.text.count(opening) > place.text.count(closing):
-            because, fix = f"{whole} has no {closing}", f"add {closing} before the {place.character} {here}"
-            return SyntaxFault(place.line(place.at), because, fix)
-        return SyntaxFault(
-            place.line(place.at),
-            f"{whole} is closed by {place.character}",
-            f"write {closing} instead of {place.character} {here}",
-        )
+        return _other_bracket(place, opening, whole)
     first = place.at
     if place.character == ":":  # the parser joined the last value to the next key
         word = LAST_WORD.search(place.text[: place.at])
         first = word.start() if word else place.at
     end = place.end_before(first)
+    if (
+        place.text[end - 1] in QUOTES
+        and place.character not in (*QUOTES, ":")
+        and place.line(end) == place.line(first)
+    ):
+        because = f"text follows a value in quotes in line {place.line(end)}, column {place.column(end)}"
+        return SyntaxFault(place.line(end), because, "put the whole value in quotes")
     outside = place.line(first) > place.line(end) and place.column(first) - 1 <= place.indent(place.start)
     if not place.text[place.at :].strip() or (outside and place.start > place.end_before(place.start)):
         return SyntaxFault(
@@ -148,10 +149,32 @@ def _in_brackets(place: _Place) -> SyntaxFault:
     return SyntaxFault(place.line(end), because, f"add a comma {place.named(end)}")
 
 
+def _other_bracket(place: _Place, opening: str, whole: str) -> SyntaxFault:
+    """Return the fault of a bracket that closes the other kind: one of both is missing or wrong."""
+    closing = CLOSING[opening]
+    here = place.named(place.at)
+    wrong = next(one for one, other in CLOSING.items() if other == place.character)
+    if place.text.count(wrong) < place.text.count(place.character):
+        because = f"no {wrong} is open where {place.character} stands"
+        fix = f"add {wrong} where the {NOUNS[wrong]} begins that ends {here}"
+        return SyntaxFault(place.line(place.at), because, fix)
+    if place.text.count(opening) > place.text.count(closing):
+        because, fix = f"{whole} has no {closing}", f"add {closing} before the {place.character} {here}"
+        return SyntaxFault(place.line(place.at), because, fix)
+    return SyntaxFault(
+        place.line(place.at),
+        f"{whole} is closed by {place.character}",
+        f"write {closing} instead of {place.character} {here}",
+    )
+
+
 def _of_line(place: _Place) -> SyntaxFault:
     """Return the fault of a line that does not continue the mapping above it."""
     line, column = place.line(place.at), place.column(place.at)
     here = f"in line {line}, column {column}"
+    if place.text.lstrip()[:1] == '"' and place.text.count("}") > place.text.count("{"):
+        because = "the text of a JSON file is a mapping in brackets, and the first { is missing"
+        return SyntaxFault(1, because, "add { at the beginning of the file")
     if place.character in (*CLOSING.values(), ","):
         because = f"no bracket is open where {place.character} stands"
         return SyntaxFault(line, because, f"remove {place.character} {here}")
@@ -239,8 +262,21 @@ def _list_in_line(place: _Place) -> SyntaxFault:
     return SyntaxFault(line, because, f"remove the hyphen in line {line}, or write a list as [A, B]")
 
 
+def _last_open(text: str) -> int:
+    """Return the offset of the last bracket that is not closed; -1 if none is."""
+    open_at: list[int] = []
+    for found in BRACKET.finditer(text):
+        if found[0] in CLOSING:
+            open_at.append(found.start())
+        elif open_at:
+            open_at.pop()
+    return open_at[-1] if open_at else -1
+
+
 def _no_value(place: _Place) -> SyntaxFault:
-    line = place.line(place.at)
+    line, opening = place.line(place.at), _last_open(place.text)
+    if not place.text[place.at :].strip() and opening >= 0:
+        return _in_brackets(replace(place, start=opening))
     here = f"in line {line}, column {place.column(place.at)}"
     because = f"a value is missing before {place.character or 'the end'}"
     return SyntaxFault(line, because, f"add the value before {place.character or 'the end'} {here}")

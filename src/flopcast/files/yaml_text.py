@@ -37,7 +37,7 @@ class Document:
     """Plain data, and the line (from 1) on which each value of it begins.
 
     A path is the keys and positions that lead to a value, () for the whole: `("blocks", 0, "count")`.
-    A mapping or list begins where its first entry stands. `places` holds values that were given
+    A mapping or list begins where its key stands. `places` holds values that were given
     elsewhere than in the file, by what a reader can find them: "--plan", "argument plan.tp=8". `keys` holds
     the keys of another program from whose file values follow: "gradient_accumulation_steps".
 
@@ -188,6 +188,7 @@ class _Builder:
         self._stack: list[tuple[dict[str, object] | list[object], Path]] = []
         self._keys: list[str | None] = []
         self._documents = 0
+        self._key_line = 1  # of the key that waits for its value
 
     def take(self, event: yaml.Event) -> None:
         """Use one event, or refuse what is not plain data.
@@ -220,7 +221,8 @@ class _Builder:
             self._key(event, line)
             return
         path = self._path()
-        self.lines[path] = line
+        is_scalar = isinstance(event, yaml.ScalarEvent)
+        self.lines[path] = self._key_line if awaiting_key and not is_scalar else line
         if isinstance(event, yaml.ScalarEvent):
             self._place(self._scalar(event, line))
             return
@@ -266,7 +268,7 @@ class _Builder:
                 where=f"{self.name}:{line}",
                 fault="is given twice",
             )
-        self._keys[-1] = event.value
+        self._keys[-1], self._key_line = event.value, line
 
     def _path(self) -> Path:
         if not self._stack:

@@ -11,6 +11,7 @@ from functools import cache
 from pydantic import AliasChoices, BaseModel
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
 from flopcast.records import replace
@@ -80,7 +81,11 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)
-        if part == "plan" and _joins_settings(value):
+        if not re.fullmatch(r"[A-Za-z_][\w.-]*", short):
+            allowed = f"settings NAME=VALUE with spaces between them, such as {EXAMPLES[part]}"
+            because, fix = f"{short} is not the name of a setting", f"write {part} as {EXAMPLES[part]}"
+            problems.append(Problem(part, text, allowed, because, fix, where=where))
+        elif part == "plan" and _joins_settings(value):
             allowed, because = "settings with spaces between them", "commas separate values of one setting"
             fix = f'write "{word.replace(",", " ")}"'
             problems.append(Problem("plan", word, allowed, because, fix, where=where))

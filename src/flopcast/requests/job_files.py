@@ -13,16 +13,16 @@ from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError, shown, spec_error
 from flopcast.files.inputs import opened
-from flopcast.files.validate import build, path_of
+from flopcast.files.validate import build
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged, without_entry
 from flopcast.library.link_files import with_links
 from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
-from flopcast.records import dataclass, replace
+from flopcast.records import dataclass
 from flopcast.requests.block_counts import with_num_layers
-from flopcast.requests.missing_parts import is_misspelt, missing_part
+from flopcast.requests.missing_parts import is_misspelt, missing_part, with_base_value
 from flopcast.requests.missing_plan import (
     faults_of_whole,
     is_whole,
@@ -30,6 +30,7 @@ from flopcast.requests.missing_plan import (
     with_chosen_plan,
     with_fitting_values,
 )
+from flopcast.requests.problem_places import with_places
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -50,7 +51,6 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
 
 AUTO = "auto"  # a word of a plan: choose what is not said
 ReadFile = Callable[[Path, int], bytes]
-SET = re.compile(r"set (\w+) to (\S+)")
 NODES = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -102,13 +102,13 @@ def job_of(document: Document, read: ReadFile = read_file) -> Job:
     job = _with_lists(job, document) if fixed is None else job
     problems = faults_of_whole(job) if fixed is None else unmendable(job, fixed)
     if problems:
-        raise SpecError(_with_lines(problems, document))
+        raise SpecError(with_places(problems, document))
     if fixed is None:
         return job
     try:
         return with_chosen_plan(job, fixed)
     except SpecError as error:
-        raise SpecError(_with_lines(error.problems, document)) from None
+        raise SpecError(with_places(error.problems, document)) from None
 
 
 OF_TRAINING = ("global_batch", "precision", "optimizer")  # what a plan says of more than how it runs
@@ -147,7 +147,7 @@ def open_job_of(document: Document, read: ReadFile = read_file) -> OpenJob:
         job = job.model_copy(update={"plan": Plan(**fixed)})
     problems = unmendable(job, fixed)
     if problems:
-        raise SpecError(_with_lines(problems, document))
+        raise SpecError(with_places(problems, document))
     return OpenJob(job=job, settled=fixed, given=given)
 
 
@@ -204,8 +204,7 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     except SpecError as error:
         reported = {problem.field.split(".")[0] for problem in problems}
         own = [p for p in error.problems if p.field not in reported]
-        stated = data if fixed is None else {**data, "plan": fixed}
-        raise SpecError([*problems, *with_fitting_values(own, document, stated)]) from None
+        raise SpecError([*problems, *with_fitting_values(own, document, data, fixed)]) from None
     if problems:
         raise SpecError(problems)
     if fixed is None:
@@ -270,7 +269,8 @@ def built(key: str, data: object, document: Document) -> object:
     try:
         noun_of = _priced(build(noun, document, made, (key,)))
     except SpecError as error:
-        raise SpecError([*problems, *error.problems]) from None
+        own = [with_base_value(problem, base, own_name) for problem in error.problems]
+        raise SpecError([*problems, *own]) from None
     if problems:
         raise SpecError(problems)
     return noun_of
@@ -311,27 +311,12 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
     return own_name, nodes
 
 
-def _with_lines(problems: tuple[Problem, ...], document: Document) -> list[Problem]:
-    """Return broken rules with the place of the value that each one concerns.
-
-    If the value follows from a key of another program, the fix names this key.
-    """
-    placed = []
-    for problem in problems:
-        path = path_of(problem.field)
-        key, edit = document.keys.get(path, ""), SET.fullmatch(problem.fix)
-        if key and edit and document.where(path).startswith(f"{document.name}:"):
-            problem = replace(problem, fix=f"change {key}, so that {edit[1]} is {edit[2]}")
-        placed.append(replace(problem, where=document.where(path)))
-    return placed
-
-
 def _with_lists(job: Job, document: Document) -> Job:
     """Return the job with the micro-batches that its distribution of lengths stands for."""
     try:
         return with_listed_lengths(job)
     except SpecError as error:
-        raise SpecError(_with_lines(tuple(error.problems), document)) from None
+        raise SpecError(with_places(tuple(error.problems), document)) from None
 
 
 def load_catalog_job(name: str) -> Job:

@@ -1,6 +1,7 @@
-"""Parts that a job lacks: what stands in for them, and what an error says about them.
+"""Parts that a job lacks or changes: what stands in for them, and what an error says about them.
 
-Answers: which values are usual for a missing part, and is a part missing or misspelt?
+Answers: which values are usual for a missing part, is it missing or misspelt, and which value of a
+catalogue entry replaces a wrong change of it?
 Elsewhere: fields of plans that are missing (missing_plan.py), fields of a noun (files/validate.py).
 """
 
@@ -8,9 +9,10 @@ from collections.abc import Iterable
 
 from flopcast.errors import Problem
 from flopcast.files.nearest_names import nearest
-from flopcast.files.validate import NEAR
+from flopcast.files.validate import NEAR, path_of
 from flopcast.files.yaml_text import COMMAND_LINE
 from flopcast.library import catalog
+from flopcast.records import replace
 from flopcast.spec.job import Job
 
 # values of missing parts: assumed where an option could state them, suggested where a file must
@@ -38,5 +40,30 @@ def missing_part(key: str, where: str) -> Problem:
         fix = f"add {file}--{key} NAME, such as --{key} {USUAL[key]}"
     if key == "cluster":  # which only a measured run has to name (resolve.py)
         because = "to compare a measured run, flopcast predicts it on the cluster on which it ran"
-        fix = f"add --cluster NAME, the machine of the run, such as --cluster {USUAL[key]}"
+        fix = "add --cluster NAME, the machine of the run"
     return Problem(key, None, allowed, because, fix, where=where, fault="is missing")
+
+
+def with_base_value(problem: Problem, base: object, name: str) -> Problem:
+    """Return the fault of a change of a catalogue entry; its fix states the value of the entry, if any.
+
+    Parameters
+    ----------
+    problem : its field begins with the kind of entry: "model.hidden"
+    base, name : the entry as its file has it, and its name
+
+    Examples
+    --------
+    >>> problem = Problem("model.hidden", 0, "", "", "set hidden to 1")
+    >>> with_base_value(problem, {"hidden": 1024}, "bloom-560m").fix
+    'set hidden to 1024, the value of bloom-560m'
+    """
+    _, *path = path_of(problem.field)
+    value = base
+    for part in path:
+        is_entry = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        is_value = isinstance(value, dict) and part in value
+        value = value[part] if is_entry or is_value else None  # type: ignore[index]
+    if not problem.fix.startswith(("set ", "change ")) or not isinstance(value, (str, int, float)):
+        return problem
+    return replace(problem, fix=f"set {path[-1]} to {str(value).lower()}, the value of {name}")

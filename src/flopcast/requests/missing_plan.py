@@ -187,7 +187,10 @@ def unmendable(job: Job, fixed: Mapping[str, object]) -> tuple[Problem, ...]:
 
 
 def with_fitting_values(
-    problems: Sequence[Problem], document: Document, data: Mapping[str, object]
+    problems: Sequence[Problem],
+    document: Document,
+    data: Mapping[str, object],
+    fixed: Mapping[str, object] | None,
 ) -> list[Problem]:
     """Return the faults of a job's parts; fixes of its plan's numbers state values that keep every rule.
 
@@ -198,8 +201,9 @@ def with_fitting_values(
     ----------
     problems : faults of the job that `data` describe
     document, data : the job, whose other parts are valid
+    fixed : the fields that the user has set, of a plan that flopcast completes
     """
-    plan = data.get("plan")
+    plan = data.get("plan") if fixed is None else fixed
     wrong = {problem.field.removeprefix("plan."): problem for problem in problems}
     if not isinstance(plan, Mapping) or not wrong or not wrong.keys() <= set(NUMERIC):
         return list(problems)

@@ -65,8 +65,8 @@ def _options_of_training(request: JobRequest) -> Iterator[Problem]:
     for name in OF_TRAINING:
         if getattr(request, name) is None:
             continue
-        given = " and ".join(named)
-        because = f"--{name} applies to training, but {given or 'the file'} describes a serving job"
+        given, verb = " and ".join(named), "describes" if len(named) < 2 else "describe"
+        because = f"the option applies to training, and {given or 'the file'} {verb} a serving job"
         fix = f"remove --{name}" + (f", or remove {given} to predict training" if given else "")
         fix = "write images=2x1024x768 in --traffic" if name == "images" else fix
         yield Problem(f"--{name}", getattr(request, name), "no value in a serving job", because, fix)

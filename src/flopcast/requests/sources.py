@@ -24,7 +24,7 @@ from flopcast.requests.rl_files import OF_STEP, lacking_part
 from flopcast.requests.words import SCRIPTS, is_command, is_path
 
 if TYPE_CHECKING:
-    from flopcast.interop.configs.config_reader import ImportOptions
+    from flopcast.interop.configs.import_options import ImportOptions
 
 CONFIG = "config.json"
 SCRIPT = "megatron"  # the kind of a launch script
@@ -252,7 +252,7 @@ def with_other_model(document: Document, model: str) -> Document:
 
 def import_options(request: JobRequest) -> "ImportOptions":
     """Return what a request states of the job of another program's file."""
-    from flopcast.interop.configs.config_reader import ImportOptions
+    from flopcast.interop.configs.import_options import ImportOptions
 
     return ImportOptions(
         devices=request.devices,

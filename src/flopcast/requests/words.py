@@ -33,6 +33,8 @@ def is_path(text: str) -> bool:
     >>> is_path("./config.json"), is_path("qwen2.5-7b"), is_path("meta-llama/Llama-3-8B")
     (True, False, False)
     """
+    if not text:
+        return False
     if text == PIPED or exists(text) or Path(text).suffix in ENDINGS:
         return True
     return "/" in text and not OF_A_HUB.fullmatch(text)

@@ -109,7 +109,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.expert_tensor_parallel",
-        holds=lambda c: not _experts(c) or _expert_width(c) % c.plans.expert_tensor_parallel == 0,
+        holds=lambda c: (
+            not _experts(c) or _cut_otherwise(c) | (_expert_width(c) % c.plans.expert_tensor_parallel == 0)
+        ),
         allowed=lambda c: f"a divisor of expert_hidden = {_expert_width(c)}",
         because="every rank holds the same number of columns of an expert",
         fix="set expert_tensor_parallel to 1",

@@ -26,8 +26,10 @@ def _most_micro_batches(case: Case) -> int:
     return max(1, most - most % stages)
 
 
-def _largest_batch(case: Case) -> int:
-    return _most_micro_batches(case) * first(case.plans.data_parallel * case.plans.micro_batch)
+def _usual_batch(case: Case) -> int:
+    """Return the sequences of a step with eight micro-batches for each stage, or fewer if necessary."""
+    number = min(8 * first(case.plans.pipeline_parallel), _most_micro_batches(case))
+    return number * first(case.plans.data_parallel * case.plans.micro_batch)
 
 
 RULES: tuple[Rule, ...] = (
@@ -64,6 +66,6 @@ RULES: tuple[Rule, ...] = (
             "stages and chunks"
         ),
         because="flopcast simulates every task of a step, and no known training run has so many tasks",
-        fix=lambda c: f"set global_batch to {_largest_batch(c)}",
+        fix=lambda c: f"set global_batch to {_usual_batch(c)}",
     ),
 )

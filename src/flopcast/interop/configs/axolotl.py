@@ -9,7 +9,8 @@ axolotl-ai-cloud/axolotl: docs/config-reference.qmd, src/axolotl/utils/schemas (
 """
 
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import ACTIVATIONS, place

@@ -13,31 +13,19 @@ from collections.abc import Mapping
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.field_examples import EXAMPLES
-from flopcast.files.nearest_names import choice_fix
+from flopcast.files.nearest_names import choice_fix, nearest
 from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, Path, set_value
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import MOST, Keys, covered, flattened, whole_number
-from flopcast.records import dataclass
 from flopcast.spec.plan import Plan
 
 AUTO = "auto"
+MISSING = "is missing"
+SLIP = 0.8  # of letters in common, from which an unknown key is a misspelling of a missing one
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
 WAY_OUT = "remove {} to predict the job without it"
 MOST_HOPS = 8  # references that lead to references
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImportOptions:
-    """The settings of the command line that complete a foreign file.
-
-    `devices`, where it says their number; `whole`, those of the cluster that it names without one. `model`,
-    whether it names the model itself; `lengths`, whether it states those of prompts, answers and sequences.
-    """
-
-    devices: int | None = None
-    whole: int | None = None
-    model: bool = False
-    lengths: bool = False
 
 
 class ConfigReader:
@@ -58,11 +46,13 @@ class ConfigReader:
         self.assumptions: list[str] = []
         self.options: ImportOptions = options or ImportOptions()
         self.document = document
+        self.no_such_key: str = f"{keys.program} has no such key"
         self.keys = keys
         self.data: dict[str, object] = {}
         self.lines: dict[Path, int] = {}
         self.places: dict[Path, str] = {}
         self.names: dict[Path, str] = {}
+        self._misspelt: set[str] = set()
         self._values: dict[str, tuple[Path, object]] = {
             ".".join(map(str, path)): (path, value) for path, value in flattened(document.data)
         }
@@ -205,19 +195,20 @@ class ConfigReader:
 
     def faulty(self, *keys: str) -> bool:
         """Return whether any of these keys has a fault, so that its value must not affect others."""
-        return any(problem.field in keys for problem in self.problems)
+        found = {problem.field for problem in self.problems} | self._misspelt
+        return not found.isdisjoint(keys)
 
     def fault(self, key: str, allowed: str, because: str, fix: str, fault: str = "") -> None:
-        """Record a fault of a key; `fault` describes it if it is not in the value."""
-        problem = Problem(
-            where=self.where(key),
-            field=key,
-            value=self._values[key][1] if key in self._values else None,
-            allowed=allowed,
-            because=because,
-            fix=fix,
-            fault=fault,
-        )
+        """Record a fault of a key; `fault` describes it if it is not in the value.
+
+        A key is not reported as missing if an unknown key of the file is a misspelling of it.
+        """
+        if fault == MISSING and (near := self._misspelling(key)):
+            self._misspelt.add(key)
+            self._refuse_unknown(near, UnknownKey(near=key, because=self.no_such_key, slip=True))
+            return
+        value = self._values[key][1] if key in self._values else None
+        problem = Problem(key, value, allowed, because, fix, self.where(key), fault)
         if problem not in self.problems:
             self.problems.append(problem)
 
@@ -332,8 +323,19 @@ class ConfigReader:
             hint = f"; did you mean {unknown.near}?" if unknown.near else ""
             self.assume(f"{key} is not known and is ignored{hint}", key)
 
+    def _misspelling(self, key: str) -> str:
+        """Return the unknown key of the file that is a misspelling of a missing one; "" if none is."""
+        unknown = [each for each in self._values if not self.keys.knows(each)]
+        return next(iter(nearest(key, unknown, least_ratio=SLIP)), "")
+
     def _refuse_unknown(self, key: str, unknown: UnknownKey) -> None:
-        """Report an unknown key that may change time or memory."""
+        """Report an unknown key that may change time or memory; a misspelt section is reported once."""
+        section, _, name = key.rpartition(".")
+        right, _, same = (unknown.near or "").rpartition(".")
+        if section and same == name and section != right:
+            allowed, fix = f"a section of {self.keys.program}", f"did you mean {right}?"
+            self.fault(section, allowed, self.no_such_key, fix, "is not known")
+            return
         fix = f"did you mean {unknown.near}?" if unknown.near else WAY_OUT.format(key)
         self.fault(key, f"a key of {self.keys.program}", unknown.because, fix, "is not known")
 

@@ -14,7 +14,7 @@ and `_batch_assertion`: train_batch_size = micro-batch · accumulation · data p
 """
 
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import AUTO, ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import AUTO, ConfigReader
 from flopcast.interop.configs.deepspeed_offload import (
     STAGE,
     offload_changes,
@@ -22,6 +22,7 @@ from flopcast.interop.configs.deepspeed_offload import (
     read_placements,
 )
 from flopcast.interop.configs.deepspeed_shards import read_groups
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.placements import has_place
 from flopcast.library import catalog

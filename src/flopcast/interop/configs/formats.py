@@ -30,7 +30,7 @@ from flopcast.interop.configs import (
     trl,
     verl,
 )
-from flopcast.interop.configs.config_reader import ImportOptions
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import Keys, flattened, keys_of
 from flopcast.interop.configs.python_text import read_python
 from flopcast.interop.configs.toml_text import read_toml
@@ -40,6 +40,7 @@ from flopcast.records import dataclass, replace
 
 FEWEST_SIGNS = 2
 MOST_UNKNOWN_FRACTION = 0.4  # if more of a file's keys are unknown, it belongs to another program
+OWN = ("cluster", "plan", "batch")  # keys of job files of flopcast
 NO_FIT = (-2.0, 0)
 
 
@@ -215,6 +216,11 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
         raise SpecError(
             [_fault(document, "document", document.data, "keys with values", because, "has no keys")]
         )
+    if len(own := [key for key in OWN if key in document.data]) > 1:
+        because = f"the file has {' and '.join(own)}, so it is a job file of flopcast"
+        fix = f"run flopcast predict {document.name}"
+        allowed, fault = KINDS[kind].description, f"is not one of {kind}"
+        raise spec_error(document.name, None, allowed, because, fix, fault=fault)
     return KINDS[kind].read(document, options)
 
 

@@ -19,9 +19,10 @@ from collections.abc import Sequence
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs import deepspeed
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.deepspeed_offload import STAGE, offload_changes
 from flopcast.interop.configs.gpt_neox_model import GATED, attention_kind, read_model
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.library import catalog

@@ -10,7 +10,8 @@ gradient checkpointing is on unless switched off (model/model_utils/checkpointin
 """
 
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import ACTIVATIONS, place
@@ -84,7 +85,7 @@ def _stage(reader: ConfigReader) -> str:
             "do_train" if reader.has("do_train") else "do_predict",
             "do_train: true",
             because,
-            "add do_train: true",
+            "set do_train to true",
         )
     return stage
 

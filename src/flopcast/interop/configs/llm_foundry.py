@@ -16,7 +16,8 @@ from pathlib import PurePath
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import AUTO, ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import AUTO, ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place

@@ -15,7 +15,8 @@ say), peft/lora.py.
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.bridge_stack import BASE, stack_of
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.unsupported_programs import BY_HAND

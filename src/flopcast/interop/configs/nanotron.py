@@ -15,7 +15,8 @@ from pathlib import PurePath
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.hugging_face.config import model_from_config
 

@@ -17,7 +17,8 @@ import re
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import VALUES, TranslatedFlags
 from flopcast.interop.configs.nemo_stack import APEX, CORE, stack_of

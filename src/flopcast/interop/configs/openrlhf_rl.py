@@ -14,7 +14,8 @@ OpenRLHF/OpenRLHF: openrlhf/cli/train_ppo_ray.py (names, defaults: `rollout_batc
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import openrlhf
 from flopcast.interop.configs.batches import filled_micro_batch, put_whole_batch
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.tuning import note_longest, put_critic, put_scorers

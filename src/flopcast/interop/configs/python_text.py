@@ -51,8 +51,9 @@ def read_python(raw: bytes, name: str) -> Document:
                 found.names[target.id] = found.value(node.value, (target.id,))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f"{name}:{getattr(error, 'lineno', None) or 1}"
-        because = "flopcast reads Python as data, and the text is not well-formed or too deep"
-        fault, fix = "cannot be read", "correct the line"
+        reason = error.msg if isinstance(error, SyntaxError) else "the text is too deep"
+        because, fault = f"Python reports: {reason}", "cannot be read"
+        fix = f"correct line {getattr(error, 'lineno', None) or 1}, so that Python can read the file"
         raise spec_error("text", None, "well-formed Python", because, fix, where, fault) from None
     data = {key: value for key, value in found.names.items() if not key.isupper()}
     lines = {path: line for path, line in found.lines.items() if path[0] in data}

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 
 from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs import openrlhf_rl, trl_rl, verl_rl
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.trainer_commands import LAUNCHER
 from flopcast.interop.configs.unsupported_programs import has
 

@@ -53,12 +53,24 @@ def read_toml(raw: bytes, name: str) -> Document:
     except tomllib.TOMLDecodeError as error:
         place = _PLACE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1
-        because, fault = f"the parser reports: {_PLACE.sub('', str(error)).strip()}", "is not well-formed"
-        raise spec_error(
-            "text", None, "well-formed TOML", because, "correct the line", f"{name}:{line}", fault
-        ) from None
+        because, fix = _reason(_PLACE.sub("", str(error)).strip(), text.split("\n")[line - 1], line)
+        fault, where = "is not well-formed", f"{name}:{line}"
+        raise spec_error("text", None, "well-formed TOML", because, fix, where, fault) from None
     document = Document(name, None, lines)
     return Document(name, _plain(data, (), document), lines)
+
+
+def _reason(message: str, content: str, line: int) -> tuple[str, str]:
+    """Return why the parser cannot read a line, and the fix."""
+    key, _, value = (part.strip() for part in content.partition("="))
+    if message.startswith("Invalid value"):
+        return (
+            f"{value or 'the value'} is no value of TOML",
+            f'write {key} = "{value}", as texts need quotes',
+        )
+    if message.startswith("Cannot overwrite"):
+        return f"{key} is given twice in this table", f"remove one of the two lines with {key}"
+    return f"the parser reports: {message}", f"write line {line} as KEY = VALUE, with texts in quotes"
 
 
 class _Places:

@@ -11,7 +11,8 @@ torchtitan/models/llama3/parallelize.py (what is compiled, recomputed and sharde
 """
 
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import NARROW, narrowed

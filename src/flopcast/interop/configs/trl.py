@@ -22,7 +22,8 @@ from collections.abc import Mapping, Sequence
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document, Path
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import flattened, keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import narrowed

@@ -13,7 +13,8 @@ count completions; `steps_per_generation` batches are generated at once).
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import trl
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.trainers import TRANSFORMERS, read_training

@@ -15,7 +15,8 @@ fills micro-batches up to a number of tokens.
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.batches import filled_micro_batch, put_whole_batch
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.model_names import read_model

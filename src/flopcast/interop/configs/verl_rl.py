@@ -15,7 +15,8 @@ offloaded states return to the devices for their phase).
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.batches import filled_micro_batch
-from flopcast.interop.configs.config_reader import ConfigReader, ImportOptions
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import SHARDED_STATES, place

@@ -13,10 +13,10 @@ from flopcast.errors import SpecError
 from flopcast.files.exported import Exported, not_expressible, text_file
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import deepspeed_offload
-from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.deepspeed_offload import BUFFER_ELEMENT_BYTES
 from flopcast.interop.configs.deepspeed_shards import written_groups
 from flopcast.interop.configs.formats import parsed, read_kind
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.placements import ACTIVATIONS
 from flopcast.interop.exports.same_job import checked
 from flopcast.spec.job import Job

@@ -20,8 +20,8 @@ import shlex
 from flopcast.files.exported import Exported, text_file
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.bridge_stack import BASE
-from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.formats import parsed, read_kind
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.megatron_bridge import TARGETS
 from flopcast.interop.configs.megatron_settings import OFF, ON, TYPES, VALUES
 from flopcast.interop.exports.megatron_model import model_flags

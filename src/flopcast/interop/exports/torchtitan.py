@@ -12,8 +12,8 @@ from itertools import accumulate
 from flopcast.errors import SpecError
 from flopcast.files.exported import Exported, not_expressible, text_file
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ImportOptions
 from flopcast.interop.configs.formats import parsed, read_kind
+from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.model_names import FLAVOURS
 from flopcast.interop.configs.placements import SHARDED_STATES
 from flopcast.interop.configs.torchtitan import RECIPES, ROTATIONS

@@ -9,6 +9,7 @@ value that starts with two dashes is a flag.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
@@ -30,6 +31,7 @@ from flopcast.interop.shell.variables import Word
 _WHOLE = re.compile(r"-?[0-9]{1,13}")
 MOST = 10**12
 OUTSIDE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9]+)|\{([A-Za-z_]\w*|[0-9]+)\})")
+SLIP = 0.85  # of letters in common, from which a word without hyphens is a misspelt flag
 SHORTEST = 9  # shorter names are not checked for typing errors: "--fp16" and "--bf16" are close
 
 
@@ -207,7 +209,10 @@ class Arguments:
             switch, text = name in SWITCHES, " ".join(word.text for word in stray)
             allowed = "no value" if switch else "one value"
             because = "this flag takes no value" if switch else "this is a second value of the flag"
-            self.fault(name, text, allowed, f"{because}, so Megatron-LM would not start", f"remove {text}")
+            meant = get_close_matches(f"--{stray[0].text}", KNOWN, n=1, cutoff=SLIP)
+            self._misspelt |= set(meant)
+            fix = f"write {meant[0]} in place of {stray[0].text}" if meant else f"remove {text}"
+            self.fault(name, text, allowed, f"{because}, so Megatron-LM would not start", fix)
 
     def _sort(self) -> None:
         """Report the flags that are not modelled, not supported or not known."""

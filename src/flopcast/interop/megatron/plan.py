@@ -103,12 +103,13 @@ def _exchange(builder: JobBuilder, context: str) -> None:
 
 
 def _undivided(builder: JobBuilder, ranks: int, degrees: Mapping[str, int]) -> None:
-    """Report degrees whose product does not divide the ranks, at the flag of the largest degree."""
-    flag = max(degrees, key=lambda each: degrees[each])
+    """Report degrees whose product does not divide the ranks, at one that does not divide them either."""
+    flag = max(degrees, key=lambda each: (ranks % degrees[each] > 0, degrees[each]))
     product = " · ".join(f"{size} ({each})" for each, size in degrees.items() if size > 1)
+    share = prod(degrees.values())
     allowed = f"degrees whose product divides the {ranks} ranks"
-    because = f"a replica of the model has {product} = {prod(degrees.values())} ranks"
-    fix = f"choose degrees whose product divides {ranks}, or set --gpus to a multiple of this product"
+    because = f"a replica of the model has {product} = {share} ranks"
+    fix = f"choose degrees whose product divides {ranks}, or set --gpus to {share}, or a multiple of it"
     builder.arguments.fault(flag, degrees[flag], allowed, because, fix)
 
 
