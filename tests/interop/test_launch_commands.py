@@ -164,6 +164,7 @@ def test_a_manifest_of_dynamo_states_both_pools_and_its_faults_have_their_line()
     assert [problem.where for problem in caught.value.problems] == ["disagg.yaml:18"]
 
 
+CLOSED = "add } at the end of line 1"
 FAULTS = (
     (
         "vllm serve gpt2 --tensor-parallel-size 0",
@@ -197,7 +198,7 @@ FAULTS = (
         "--cpu-offload-gb",
         "remove --cpu-offload-gb to predict the job without it",
     ),
-    ("vllm serve gpt2 --speculative-config '{\"method\": 3'", "--speculative-config", "add } at the end"),
+    ("vllm serve gpt2 --speculative-config '{\"method\": 3'", "--speculative-config", CLOSED),
     (f"{SGLANG} deepseek-ai/DeepSeek-V3 --tp 8 --dp 3 --enable-dp-attention", "--dp", "write --dp 8"),
     (f"{SGLANG} gpt2 --kv-cache-dtype fp9", "--kv-cache-dtype", "did you mean fp8?"),
     ("trtllm-serve deepseek-ai/DeepSeek-V3 --tp_size 8 --ep_size 3", "--ep_size", "write --ep_size 8"),
