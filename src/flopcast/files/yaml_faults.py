@@ -82,7 +82,7 @@ def syntax_fault(error: yaml.YAMLError, text: str) -> SyntaxFault:
     >>> fault("plan: [1, 2")
     1; the list that begins with [ in line 1 has no ]; add ] at the end of line 1
     >>> fault('a: {b: 1}}')
-    1; no bracket is open where } stands; remove } at the end of line 1
+    1; no bracket is open where } stands; remove } in line 1, column 10
     """
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     mark, start = (getattr(error, f"{name}_mark", None) for name in ("problem", "context"))
