@@ -184,7 +184,7 @@ Each constant is in one of four files in `src/flopcast/catalog/constants`:
   such runs;
 - `checkpoints.json`: factors of checkpoints, fitted by the same command on published checkpoints;
 - `chosen.json`: a factor of checkpoints, and factors of handoffs and rollouts in reinforcement learning.
-  They were chosen by hand, because no table has such runs.
+  We chose these factors by hand.
 
 The factors have these meanings. *Sigma* is a standard deviation of the logarithm.
 
@@ -192,8 +192,7 @@ The factors have these meanings. *Sigma* is a standard deviation of the logarith
 
 The table lists all constants. The columns are:
 
-- *ratio*: the value of the constant. For most factors, it is a measured time divided by a predicted
-  time;
+- *ratio*: the value of the constant;
 - *sigma*: the uncertainty after the fit; *sigma before*: the uncertainty before the fit;
 - *runs*: the number of runs in which the factor multiplies at least 2 % of the step;
 - *sources*: the sources of these runs. *(only source)* means that the constant was fitted on a single
@@ -205,19 +204,17 @@ The table lists all constants. The columns are:
 
 A constant is less certain for a job that differs from the runs on which the constant was fitted.
 flopcast then adds a constant `carried[...]` to the sigma (`cost/constant_transfer.py`). For example, it
-adds `carried[precision]` if the precision of the job (16, 8 or 4 bits) differs from that of the runs.
-`lab/calibration/variance_components.py` estimates the four constants `carried[...]` from the
-differences between the other constants in the table.
+adds `carried[precision]` if the runs had another precision (16, 8 or 4 bits) than the job.
 
 ## Other numbers of the catalogue that were fitted to runs
 
-The catalogue contains a few more numbers that were fitted to whole runs. The table lists all these
-numbers. `flopcast validate` does not use a number to predict a run on which it was fitted. It first
-fits the number again without this run.
+The catalogue contains a few more numbers that were fitted to whole runs. The table lists all of them.
+Before `flopcast validate` predicts a run on which such a number was fitted, it fits the number again
+without this run.
 
 One number was chosen by hand: flopcast assumes that prompts of `lm-arena-chat` have 275 tokens
-(`lab/serving_runs/mlenergy.py`). We chose this number after we had seen the errors of these rows, so
-the scores of these rows are development scores.
+(`lab/serving_runs/mlenergy.py`). We chose this number after we had seen the errors, so the scores
+of `lm-arena-chat` are development scores.
 
 | file in the catalogue | field | fitted on | how it was fitted |
 |---|---|---|---|

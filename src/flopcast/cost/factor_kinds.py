@@ -65,15 +65,15 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "borrowed": FactorKind(
         label="unmeasured kernel, estimated from a similar one",
-        meaning="time of a kernel or collective without measurements, divided by the time of the similar"
-        " one that flopcast uses instead",
+        meaning="time of a kernel or collective without measurements, divided by the time of a similar"
+        " kernel or collective that flopcast uses instead",
         rests_on="the curve of another kernel class or collective",
         is_lever=False,
     ),
     "uncalibrated": FactorKind(
         label="kernels not measured on this device",
-        meaning="time of kernels that were not measured on the device, divided by the time that follows"
-        " from a similar device or from the data sheet",
+        meaning="time of kernels that were not measured on the device, divided by the time that a similar"
+        " device or the data sheet suggests",
         rests_on="the curves of another device, or a data sheet",
         is_lever=False,
     ),
@@ -86,8 +86,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "attention_generation": FactorKind(
         label="version of the attention kernel",
-        meaning="time of an older attention kernel, divided by the time that follows from the newer"
-        " kernel and the speed-up that its paper states",
+        meaning="time of an older attention kernel, divided by its predicted time: the time of the newer"
+        " kernel, multiplied by the published speed-up",
         rests_on="speed-ups that the papers on the kernels state",
     ),
     "exchange": FactorKind(
@@ -176,8 +176,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "checkpoint_files": FactorKind(
         label="time to open a file of a checkpoint",
-        meaning="time that the ranks need to coordinate each additional file of a checkpoint, divided by"
-        " 2 ms",
+        meaning="time to open each additional file of a checkpoint, divided by 2 ms",
         rests_on="prior: the time to create a file on a parallel file system",
     ),
     "checkpoint_handover": FactorKind(

@@ -28,13 +28,17 @@ LEGEND = {  # heading → what it holds
     " is right",
     "regret": "the amount by which the measured time of the recommended plan exceeds that of the fastest"
     " plan of the sweep",
-    "baseline": "the same numbers if plans are ranked by FLOP and pipeline bubble (–: the baseline ranks"
+    "baseline": "the same numbers for a baseline that ranks plans by FLOP and pipeline bubble (–: it ranks"
     " all plans equally)",
-    "right order": "fraction of pairs of plans that flopcast predicts in the measured order, without pairs"
-    f" that differ by at most {TIED_RATIO - 1.0:.0%}",
-    "ties found": f"number of pairs that flopcast calls tied, of all pairs that differ by at most"
+    "right order": "fraction of pairs of plans for which flopcast predicts the measured order, without"
+    " pairs"
+    f" whose times differ by at most {TIED_RATIO - 1.0:.0%}",
+    "ties found": "number of pairs that flopcast calls tied (it cannot say which plan is faster), of all"
+    " pairs"
+    f" whose measured times differ by at most"
     f" {TIED_RATIO - 1.0:.0%}",
-    "sure but wrong": "number of pairs in the wrong order, of all pairs that flopcast does not call tied",
+    "sure but wrong": "number of pairs for which flopcast predicts the wrong order, of all pairs that"
+    " flopcast does not call tied",
     "ratio inside 90 %": "fraction of pairs whose measured ratio of times lies in the predicted 90 %"
     " interval",
 }
@@ -135,8 +139,8 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
         ]
         lines.append((f"{taken.name}, not {fastest.name}", cells))
     return PrintedTable(
-        caption="Recommended plans that are slower than the fastest plan by more than measurement noise. A"
-        " column lists the components whose predicted times differ most between the two plans:",
+        caption="These recommended plans are measurably slower than the fastest plan of their"
+        " sweep. One column lists the components whose predicted times differ most between the two plans:",
         first="recommended",
         headings=("varied", "regret", "predicted difference", "components that differ most", "called tied"),
         lines=tuple(lines),

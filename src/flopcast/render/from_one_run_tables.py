@@ -12,23 +12,22 @@ from flopcast.render.tables import PrintedTable, as_markdown, as_text
 
 Calibrated = Mapping[str, Sequence[Guess]]
 
-HEAD = """# Calibration with runs of a machine: how much it improves predictions of other runs
+HEAD = """# Calibration with runs of a cluster: how much it improves predictions of other runs
 
-This page shows how much a [calibration](../howto/calibrate.md) with measured runs of a machine improves
-the predictions of other runs on this machine. A machine is a cluster with one version of a stack, in
-one source. The tables contain all machines with at least three runs. `flopcast validate --runs TABLE
---from-one-run --markdown` prints this page; without `--markdown`, the command prints plain text.
+This page shows how much a [calibration](../howto/calibrate.md) with measured runs of a cluster improves
+the predictions of other runs on this cluster. A *machine* is a cluster on which one source measured
+runs with one version of a stack. The tables contain all machines with at least three runs. `flopcast
+validate --runs TABLE --from-one-run --markdown` prints this page; without `--markdown`, the command
+prints plain text.
 
 Before the calibration, predictions use constants that were fitted without the source of the run ([left
-out](left-out.md)). There are two kinds of calibrations. *One run*: flopcast is calibrated with a single
-run of the machine and then predicts all other runs of the machine. *All other runs*: flopcast is
-calibrated with all runs of the machine except one, and then predicts the remaining run. Both are
-repeated for each run of the machine.
+out](left-out.md)). *One run*: flopcast is calibrated with one run of the machine, and then predicts
+every other run of the machine. *All other runs*: flopcast is calibrated with all runs of the machine
+except one, and then predicts this run. Both are repeated for each run of the machine.
 
-The first table contains all machines. It also groups the predicted runs by their difference from the
-calibration run. Each factor, such as the speed of GEMMs or of the network, affects a share of the step
-time. "Up to 10 % of factors differ" means that the shares of the two runs differ by up to 10 % of the
-step time.
+The first table contains all machines. It also groups the predicted runs by their *difference* from the
+calibration run: the fraction of the step time that the two runs spend on different kinds of kernels and
+messages.
 
 The columns of the tables are:"""
 ALIKE = (("up to 10 %", 0.0, 0.1), ("10 to 30 %", 0.1, 0.3), ("more than 30 %", 0.3, float("inf")))
@@ -37,10 +36,11 @@ HEADINGS = (
     *("inside 90 % before", "inside 90 % after", "half-width before", "half-width after"),
 )
 LEGEND = {
-    "mean, median": "absolute error of the step time, before and after the calibration",
-    "reduction of mean": "by which fraction the calibration lowers the mean error",
+    "mean, median": "mean and median of the absolute error of the step time, before and after the"
+    " calibration",
+    "reduction of mean": "the percentage by which the calibration lowers the mean error",
     "inside 90 %": "fraction of the measurements that lie in their predicted 90 % interval",
-    "half-width": "median half-width of the interval",
+    "half-width": "median of half the width of the interval",
 }
 
 
@@ -62,7 +62,7 @@ def _together(calibrated: Calibrated) -> Iterator[tuple[str, list[str]]]:
         for share_text, low, high in ALIKE:
             alike = [guess for guess in one if low <= guess.moved_share < high]
             if alike:
-                yield f"{family}: one run, {share_text} of factors differ", _cells(alike)
+                yield f"{family}: one run, difference {share_text}", _cells(alike)
         yield f"{family}: all other runs", _cells(others)
 
 

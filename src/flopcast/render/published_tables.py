@@ -33,24 +33,25 @@ OF_FAMILY = (  # headings of each family
     "rows", "median", "mean", "p90", "bias", "inside 90 %", "half-width", "mean without repeats",
 )  # fmt: skip
 LEGEND = {  # heading → what it holds
-    "fully stated": "number of rows that state all settings, so that flopcast makes no assumptions",
+    "fully stated": "number of runs whose source states all settings, so that flopcast makes no"
+    " assumptions",
     "median, mean, p90": "median, mean and 90th percentile of the absolute error of the step time; the"
     " error is the predicted time divided by the measured time, minus 1",
-    "bias": "mean error; negative if the predicted times are too short on average",
+    "bias": "mean error, with its sign; negative if the predicted times are too short on average",
     "inside 90 %": "fraction of the measurements that lie in their predicted 90 % interval",
-    "half-width": "median half-width of these intervals",
-    "mean without repeats": "mean error if repeated measurements of a configuration count once",
+    "half-width": "median of half the width of these intervals",
+    "mean without repeats": "mean absolute error if repeated measurements of a configuration count once",
     "noise of repeats, noise of releases": "mean difference between repeated measurements of"
-    " one configuration, with the same release of the software and with different releases; a perfect"
-    " prediction would have this mean error",
-    "baseline": "mean error of a baseline that predicts the step time from FLOP, the pipeline bubble and"
-    " the mean efficiency of the other rows with the same device, precision and model family",
-    "memory": "median error of the predicted memory peaks, of rows that publish a peak",
+    " one configuration, with the same release of the software and with different releases; no prediction"
+    " can have a smaller mean error",
+    "baseline": "mean absolute error of a baseline, which predicts the step time from FLOP, the pipeline"
+    " bubble and the mean efficiency of the other runs with the same device, precision and kind of model",
+    "memory": "median absolute error of the predicted memory peaks, for runs with a published peak",
 }
 CAPTIONS = {  # kind of rows → by what its table divides them
     "device": "device",
-    "generation": "generation of the devices",
-    "family": "family: dense models (dense), and mixture-of-experts models (experts)",
+    "generation": "device generation",
+    "family": "kind of model: dense models (dense) and mixture-of-experts models (experts)",
     "precision": "precision",
     "devices": "number of devices, rounded up to a power of two",
     "stack": "software and its version",
@@ -99,7 +100,7 @@ def tables(published: Published) -> Iterator[PrintedTable]:
         )
     counts = reasons(published.left_out)
     yield PrintedTable(
-        title=f"Rows that are not predicted: {len(published.left_out)}",
+        title=f"Runs that flopcast cannot predict: {len(published.left_out)}",
         first="source",
         headings=("rows", "reason"),
         lines=tuple((source, [str(number), why]) for (source, why), number in counts.items()),
@@ -151,18 +152,20 @@ def _worst(published: Published) -> PrintedTable:
     )
     headings = ("model", "measured", "predicted", "error", "likely cause", "plan")
     caption = (
-        "The likely cause is the factor that could explain most of the error. A standard deviation is that"
-        " of the prediction."
+        "The likely cause is the uncertain factor that could explain most of the error. A"
+        " standard deviation is the predicted uncertainty of the step time."
     )
-    return PrintedTable(title="Worst rows", caption=caption, first="run", headings=headings, lines=lines)
+    return PrintedTable(
+        title="Largest errors", caption=caption, first="run", headings=headings, lines=lines
+    )
 
 
 def _unfitted(published: Published) -> PrintedTable:
     lines = tuple(
         (row.run.id, [f"{row.relative_error:+.1%}", row.run.judged_only]) for row in published.unfitted
     )
-    title = f"Predicted, but not used in fits: {len(lines)} of {len(published.rows)}"
-    caption = "flopcast predicts these runs, but fits no constant on them."
+    title = f"Runs on which no constant is fitted: {len(lines)} of {len(published.rows)}"
+    caption = "flopcast predicts these runs, but fits no constant on them, for these reasons:"
     return PrintedTable(
         title=title, caption=caption, first="run", headings=("error", "reason"), lines=lines
     )
@@ -180,7 +183,7 @@ def _not_fitting(published: Published) -> PrintedTable:
         title=title,
         caption="The predicted peak memory of these runs exceeds the memory of a device.",
         first="run",
-        headings=("predicted peak, as a fraction of device memory", "what fills most of it", "plan"),
+        headings=("predicted peak, as a fraction of device memory", "largest categories of memory", "plan"),
         lines=lines,
     )
 
