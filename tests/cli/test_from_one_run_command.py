@@ -27,7 +27,7 @@ def test_a_machine_of_three_runs_is_told_as_text_page_and_json(table):
     )
 
     assert "dense: source-a, a100-sxm4-80gb" in text.out
-    assert page.out.startswith("# Calibration with runs of a machine")
+    assert page.out.startswith("# Calibration with runs of a cluster")
     found = json.loads(data.out)["from_one_run"]
     assert {way: found[way]["dense"]["runs"] for way in ("one", "others")} == {"one": 3, "others": 3}
 

@@ -35,7 +35,7 @@ LEGEND = {  # heading → what it holds
     f" whose times differ by at most {TIED_RATIO - 1.0:.0%}",
     "ties found": "number of pairs that flopcast calls tied (it cannot say which plan is faster), of all"
     " pairs"
-    f" whose measured times differ by at most"
+    " whose measured times differ by at most"
     f" {TIED_RATIO - 1.0:.0%}",
     "sure but wrong": "number of pairs for which flopcast predicts the wrong order, of all pairs that"
     " flopcast does not call tied",
