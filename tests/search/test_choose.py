@@ -240,6 +240,14 @@ def test_where_states_alone_do_not_make_it_fit_parameters_are_sharded():
     assert predict(job, load_book(job.cluster)).memory.fits
 
 
+def test_a_sequence_that_fits_on_no_rank_is_shared_by_ranks():
+    long = flopcast.job("llama-3-8b", gpus=64, seq=2**20)
+
+    assert long.plan.context_parallel > 1
+    assert predict(long, load_book(long.cluster)).memory.fits
+    assert flopcast.job("llama-3-8b", gpus=64, seq=2**15).plan.context_parallel == 1
+
+
 def test_only_the_fastest_estimate_is_simulated_where_its_pipeline_has_very_many_tasks(monkeypatch):
     job = make_job(stack="megatron-core")
     chosen = choose(job, {"global_batch": 64}, load_book(job.cluster))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli.engine_constants import engines_as_json, engines_as_text, fitted_engines
-from flopcast.cli.options import FILE, check_writable, print_found
+from flopcast.cli.options import FILE, print_found
+from flopcast.cli.output_files import check_writable
 from flopcast.cli.progress import OfRuns
 from flopcast.errors import spec_error
 

@@ -27,7 +27,7 @@ def command(out: Path) -> None:
     """
     from flopcast.accuracy import validate_suite
     from flopcast.api import predict, report_page
-    from flopcast.cli.options import writing
+    from flopcast.cli.output_files import writing
     from flopcast.cli.terminal import print_text
     from flopcast.interop.exports.trace_files import write_trace
     from flopcast.render.report_text import marked_text

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from flopcast.cli import options
+from flopcast.cli.output_files import check_page, write_output
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 
@@ -50,9 +51,9 @@ def command(
     from flopcast.api import diagnose, report_page
     from flopcast.render.diagnosis import as_json, marked_text
 
-    options.check_writable("--report", report)
+    check_page(report)
     is_measured = log is not None or trace is not None  # then on a cluster that must be known
     found = diagnose(resolve(request, assume_cluster=not is_measured), log, trace)
     options.print_found(found, wants_json, as_json, marked_text)
     if report is not None:
-        options.write_output("--report", report, report_page(found))
+        write_output("--report", report, report_page(found))

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import (
-    FILE,
-    OF_RUN,
-    SAMPLES,
-    SERVING,
-    check_writable,
-    job_options,
-    write_output,
-    writing,
-)
+from flopcast.cli.options import FILE, OF_RUN, SAMPLES, SERVING, job_options
+from flopcast.cli.output_files import check_writable, write_output, writing
 from flopcast.cli.suggestions import words
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.validate import UNKNOWN_KEY

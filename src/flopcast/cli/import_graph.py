@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from flopcast.cli.options import FILE, check_writable, out_option, writing
+from flopcast.cli.options import FILE, out_option
+from flopcast.cli.output_files import check_writable, writing
 from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document

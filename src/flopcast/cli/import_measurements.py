@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flopcast.cli.options import (
-    CLUSTER_OR_NONE,
-    FILE,
-    OF_RUN,
-    SAMPLES,
-    check_writable,
-    job_options,
-    writing,
-)
+from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OF_RUN, SAMPLES, job_options
+from flopcast.cli.output_files import check_writable, writing
 from flopcast.cli.terminal import print_text
 from flopcast.errors import Problem, SpecError
 from flopcast.files.atomic_write import write_whole

@@ -12,16 +12,8 @@ import click
 
 from flopcast.cli.import_graph import graph
 from flopcast.cli.import_measurements import kineto, nccl_tests, nsys
-from flopcast.cli.options import (
-    CLUSTER_OR_NONE,
-    FILE,
-    OPTIONS,
-    Decorator,
-    check_writable,
-    out_option,
-    with_all,
-    writing,
-)
+from flopcast.cli.options import CLUSTER_OR_NONE, FILE, OPTIONS, Decorator, out_option, with_all
+from flopcast.cli.output_files import check_writable, writing
 from flopcast.errors import spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.yaml_text import Document

@@ -22,7 +22,7 @@ import click
 import flopcast
 from flopcast.cli.json_errors import as_json, wants_json
 from flopcast.cli.terminal import print_error
-from flopcast.cli.usage_errors import missing_command, usage_problems
+from flopcast.cli.usage_errors import missing_command, repeated_option, usage_problems
 from flopcast.garbage import collect_rarely
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class LazyGroup(click.Group):
         """Return the command that the first argument names; a usage error suggests a similar name."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"No such command '{args[0]}'.", ctx)
+        repeated_option(self, ctx, args)
         return super().resolve_command(ctx, args)
 
 

@@ -16,7 +16,8 @@ import click
 
 import flopcast
 from flopcast.cli.measured_results import HOSTS, catalogue_name, reference_s, show_memories, write_site
-from flopcast.cli.options import FILE, check_writable
+from flopcast.cli.options import FILE
+from flopcast.cli.output_files import check_writable
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.measure.collective_runs import Ranks
 from flopcast.lab.measure.collectives import connect, entries, groups_of, measure_collectives, ranks_of

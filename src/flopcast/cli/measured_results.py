@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import yaml
 
-from flopcast.cli.options import writing
+from flopcast.cli.output_files import writing
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.atomic_write import write_whole

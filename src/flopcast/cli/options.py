@@ -5,8 +5,8 @@ Elsewhere: which job the options describe (requests/resolve.py).
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
 from functools import wraps
 from io import StringIO
 from pathlib import Path
@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 
 import click
 
+from flopcast.cli.output_files import check_writable, write_output
 from flopcast.cli.suggestions import names_of, of_jobs
 from flopcast.cli.terminal import print_text
-from flopcast.errors import spec_error
-from flopcast.files.atomic_write import write_whole
 from flopcast.units import parse_length
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
@@ -300,48 +299,3 @@ def print_found(
         click.echo(marked_text(result))
     else:
         print_text(marked_text(result))
-
-
-def check_writable(option: str, path: Path | None) -> None:
-    """Refuse a file that cannot be written, before any work is done for it.
-
-    Raises
-    ------
-    SpecError
-        The path is a folder, or its folder does not exist.
-    """
-    if path is None or (path.parent.is_dir() and not path.is_dir()):
-        return
-    because, fix = f"the folder {path.parent} does not exist", "create the folder, or choose another path"
-    if path.is_dir():
-        because, fix = "the path is a folder", "add the name of a file to the path"
-    raise spec_error(option, str(path), "a file in a folder that exists", because, fix)
-
-
-def write_output(option: str, path: Path, content: str | bytes) -> None:
-    """Write a whole file, and report it on stderr.
-
-    Raises
-    ------
-    SpecError
-        As `writing`.
-    """
-    with writing(option, path):
-        write_whole(path, content)
-    click.echo(f"wrote {path}", err=True)
-
-
-@contextmanager
-def writing(option: str, path: Path) -> Iterator[None]:
-    """Report an error of writing a file as a fault of the option that names it.
-
-    Raises
-    ------
-    SpecError
-        Permission is missing, the disk is full, or the path is taken by something else.
-    """
-    try:
-        yield
-    except OSError as error:
-        allowed, because = "a path at which you may write a file", error.strerror or str(error)
-        raise spec_error(option, str(path), allowed, because, "choose another path") from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flopcast.cli import options
+from flopcast.cli.output_files import check_page, check_writable, write_output, writing
 from flopcast.cli.terminal import print_text
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
@@ -84,8 +85,8 @@ def command(
     from flopcast.render.report_json import as_json
     from flopcast.render.report_text import marked_text
 
-    options.check_writable("--report", report)
-    options.check_writable("--trace", trace)
+    check_page(report)
+    check_writable("--trace", trace)
     if (step := rl_document(request)) is not None:
         _predict_rl(step, wants_json, report, {"--log": log, "--trace": trace})
         return
@@ -102,11 +103,11 @@ def command(
         print_text(marked_text(made, changes) + log_text(made))
     if report is not None:
         page = report_page(made if log is None else diagnose(made.job, log))
-        options.write_output("--report", report, page)
+        write_output("--report", report, page)
     if trace is not None:
         from flopcast.interop.exports.trace_files import write_trace
 
-        with options.writing("--trace", trace):
+        with writing("--trace", trace):
             write_trace(made, trace)
         click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
 
@@ -150,7 +151,7 @@ def _predict_rl(
     made = predict_rl(document)
     options.print_found(made, wants_json, as_json, marked_text)
     if report is not None:
-        options.write_output("--report", report, report_page(made))
+        write_output("--report", report, report_page(made))
 
 
 def _predict_serving(
@@ -183,11 +184,11 @@ def _predict_serving(
     else:
         print_text(serving_text.marked_text(made) + measured_text)
     if report is not None:
-        options.write_output("--report", report, report_page(made))
+        write_output("--report", report, report_page(made))
     if trace is not None:
         from flopcast.interop.exports.serving_trace import write_serving_trace
 
-        with options.writing("--trace", trace):
+        with writing("--trace", trace):
             write_serving_trace(made, trace)
         click.echo(f"wrote {trace}: open it in ui.perfetto.dev", err=True)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from flopcast.cli.options import check_writable, writing
+from flopcast.cli.output_files import check_writable, writing
 from flopcast.errors import Problem, SpecError
 from flopcast.files.atomic_write import write_whole
 

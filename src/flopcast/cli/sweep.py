@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from flopcast.cli.executors import executor_and_ledger, takes_workers
-from flopcast.cli.options import FILE, check_writable, print_json
+from flopcast.cli.options import FILE, print_json
+from flopcast.cli.output_files import check_writable
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSweep, broken_off
 from flopcast.cli.terminal import print_text
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from flopcast.cli.options import FILE, check_writable, print_found, print_json, write_output
+from flopcast.cli.options import FILE, print_found, print_json
+from flopcast.cli.output_files import check_page, write_output
 from flopcast.cli.progress import OfRuns
 from flopcast.cli.terminal import print_text
 from flopcast.cli.validate_machine import machine_of, takes_machine
@@ -109,7 +110,7 @@ def command(
     --from-one-run compares the errors of predictions without calibration, after a calibration (flopcast
     calibrate from-run) with one other run of the cluster, and after a calibration with all other runs.
     """
-    check_writable("--report", report)
+    check_page(report)
     names: Any = tuple(name for name, given in chosen.items() if given)
     measured_on = machine_of(device, precision, software)
     judging = Judging(left_out=left_out, report=report, chosen=names, measured_on=measured_on)

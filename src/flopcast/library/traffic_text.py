@@ -8,7 +8,7 @@ Elsewhere: what the fields mean and which values they take (spec/traffic.py), wo
 import difflib
 import re
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, resolve
@@ -50,8 +50,13 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
     Raises
     ------
     SpecError
-        A name that stands twice, or a name without a value.
+        A name that stands twice, or a name without a value; or a text without any name and value.
     """
+    if "=" not in text:
+        allowed = "NAME=VALUE for each setting, with spaces between them"
+        because = "flopcast reads no sentences"
+        fix = 'write --traffic "rate=4/s prompt=2000 output=300"'
+        raise spec_error("traffic", text, allowed, because, fix, where=where)
     return words_of("traffic", text, where)
 
 
@@ -79,6 +84,10 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
     """
     data: dict[str, object] = {}
     problems = []
+    if text.split() and "=" not in text:
+        allowed, because = "METRIC_pPERCENTILE=TIME for each limit", "flopcast reads no sentences"
+        fix = "write ttft_p99=2s"
+        raise spec_error("slo", text, allowed, because, fix, where=where)
     for word in text.split():
         match = _WORD.fullmatch(word)
         metric = _METRICS[match[1]] if match else ""

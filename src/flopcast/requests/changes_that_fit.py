@@ -41,7 +41,7 @@ def advice(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> str:
     assumed = (
         " (assumed, because no length was given)" if f"sequence_length {length}" in job.assumptions else ""
     )
-    told = f"A sequence has {length} tokens{assumed}."
+    told = f"A sequence has {length:,} tokens{assumed}."
     changes = list(_changes(job, fixed, needed_ratio))
     if not changes:
         most = job.cluster.num_devices * 2**DOUBLINGS

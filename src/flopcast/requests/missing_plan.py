@@ -12,7 +12,7 @@ from flopcast.errors import InfeasibleError, Problem, SpecError
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.records import replace
-from flopcast.spec.divisors import nearest_divisor
+from flopcast.spec.divisors import divisors
 from flopcast.spec.job import Job
 from flopcast.spec.plan_fields import NUMERIC
 from flopcast.strict_model import cached_results
@@ -45,7 +45,7 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
     """Return the errors of a job whose plan is not completed.
 
     If the given number of replicas keeps degrees that are not given from filling the devices, the fix is
-    the nearest number that lets them.
+    the nearest number that lets them and divides the global batch.
     """
     plan, devices, named = job.plan, job.cluster.num_devices, job.plan.model_fields_set
     problems, replica = causes(job), plan.devices // plan.data_parallel
@@ -56,12 +56,15 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
         if replica > 1
         else ", the number of devices"
     )
+    most = devices // replica
+    whole = [d for d in divisors(most) if "global_batch" in named and plan.global_batch % d == 0]
+    fixed = min(whole or divisors(most), key=lambda d: (abs(d - plan.data_parallel), d))
     fault = Problem(
         field="plan.data_parallel",
         value=plan.data_parallel,
-        allowed=f"a divisor of {devices // replica}{each}",
+        allowed=f"a divisor of {most}{each}",
         because="every replica has the same number of devices",
-        fix=f"set data_parallel to {nearest_divisor(devices // replica, plan.data_parallel)}",
+        fix=f"set data_parallel to {fixed}",
     )
     return tuple(fault if problem.field == "plan" else problem for problem in problems)
 

@@ -122,7 +122,7 @@ def made_from(
     try:
         made = make(document, read)
     except SpecError as error:
-        follows = {"plan"} if unsized else set()  # how many devices a plan fills is then no question
+        follows = {"plan", "plan.data_parallel"} if unsized else set()  # their devices are unknown then
         follows |= {"model.adapters.targets"} if untargeted else set()
         follows |= set() if _names_cluster(document, request) else {"--gpus"}
         every = (*problems, *error.problems)

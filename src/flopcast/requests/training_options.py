@@ -73,10 +73,13 @@ def with_batch(document: Document, request: JobRequest) -> Document:
     Raises
     ------
     SpecError
-        The plan has faults.
+        The option for the plan states the batch too; or the plan has faults.
     """
     if request.batch is None:
         return document
+    if isinstance(request.plan, str) and "global_batch" in plan_words(request.plan, "--plan"):
+        allowed, because = "--batch, or gbs in --plan, not both", "both set the same field of the plan"
+        raise spec_error("--batch", request.batch, allowed, because, "leave out one of them")
     data = document.data if isinstance(document.data, dict) else {}
     document, plan = in_long_names(document, "plan", data.get("plan", AUTO))
     if not isinstance(plan, dict):

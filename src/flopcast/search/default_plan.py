@@ -340,7 +340,7 @@ def _too_large(smallest: Candidate, possible: int) -> str:
     needed, there = smallest.used_bytes, cluster.node.device.memory_bytes
     where = " on its fullest stage" if plan.pipeline_parallel > 1 else ""
     return (
-        f"no plan fits: of {possible} possible plans for {smallest.job.model.name} on"
+        f"no plan fits: of {possible:,} possible plans for {smallest.job.model.name} on"
         f" {cluster.machine}, the smallest is\n"
         f"  {plan.short()}\nwhich needs {show_memory(needed)}{where}; a device has {show_memory(there)}."
     )

@@ -7,7 +7,8 @@ Elsewhere: which of them is chosen (default_plan.py), the whole space (find.py, 
 States are sharded wherever there are replicas (ZeRO-1, or what the stack has), and sequences wherever there
 is tensor parallelism (unless checkpoints are cut instead), since neither costs time that the other choices
 could win back; every degree and recompute mode is tried, and every spread of experts. Where nothing fits,
-parameters are sharded too, and then, instead of these, the embedding tables of an exported graph.
+parameters are sharded too, then, instead of these, the embedding tables of an exported graph, and last the
+tokens of each sequence, by context parallelism.
 """
 
 from collections.abc import Sequence
@@ -25,13 +26,14 @@ from flopcast.spec.rules_tables import has_tables
 MICRO_BATCHES = (1, 2, 4, 8)
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # micro-batches of an exported graph, whose samples are small
 SHARDED = 3  # the ZeRO stage that shards parameters
+CONTEXTS = (2, 4, 8, 16, 32)  # ranks that share a sequence which fits on no rank as a whole
 
 
 def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
     """Return parts of a space on the cluster of `job`, of which the first with a plan that fits counts.
 
-    Context parallelism is tried only if the space names its values; so is tensor parallelism of an exported
-    graph, whose products it divides only in part.
+    Unless the space names its values, context parallelism is tried last, and tensor parallelism of an
+    exported graph, whose products it divides only in part, is not tried.
 
     Examples
     --------
@@ -62,6 +64,13 @@ def usual_spaces(job: Job, space: Space) -> tuple[Space, ...]:
     if not space.tables and not job.plan.tables and has_tables(job.model):
         unsharded = {} if space.zero or 0 not in job.stack.sharding.zero_stages else {"zero": (0,)}
         found.append(first.model_copy(update={"tables": ("table",), **unsharded}))
+    if not (space.degrees("context_parallel", job) or of_graph or traced):
+        # activations decide whether such a plan fits, and the smallest micro-batch has the fewest
+        least = min(first.micro_batch)
+        found += [
+            part.model_copy(update={"context_parallel": CONTEXTS, "micro_batch": (least,)})
+            for part in found[:2]
+        ]
     return tuple(found)
 
 

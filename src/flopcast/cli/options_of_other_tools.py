@@ -1,0 +1,79 @@
+"""Options that people know from other tools, and how flopcast states the same.
+
+Answers: which edit states what an unknown option means elsewhere?
+Elsewhere: options whose names are merely misspelt (usage_errors.py), keys of other tools' files (interop/).
+
+Names are those of launchers and engines: Megatron-LM, DeepSpeed, Hugging Face TRL, torchrun, vLLM, SGLang.
+"""
+
+from collections.abc import Collection, Mapping
+
+PLAN = {  # a key of the plan → options that state it elsewhere, without hyphens, and a usual value
+    "dp": ("data-parallel-size dp dp-size", "8"),
+    "tp": ("tensor-parallel tensor-parallel-size tensor-model-parallel-size tp tp-size", "8"),
+    "pp": ("pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size pp pp-size", "2"),
+    "cp": ("context-parallel-size cp cp-size", "2"),
+    "ep": ("expert-parallel-size expert-model-parallel-size ep ep-size", "8"),
+    "vpp": ("virtual-pipeline-model-parallel-size vpp", "2"),
+    "mbs": ("micro-batch micro-batch-size mbs per-device-train-batch-size", "1"),
+    "gbs": ("gbs", "512"),
+    "zero": ("zero zero-stage", "3"),
+    "precision": ("precision dtype mixed-precision", "bf16"),
+    "recompute": (
+        "recompute gradient-checkpointing activation-checkpointing recompute-granularity",
+        "full",
+    ),
+    "weights": ("quantization quant", "fp8"),
+}
+OPTIONS = {  # an edit → the option that it uses, and options that state the same elsewhere
+    "write --cluster dgx-h100, or another name from flopcast catalog clusters": (
+        "--cluster",
+        "device gpu gpu-type accelerator hardware machine",
+    ),
+    "write --cluster NAME:2 for two nodes, or --gpus 16": ("--cluster", "nodes nnodes num-nodes"),
+    "write --gpus 16": ("--gpus", "num-gpus ngpus n-gpus gpu-count world-size devices num-devices"),
+    "write --batch 512": ("--batch", "batch-size global-batch-size"),
+    "write --seq 8192": ("--seq", "seq-len seq-length sequence-length max-model-len context-length"),
+    "write --lora 16": ("--lora", "lora-r lora-rank"),
+    'write --traffic "rate=4/s"': ("--traffic", "rate request-rate qps rps"),
+    'write --traffic "concurrency=16"': ("--traffic", "concurrency max-concurrency"),
+    'write --traffic "prompt=2000"': ("--traffic", "input-len input-tokens isl prompt prompt-len"),
+    'write --traffic "output=300"': ("--traffic", "output-len output-tokens osl max-tokens"),
+    "write the format before the job: flopcast export megatron JOB": ("--output", "format to"),
+}
+_IN_PLAN: Mapping[str, tuple[str, str]] = {
+    name: (key, usual) for key, (names, usual) in PLAN.items() for name in names.split()
+}
+_AS_OPTION: Mapping[str, tuple[str, str]] = {
+    name: (option, edit) for edit, (option, names) in OPTIONS.items() for name in names.split()
+}
+
+
+def same_here(option: str, value: str | None, known: Collection[str]) -> str:
+    """Return the edit that states in flopcast what an option states elsewhere; "" if none is known.
+
+    Parameters
+    ----------
+    option : str
+        As it was written: ``--tensor-parallel-size``.
+    value : str or None
+        The word after it, if that is no option.
+    known : collection of str
+        The options of the command, without which an edit is no help.
+
+    Examples
+    --------
+    >>> same_here("--tensor_parallel_size", "4", {"--plan"})
+    'write --plan "tp=4", or add tp=4 to the plan'
+    >>> same_here("--nnodes", "2", {"--cluster"})
+    'write --cluster NAME:2 for two nodes, or --gpus 16'
+    >>> same_here("--nnodes", "2", {"--plan"}), same_here("--foo", None, {"--plan"})
+    ('', '')
+    """
+    name = option.lstrip("-").replace("_", "-").lower()
+    if name in _IN_PLAN and "--plan" in known:
+        key, usual = _IN_PLAN[name]
+        setting = f"{key}={value or usual}"
+        return f'write --plan "{setting}", or add {setting} to the plan'
+    needed, edit = _AS_OPTION.get(name, ("", ""))
+    return edit if needed in known else ""

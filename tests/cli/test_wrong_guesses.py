@@ -1,0 +1,51 @@
+"""What a person types first: options of other tools, an option twice, a file of another format.
+
+Each ends with exit code 1 and an edit that helps, and nothing that was typed is ignored silently.
+"""
+
+import re
+import shlex
+
+from all_cases import all_cases
+from command_line import flopcast
+
+JOB = "predict llama-3.2-1b --gpus 16"
+FIXES = {  # a command line → the fix of one of its errors
+    f"{JOB} --gpus 32": "leave out all but one --gpus",
+    f"{JOB} --plan tp=2 --plan pp=2": "leave out all but one --plan",
+    "calibrate constants --out one.json --out other.json": "leave out all but one --out",
+    f"{JOB} --tensor-parallel-size 2": 'write --plan "tp=2", or add tp=2 to the plan',
+    f"{JOB} --zero_stage=3": 'write --plan "zero=3", or add zero=3 to the plan',
+    f"{JOB} --nnodes 2": "write --cluster NAME:2 for two nodes, or --gpus 16",
+    f"{JOB} --device t4": "write --cluster dgx-h100, or another name from flopcast catalog clusters",
+    "export llama-3.2-1b --format megatron": (
+        "write the format before the job: flopcast export megatron JOB"
+    ),
+    f"{JOB} --report page.pdf": "write --report page.html",
+    f"{JOB} --batch 64 --plan gbs=128": "leave out one of them",
+    f"{JOB} --plan 'dp=10 gbs=20'": "set data_parallel to 4",
+    f"{JOB} --engine vllm --traffic '10 requests/s'": ('write --traffic "rate=4/s prompt=2000 output=300"'),
+    f"{JOB} --engine vllm --slo 'ttft below 500 ms'": "write ttft_p99=2s",
+    "predict llama-3.2-1b --gpus 60 --plan 'dp=5 gbs=60'": "set --gpus to 56 or 64",
+}
+
+
+@all_cases("line", list(FIXES))
+def test_a_wrong_guess_is_one_error_with_an_edit_that_helps(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = flopcast(*shlex.split(line))
+
+    assert ended.code == 1
+    assert re.findall("fix: +(.*)", ended.err) == [FIXES[line]]
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_that_are_lists_may_stand_twice():
+    line = "search bloom-560m --gpus 2 --plan 'mbs=1 gbs=16 cp=1 zero=1 vpp=1 dp_shard=0'"
+    ended = flopcast(*shlex.split(line), "--objective", "cost", "--objective", "step_time", "--pareto")
+
+    assert ended.code == 0, ended.err
+
+
+def test_flags_may_stand_twice():
+    assert flopcast(*shlex.split("memory llama-3.2-1b --gpus 8 --json --json")).code == 0
