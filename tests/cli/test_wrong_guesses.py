@@ -26,6 +26,9 @@ FIXES = {  # a command line → the fix of one of its errors
     f"{JOB} --plan 'dp=10 gbs=20'": "set data_parallel to 4",
     f"{JOB} --engine vllm --traffic '10 requests/s'": ('write --traffic "rate=4/s prompt=2000 output=300"'),
     f"{JOB} --engine vllm --slo 'ttft below 500 ms'": "write ttft_p99=2s",
+    f"{JOB} --engine vllm --plan 'tp=1 precision=fp8'": 'write "weights=fp8"',
+    f"{JOB} --engine vllm --plan 'tp=1 drafting=eagle'": 'write "draft=eagle"',
+    f"{JOB} --engine vllm --plan 'prefill=1'": 'write "prefill.tp=2 decode.tp=4"',
     "predict llama-3.2-1b --gpus 60 --plan 'dp=5 gbs=60'": "set --gpus to 56 or 64",
 }
 

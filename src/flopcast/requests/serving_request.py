@@ -14,6 +14,7 @@ from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged
 from flopcast.library.published_formats import published_formats
 from flopcast.library.traffic_text import slo_of, traffic_words
+from flopcast.records import replace
 from flopcast.requests.drafting_words import with_drafting
 from flopcast.requests.job_files import ReadFile, built
 from flopcast.requests.job_request import JobRequest
@@ -145,8 +146,34 @@ def _deployment(data: object, document: Document) -> Deployment:
     document, words = in_long_names(document, "plan", data)
     nested = _nested(words)
     if isinstance(nested, dict):
+        _refuse_other_words(nested, document)
         nested = with_drafting(nested, document)
     return build(Deployment, document, nested, ("plan",))
+
+
+def _refuse_other_words(words: dict[str, object], document: Document) -> None:
+    """Refuse what people write for the format of weights, for drafting and for pools, with the right words.
+
+    Raises
+    ------
+    SpecError
+        Each such word, with the edit that states what it means.
+    """
+    problems = []
+    for name, value in words.items():
+        if name in ("precision", "quantization"):
+            allowed, because = f"weights={value}", "weights and the KV cache have formats of their own"
+        elif name == "drafting" and isinstance(value, str):
+            allowed, because = f"draft={value}", "the method of drafting is stated as draft"
+        elif name in ("prefill", "decode") and not (value is None or isinstance(value, dict)):
+            allowed = "prefill.tp=2 decode.tp=4"
+            because = "a pool has degrees and replicas, each of which is a setting of its own"
+        else:
+            continue
+        problem = Problem(f"plan.{name}", value, allowed, because, f'write "{allowed}"')
+        problems.append(replace(problem, where=document.where(("plan", name))))
+    if problems:
+        raise SpecError(problems)
 
 
 def _nested(words: object) -> object:

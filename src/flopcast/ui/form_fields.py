@@ -156,19 +156,19 @@ FROM_A_LIST = {
         wide=True,
     ),
     "evolve": Field(
-        "Evolution chooses plans",
+        "Evolutionary search",
         about="Estimate a few thousand plans that an evolutionary algorithm chooses, if a search space is"
         " very large.",
         choices=("yes",),
         wide=True,
     ),
     "tp_beyond_domain": Field(
-        "Tensor parallel between domains",
+        "Tensor parallel across domains",
         about="Also try tensor parallelism across several scale-up (NVLink) domains.",
         choices=("yes",),
     ),
     "no_refine": Field(
-        "No variants",
+        "Skip variants",
         about="Do not try variants of the best plans: uneven stages, partial recompute and other rank"
         " orders.",
         choices=("yes",),
