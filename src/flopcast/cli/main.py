@@ -21,8 +21,9 @@ import click
 
 import flopcast
 from flopcast.cli.json_errors import as_json, wants_json
+from flopcast.cli.repeated_options import repeated_option
 from flopcast.cli.terminal import print_error
-from flopcast.cli.usage_errors import missing_command, repeated_option, usage_problems
+from flopcast.cli.usage_errors import missing_command, usage_problems
 from flopcast.garbage import collect_rarely
 
 if TYPE_CHECKING:

@@ -6,7 +6,9 @@ Elsewhere: options whose names are merely misspelt (usage_errors.py), keys of ot
 Names are those of launchers and engines: Megatron-LM, DeepSpeed, Hugging Face TRL, torchrun, vLLM, SGLang.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+
+import click
 
 PLAN = {  # a key of the plan → options that state it elsewhere, without hyphens, and a usual value
     "dp": ("data-parallel-size dp dp-size", "8"),
@@ -77,3 +79,22 @@ def same_here(option: str, value: str | None, known: Collection[str]) -> str:
         return f'write --plan "{setting}", or add {setting} to the plan'
     needed, edit = _AS_OPTION.get(name, ("", ""))
     return edit if needed in known else ""
+
+
+class ForeignOptionError(click.NoSuchOption):
+    """An option of other tools, with the edit that states the same here."""
+
+    def __init__(self, name: str, fix: str, context: click.Context) -> None:
+        """Keep the name of the option and the edit."""
+        super().__init__(name, ctx=context)
+        self.fix = fix
+
+
+def next_word(words: Sequence[str], name: str) -> str | None:
+    """Return the value behind an option, after its equals sign or as the next word; None if none is."""
+    for word, following in zip(words, (*words[1:], "-"), strict=True):
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+        if word == name and not following.startswith("-"):
+            return following
+    return None

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 import click
 from click.core import iter_params_for_processing
 
-from flopcast.cli.options_of_other_tools import same_here
+from flopcast.cli.options_of_other_tools import ForeignOptionError, next_word, same_here
+from flopcast.cli.repeated_options import RepeatedOptionError, repeated
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
 
@@ -24,56 +25,6 @@ EXTRA = re.compile(r"unexpected extra arguments? \(([^)]*)\)")
 SWITCH = re.compile(r"does not take a value")
 VALUE = re.compile(r"^'(.*)' is not|^(\S+) is not in the range")  # in messages of click's types
 PATH = re.compile(r"^\w+ '(.*)' (.*?)\.?$")  # in those about paths: "Directory 'out' is a file."
-
-
-class ForeignOptionError(click.NoSuchOption):
-    """An option of other tools, with the edit that states the same here."""
-
-    def __init__(self, name: str, fix: str, context: click.Context) -> None:
-        """Keep the name of the option and the edit."""
-        super().__init__(name, ctx=context)
-        self.fix = fix
-
-
-class RepeatedOptionError(click.UsageError):
-    """An option that holds one value has several: all but the last would be ignored."""
-
-    def __init__(self, name: str, context: click.Context) -> None:
-        """Keep the name of the option."""
-        super().__init__(f"{name} is given twice", context)
-        self.option_name = name
-
-
-def repeated_option(group: click.Group, context: click.Context, words: list[str]) -> None:
-    """Refuse the words after a command if they give an option twice that holds one value.
-
-    Words that click cannot parse are left to it.
-
-    Raises
-    ------
-    RepeatedOptionError
-        The first such option.
-    """
-    command = group.get_command(context, words[0]) if words else None
-    if command is None:
-        return
-    inner = click.Context(command, context, words[0], **command.context_settings)
-    try:
-        _, rest, order = command.make_parser(inner).parse_args(words[1:])
-    except click.UsageError:
-        return
-    for error in _repeated(order, inner):
-        raise error
-    if isinstance(command, click.Group):
-        repeated_option(command, inner, rest)
-
-
-def _repeated(order: Sequence[click.Parameter], context: click.Context) -> Iterator[click.UsageError]:
-    """Yield an error for each option that holds one value and stands twice in a parsed command line."""
-    for parameter in dict.fromkeys(order):
-        single = isinstance(parameter, click.Option) and not (parameter.multiple or parameter.is_flag)
-        if single and order.count(parameter) > 1:
-            yield RepeatedOptionError(_name(parameter), context)
 
 
 def usage_problems(error: click.ClickException, words: Sequence[str]) -> list[Problem]:
@@ -98,7 +49,7 @@ def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.Us
             values, extra, order = command.make_parser(fresh).parse_args(list(words))
             break
         except click.NoSuchOption as error:
-            if fix := same_here(error.option_name, _next_word(words, error.option_name), _options(fresh)):
+            if fix := same_here(error.option_name, next_word(words, error.option_name), _options(fresh)):
                 error = ForeignOptionError(error.option_name, fix, fresh)
             yield error
             unknown.append(error)
@@ -106,7 +57,7 @@ def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.Us
         except click.BadOptionUsage as error:
             yield error
             words = _without_option(words, error.option_name, fresh)
-    yield from _repeated(order, fresh)
+    yield from repeated(order, fresh)
     meant = {_nearest_option(error.option_name, fresh) for error in unknown}
     parameters = [each for each in command.get_params(fresh) if not each.is_eager]
     for parameter in iter_params_for_processing(order, parameters):
@@ -137,16 +88,6 @@ def _without_option(words: list[str], name: str, context: click.Context) -> list
     )
     has_value = takes_value and words[at] == name and not "".join(words[at + 1 : at + 2]).startswith("-")
     return [*words[:at], *words[at + 1 + has_value :]]
-
-
-def _next_word(words: Sequence[str], name: str) -> str | None:
-    """Return the value behind an option, after its equals sign or as the next word; None if none is."""
-    for word, following in zip(words, (*words[1:], "-"), strict=True):
-        if word.startswith(f"{name}="):
-            return word.partition("=")[2]
-        if word == name and not following.startswith("-"):
-            return following
-    return None
 
 
 def _nearest_option(name: str, context: click.Context) -> str:
