@@ -86,8 +86,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
     problems = []
     if text.split() and "=" not in text:
         allowed, because = "METRIC_pPERCENTILE=TIME for each limit", "flopcast reads no sentences"
-        fix = "write ttft_p99=2s"
-        raise spec_error("slo", text, allowed, because, fix, where=where)
+        raise spec_error("slo", text, allowed, because, "write ttft_p99=2s", where=where)
     for word in text.split():
         match = _WORD.fullmatch(word)
         metric = _METRICS[match[1]] if match else ""
