@@ -45,6 +45,7 @@ TOLD = {  # kind, key, value → why it changes nothing but what is told
     ("llm-foundry", "compile_config", "{}"): "kernels are predicted as eager",
     ("torchtune", "dataset.packed", "false"): LENGTHS,
     ("trl", "packing", "true"): LENGTHS,
+    ("nemo-rl", "policy.sequence_packing.enabled", "true"): LENGTHS,
     ("ms-swift", "packing", "true"): LENGTHS,
     ("ms-swift", "bf16", "full"): "flopcast predicts states and main weights in fp32 beside bf16",
     ("openrlhf", "packing_samples", "false"): LENGTHS,

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from all_cases import all_cases
+from command_line import flopcast
 from foreign_cases import data_of, told
 
 from flopcast.errors import SpecError
@@ -563,5 +564,28 @@ def test_llama_factory_says_that_no_file_of_accelerate_shards():
         read(FACTORY, **more)["assumptions"] for more in ({}, {"fsdp": "full_shard auto_wrap"})
     )
 
-    assert any(note.startswith("DDP, because") for note in plain)
-    assert not any(note.startswith("DDP, because") for note in sharded)
+    assert any(note.startswith("flopcast assumes DDP") for note in plain)
+    assert not any(note.startswith("flopcast assumes DDP") for note in sharded)
+
+
+def test_llama_factory_takes_ranks_and_shards_from_a_file_of_accelerate(tmp_path):
+    tuning, launch = tmp_path / "sft.yaml", tmp_path / "fsdp.yaml"
+    tuning.write_text(
+        "model_name_or_path: Qwen/Qwen3-8B\nstage: sft\nfinetuning_type: full\nbf16: true\n"
+        "per_device_train_batch_size: 2\ndataset: own\ntemplate: qwen3\n",
+        encoding="utf-8",
+    )
+    launch.write_text(
+        "distributed_type: FSDP\nnum_machines: 2\nnum_processes: 16\n"
+        "fsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_offload_params: true}\n",
+        encoding="utf-8",
+    )
+    given = flopcast("predict", str(tuning), str(launch), "--cluster", "dgx-h100")
+    assert given.code == 0, given.err
+    assert "16 × h100" in given.out
+    assert "dp=16 mbs=2 gbs=32 zero=3" in given.out
+    assert "offload=optimizer:host,parameters:host" in given.out
+
+
+def test_a_file_of_llama_factory_that_generates_text_is_no_training():
+    assert faults(FACTORY, infer_backend="vllm") == ["infer_backend"]

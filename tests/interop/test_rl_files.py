@@ -10,7 +10,7 @@ from key_cases import put
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs import openrlhf_rl, trl_rl, verl_rl
+from flopcast.interop.configs import nemo_rl, openrlhf_rl, trl_rl, verl_rl
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import covered, keys_of
 from flopcast.interop.configs.rl_formats import READERS, step_document, step_of
@@ -53,14 +53,60 @@ ALIGNED = {
     "accelerate": {"distributed_type": "DEEPSPEED", "num_processes": 8},
     "deepspeed": {"zero_optimization": {"stage": 3}},
 }
+NEMO = {
+    "grpo": {"num_prompts_per_step": 32, "num_generations_per_prompt": 16},
+    "policy": {
+        "model_name": "meta-llama/Llama-3.1-8B-Instruct",
+        "train_global_batch_size": 256,
+        "train_micro_batch_size": 2,
+        "max_total_sequence_length": 2048,
+        "dtensor_cfg": {"enabled": True, "tensor_parallel_size": 2},
+        "generation": {"max_new_tokens": 1536, "vllm_cfg": {"tensor_parallel_size": 2}},
+    },
+    "cluster": {"gpus_per_node": 8, "num_nodes": 2},
+}
 SETTINGS = {
+    "nemo-rl-grpo": NEMO,
     "trl-rl": ALIGNED,
     "verl-rl": trainer_document(GRPO.encode(), "grpo.sh").data,
     "openrlhf-rl": trainer_document(PPO.encode(), "ppo.sh").data,
 }
 MEGATRON_TOO = {f"{ACTOR}.strategy": "megatron", f"{MEGATRON}.tensor_model_parallel_size": 2}
-STARTS = {"trl-rl": trl_rl.START, "verl-rl": verl_rl.START, "openrlhf-rl": openrlhf_rl.START}
+GENERATION = "policy.generation"
+APART = {
+    f"{GENERATION}.colocated.enabled": False,
+    f"{GENERATION}.colocated.resources.num_nodes": 1,
+    "grpo.async_grpo.enabled": True,
+}
+ALONE = APART | {"cluster.num_nodes": 1, f"{GENERATION}.colocated.resources.gpus_per_node": 4}
+STARTS = {
+    "nemo-rl-grpo": nemo_rl.START,
+    "trl-rl": trl_rl.START,
+    "verl-rl": verl_rl.START,
+    "openrlhf-rl": openrlhf_rl.START,
+}
 OTHER = {  # key → another value, and the settings beside it
+    "nemo-rl-grpo": {
+        "grpo.num_prompts_per_step": (64, {}),
+        "grpo.num_generations_per_prompt": (8, {}),
+        "grpo.async_grpo.enabled": (False, APART),
+        "grpo.skip_reference_policy_logprobs_calculation": (True, {}),
+        f"{GENERATION}.backend": ("megatron", {}),
+        f"{GENERATION}.max_new_tokens": (1024, {}),
+        f"{GENERATION}.colocated.enabled": (True, APART),
+        f"{GENERATION}.colocated.resources.gpus_per_node": (2, ALONE),
+        f"{GENERATION}.colocated.resources.num_nodes": (
+            1,
+            APART | {"cluster.num_nodes": 4} | {f"{GENERATION}.colocated.resources.num_nodes": 2},
+        ),
+        f"{GENERATION}.vllm_cfg.precision": ("fp8", {}),
+        f"{GENERATION}.vllm_cfg.tensor_parallel_size": (4, {}),
+        f"{GENERATION}.vllm_cfg.pipeline_parallel_size": (2, {}),
+        f"{GENERATION}.vllm_cfg.expert_parallel_size": (2, {}),
+        f"{GENERATION}.vllm_cfg.gpu_memory_utilization": (0.8, {}),
+        f"{GENERATION}.vllm_kwargs.max_num_seqs": (64, {}),
+        f"{GENERATION}.vllm_kwargs.max_num_batched_tokens": (4096, {}),
+    },
     "trl-rl": {
         "model_name_or_path": ("Qwen/Qwen2.5-3B", {}),
         "per_device_train_batch_size": (8, {}),
@@ -243,6 +289,27 @@ def test_a_file_of_trl_generates_the_batches_of_its_accumulation_at_once(tmp_pat
     together = flopcast("predict", str(settings), str(launch))
     assert together.code == 0, together.err
     assert "mbs=4 gbs=128 zero=3 recompute=full" in together.out
+
+
+def test_a_recipe_of_nemo_rl_changes_the_file_that_it_names(tmp_path):
+    base, recipe = tmp_path / "base.yaml", tmp_path / "recipe.yaml"
+    base.write_text(yaml.safe_dump(NEMO), encoding="utf-8")
+    changes = {"defaults": "../base.yaml", "policy": {"dtensor_cfg": {"tensor_parallel_size": 4}}}
+    recipe.write_text(yaml.safe_dump(changes), encoding="utf-8")
+    for order in ((base, recipe), (recipe, base)):
+        given = flopcast("predict", *map(str, order))
+        assert given.code == 0, given.err
+        # 16 devices over tp=4; each engine has two devices
+        assert "dp=4 tp=4 mbs=2 gbs=256 zero=3" in given.out
+        assert "tp=2 replicas=8" in given.out
+    alone = flopcast("predict", str(recipe))
+    assert (alone.code, "recipe.yaml:1: defaults" in alone.err) == (1, True)
+    step = outcome("nemo-rl-grpo", {})
+    # two scoring passes: the trained model, and the reference; the longest answer leaves 512 tokens
+    assert (step["prompts"], step["samples"], step["scorers"]) == (32, 16, 2)
+    assert step["rollout"]["traffic"] == {"prompt": 512, "output": 1536}
+    apart = outcome("nemo-rl-grpo", APART)
+    assert (apart["apart"], apart["rollout"]["gpus"], apart["training"]["gpus"]) == (True, 8, 8)
 
 
 def test_every_key_that_is_read_matters():

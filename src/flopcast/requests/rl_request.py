@@ -109,12 +109,12 @@ def _read(request: JobRequest) -> Document | None:
 
 
 def _merged(documents: Sequence[Document]) -> Document | None:
-    """Return TRL's settings of GRPO with those of accelerate and DeepSpeed; None for other files."""
-    from flopcast.interop.configs import trl, trl_rl
-    from flopcast.interop.configs.rl_formats import start_of
+    """Return the settings of a step that stand in several files; None for other files."""
+    from flopcast.interop.configs.rl_formats import MERGED, start_of
 
-    steps = [start_of(each.data) == trl_rl.START for each in documents]
-    return trl.merged(documents) if any(steps) else None
+    starts = {start_of(each.data) for each in documents}
+    merged = next((one for start, one in MERGED.items() if start in starts), None)
+    return merged(documents) if merged else None
 
 
 def _step_of_trainer(read: Document, request: JobRequest) -> Document | None:

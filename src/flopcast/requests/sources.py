@@ -155,7 +155,7 @@ def source_of(
     if request.kind or ending in (".toml", ".py"):
         return _foreign(raw, name, request)
     document = read_yaml(raw, name)
-    if isinstance(document.data, dict) and OWN & document.data.keys() <= {"engine"}:
+    if isinstance(document.data, dict) and OWN & document.data.keys() <= {"engine", "cluster"}:
         from flopcast.interop.configs.formats import kind_of, known_kind
         from flopcast.interop.configs.rl_formats import start_of
 

@@ -23,6 +23,7 @@ from flopcast.interop.configs import (
     megatron_bridge,
     nanotron,
     nemo,
+    nemo_rl,
     openrlhf,
     swift,
     torchtitan,
@@ -71,7 +72,7 @@ KINDS: Mapping[str, ConfigFormat] = {
     ),
     "torchtitan": ConfigFormat(**_TABLE["torchtitan"], read=torchtitan.read, helper="torchtitan_dump.py"),
     "axolotl": ConfigFormat(**_TABLE["axolotl"], read=axolotl.read),
-    "llama-factory": ConfigFormat(**_TABLE["llama-factory"], read=llama_factory.read),
+    "llama-factory": ConfigFormat(**_TABLE["llama-factory"], read=llama_factory.read, merged=trl.merged),
     "torchtune": ConfigFormat(**_TABLE["torchtune"], read=torchtune.read),
     "llm-foundry": ConfigFormat(**_TABLE["llm-foundry"], read=llm_foundry.read),
     "trl": ConfigFormat(**_TABLE["trl"], read=trl.read, merged=trl.merged),
@@ -83,6 +84,7 @@ KINDS: Mapping[str, ConfigFormat] = {
     "maxtext": ConfigFormat(**_TABLE["maxtext"], read=maxtext.read),
     "megatron-bridge": ConfigFormat(**_TABLE["megatron-bridge"], read=megatron_bridge.read),
     "nemo": ConfigFormat(**_TABLE["nemo"], read=nemo.read),
+    "nemo-rl": ConfigFormat(**_TABLE["nemo-rl"], read=nemo_rl.read, merged=nemo_rl.merged),
 }
 
 
@@ -155,7 +157,7 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
     if fit is None:
         first, *others = documents
         names = ", ".join(document.name for document in others)
-        allowed = f"one file (several only in the formats {' and '.join(several)})"
+        allowed = f"one file (several only in the formats {', '.join(several)})"
         because = "in all other formats, one file describes the whole job"
         fix = f"remove {names}, or write changes of the job as KEY=VALUE"
         raise spec_error(names, names, allowed, because, fix, first.name, "cannot be given after this file")

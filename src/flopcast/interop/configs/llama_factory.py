@@ -22,9 +22,11 @@ from flopcast.interop.configs.trainers import (
     read_training,
     write_scores,
 )
+from flopcast.interop.configs.trl import check_launch, launched, ranks_of_launch
 from flopcast.interop.configs.tuning import KTO_PASSES, PAIR, note_pairs, put_reference, put_score
 from flopcast.library import catalog
 
+CHECKPOINTING = "fsdp_config.fsdp_activation_checkpointing"
 ON_HOST = "use_unsloth_gc"  # Unsloth keeps checkpoints on the host
 STAGES = {name: name for name in ("sft", "pt", "dpo", "kto", "rm")}
 LOSSES = dict.fromkeys(("sigmoid", "hinge", "ipo", "kto_pair"), "reference") | dict.fromkeys(
@@ -45,23 +47,20 @@ def read(document: Document, options: ImportOptions) -> Document:
     >>> job.data["plan"]["zero"], job.data["plan"]["recompute"], job.data["batch"]["sequence_length"]
     (3, 'full', 2048)
     """
-    reader = ConfigReader(document, keys_of("llama-factory"), options)
+    reader = ConfigReader(launched(document), keys_of("llama-factory"), options)
     stage = _stage(reader)
     read_model(reader, "model_name_or_path")
     reader.put(("batch", "sequence_length"), reader.count("cutoff_len", 2048), "cutoff_len")
     packed = reader.flag("packing", reader.text("stage") == "pt") or reader.flag("neat_packing")
     note_lengths(reader, "packing" if reader.has("packing") else "cutoff_len", packed)
-    read_training(reader, TRANSFORMERS, sequences=PAIR if stage in ("dpo", "rm") else 1)
-    if not (reader.has("deepspeed", "fsdp") or reader.below("deepspeed") or reader.below("fsdp_config")):
-        reader.assume(
-            "DDP, because the file names neither DeepSpeed nor FSDP; a file of accelerate may shard more"
-        )
+    check_launch(reader)
+    read_training(reader, TRANSFORMERS, ranks_of_launch(reader), PAIR if stage in ("dpo", "rm") else 1)
     if reader.flag("use_muon"):
         reader.put_optimizer("muon", "use_muon")
     _method(reader)
     _tuning(reader, stage)
     _vision(reader)
-    if not reader.flag("disable_gradient_checkpointing"):
+    if not reader.flag("disable_gradient_checkpointing") or reader.flag(CHECKPOINTING):
         reader.assume("recompute full, LLaMA-Factory's default", "disable_gradient_checkpointing")
         reader.put(("plan", "recompute"), "full", "disable_gradient_checkpointing")
         if reader.flag(ON_HOST):

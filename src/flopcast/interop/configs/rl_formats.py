@@ -1,17 +1,17 @@
 """Formats that describe a step of reinforcement learning, and what their readers share.
 
 Answers: does this script or file describe such a step, and which two jobs does it consist of?
-Elsewhere: what the keys mean (verl_rl.py, openrlhf_rl.py, trl_rl.py), formats of one training job
-(formats.py), the step itself (spec/rl_plan.py, rl/step.py).
+Elsewhere: what the keys mean (verl_rl.py, openrlhf_rl.py, trl_rl.py, nemo_rl.py), formats of one training
+job (formats.py), the step itself (spec/rl_plan.py, rl/step.py).
 
 A reader puts fields of the training job where any reader puts them, those of the rollout below "rollout",
 and those of the step below "step". `step_document` makes the two jobs of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from flopcast.files.yaml_text import Document, Path
-from flopcast.interop.configs import openrlhf_rl, trl_rl, verl_rl
+from flopcast.interop.configs import nemo_rl, openrlhf_rl, trl, trl_rl, verl_rl
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.trainer_commands import LAUNCHER
@@ -22,6 +22,13 @@ READERS: Mapping[str, Callable[[Document, ImportOptions], ConfigReader]] = {
     verl_rl.DAPO: verl_rl.read,
     openrlhf_rl.START: openrlhf_rl.read,
     trl_rl.START: trl_rl.read,
+    nemo_rl.START: nemo_rl.read_step,
+}
+MERGED: Mapping[
+    str, Callable[[Sequence[Document]], Document]
+] = {  # steps whose settings stand in several files
+    trl_rl.START: trl.merged,
+    nemo_rl.START: nemo_rl.merged,
 }
 ROLLOUT, STEP, TRAINING = "rollout", "step", "training"
 
@@ -58,6 +65,8 @@ def start_of(data: object) -> str | None:
     start = str(launcher.get("command")) if isinstance(launcher, dict) else ""
     if not start and has(data, verl_rl.MODEL):
         start = verl_rl.START
+    if not start and has(data, "grpo") and any(has(data, sign) for sign in nemo_rl.SIGNS):
+        start = nemo_rl.START
     if not start and has(data, "model_name_or_path") and any(has(data, sign) for sign in trl_rl.SIGNS):
         start = trl_rl.START
     return start if start in READERS else None

@@ -47,6 +47,9 @@ CHECKPOINTING, OFFLOADING = "enable_activation_checkpointing", "enable_activatio
 REPLICATE, SHARD = "data_parallel_replicate_dim", "data_parallel_shard_dim"
 
 
+WRITTEN = {"code_llama2_": "codellama-", "llama3.3_": "llama-3.3-", "phi4_14b": "phi-4"}  # names on the hub
+
+
 def read(document: Document, options: ImportOptions) -> Document:
     """Return the job of a configuration.
 
@@ -100,11 +103,16 @@ def model_name(builder: str) -> str:
     """Return the name, as the catalogue may know it, of the model that a function of torchtune builds.
 
     >>> model_name("lora_llama3_1_70b"), model_name("qwen2_5_0_5b"), model_name("qlora_phi3_mini")
-    ('llama3.1_70b', 'qwen2.5_0.5b', 'phi3_mini')
+    ('llama3.1-70b', 'qwen2.5-0.5b', 'phi3-mini')
+    >>> model_name("lora_code_llama2_7b"), model_name("llama3_3_70b"), model_name("phi4_14b")
+    ('codellama-7b', 'llama-3.3-70b', 'phi-4')
     """
     plain = re.sub(r"^q?lora_|_(base|instruct)$", "", builder)
     plain = re.sub(r"_(0|1)_(5b)$", r"_\1.\2", plain)
-    return re.sub(r"^([a-z_]+[0-9])_([0-9])_", r"\1.\2_", plain)
+    plain = re.sub(r"^([a-z_]+[0-9])_([0-9])_", r"\1.\2_", plain)
+    for start, written in WRITTEN.items():
+        plain = plain.replace(start, written)
+    return plain.replace("_", "-")
 
 
 def _lengths(reader: ConfigReader) -> None:

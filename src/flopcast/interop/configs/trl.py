@@ -104,9 +104,8 @@ def read(document: Document, options: ImportOptions) -> Document:
         reader.assume(f"max_length {LENGTH}, TRL's default")
     note_lengths(reader, "packing" if reader.has("packing") else length, reader.flag("packing"))
     check_launch(reader)
-    stated = reader.count("accelerate.num_processes") if reader.has(TYPE) else None
     pairs = reader.has(REWARD) or (_prefers(reader) and not reader.has(*KTO))
-    read_training(reader, TRANSFORMERS, stated, PAIR if pairs else 1)
+    read_training(reader, TRANSFORMERS, ranks_of_launch(reader), PAIR if pairs else 1)
     put_adapters(reader)
     put_loaded_states(reader)
     _tuning(reader)
@@ -249,6 +248,17 @@ def with_precision(document: Document) -> Document:
     if data.get("bf16") is not None or data.get("fp16"):
         return document
     return replace(document, data=data | ({"fp16": True} if mixed == "fp16" else {"bf16": True}))
+
+
+def launched(document: Document) -> Document:
+    """Return the document with accelerate's precision, if a file of accelerate is given with it."""
+    data = document.data
+    return with_precision(document) if isinstance(data, dict) and "accelerate" in data else document
+
+
+def ranks_of_launch(reader: ConfigReader) -> int | None:
+    """Return the ranks that accelerate starts; None without its file."""
+    return reader.count("accelerate.num_processes") if reader.has(TYPE) else None
 
 
 def check_launch(reader: ConfigReader) -> None:

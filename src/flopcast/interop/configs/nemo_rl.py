@@ -1,0 +1,328 @@
+"""NeMo RL's YAML as a job: GRPO as a step of reinforcement learning, SFT, DPO and reward models.
+
+Answers: which training, and which rollout, does a file of NeMo RL describe?
+Elsewhere: flags of Megatron-Core (megatron_settings.py), the models of a step (tuning.py), keys that change
+neither time nor memory (tables/nemo-rl.yaml,
+tables/nemo-rl-grpo.yaml).
+
+Most recipes state only what differs from another file, which they name under `defaults`. That file is given
+too: `flopcast predict grpo_math_1B.yaml recipe.yaml`.
+
+References
+----------
+NVIDIA-NeMo/RL: examples/configs (names), nemo_rl/utils/config.py (`defaults`),
+nemo_rl/algorithms/grpo.py (the order of a step; the reference model computes every answer unless
+`skip_reference_policy_logprobs_calculation`; devices of generation that is not colocated),
+nemo_rl/algorithms/dpo.py and rm.py (a sample is a pair), nemo_rl/models/policy (DTensor is FSDP2;
+`activation_checkpointing` of Megatron-Core recomputes whole blocks).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from flopcast.errors import spec_error
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.batches import filled_micro_batch, put_whole_batch
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
+from flopcast.interop.configs.keys import Keys, flattened, keys_of
+from flopcast.interop.configs.megatron_settings import TranslatedFlags
+from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.placements import SHARDED_STATES, place
+from flopcast.interop.configs.trainers import names_all_linears, note_lengths, read_adapters
+from flopcast.interop.configs.tuning import (
+    PAIR,
+    note_longest,
+    note_pairs,
+    put_reference,
+    put_score,
+    put_scorers,
+)
+from flopcast.library import catalog
+from flopcast.records import replace
+
+START = "nemo rl grpo"
+SIGNS = ("policy.dtensor_cfg", "policy.megatron_cfg")
+POLICY, CORE, TORCH = "policy", "policy.megatron_cfg", "policy.dtensor_cfg"
+MODEL, LENGTH = f"{POLICY}.model_name", f"{POLICY}.max_total_sequence_length"
+BATCH, MICRO = f"{POLICY}.train_global_batch_size", f"{POLICY}.train_micro_batch_size"
+PRECISION, TYPES = f"{POLICY}.precision", {"bfloat16": "bf16", "float16": "fp16"}
+FILLED = (f"{POLICY}.sequence_packing", f"{POLICY}.dynamic_batching")
+NODES, DEVICES = "cluster.num_nodes", "cluster.gpus_per_node"
+PROMPTS, SAMPLES, ASYNC = "grpo.num_prompts_per_step", "grpo.num_generations_per_prompt", "grpo.async_grpo"
+SKIPPED = "grpo.skip_reference_policy_logprobs_calculation"
+ENGINE, ANSWER = f"{POLICY}.generation.backend", f"{POLICY}.generation.max_new_tokens"
+VLLM, LIMITS = f"{POLICY}.generation.vllm_cfg", f"{POLICY}.generation.vllm_kwargs"
+TOGETHER, APART = (f"{POLICY}.generation.colocated.enabled", f"{POLICY}.generation.colocated.resources")
+OTHERS = ("distillation", "ppo", "on_policy_distillation")
+PRODUCT = re.compile(r"\$\{mul:\s*\$\{([\w.]+)\}\s*,\s*\$\{([\w.]+)\}\s*\}")
+
+
+def read(document: Document, options: ImportOptions) -> Document:
+    """Return the job of a file for SFT, DPO or a reward model.
+
+    Examples
+    --------
+    >>> job = read(Document("sft.yaml", {"sft": {}, "cluster": {"gpus_per_node": 8, "num_nodes": 1},
+    ...     "policy": {"model_name": "meta-llama/Llama-3.1-8B", "train_global_batch_size": 32,
+    ...         "train_micro_batch_size": 1, "max_total_sequence_length": 1024,
+    ...         "dtensor_cfg": {"enabled": True, "tensor_parallel_size": 2}}}, {}), ImportOptions())
+    >>> job.data["plan"]["data_parallel"], job.data["plan"]["tensor_parallel"], job.data["plan"]["zero"]
+    (4, 2, 3)
+    """
+    reader = _started(document, keys_of("nemo-rl"), options)
+    pairs = reader.below("dpo") or reader.below("rm")
+    devices = reader.ranks(_cluster(reader))
+    _training(reader, devices, PAIR if pairs else 1)
+    note_lengths(reader, LENGTH, reader.flag(f"{FILLED[0]}.enabled"))
+    if reader.below("rm"):
+        put_score(reader, "rm")
+    elif reader.below("dpo"):
+        note_pairs(reader, "dpo")
+        put_reference(reader, "dpo")
+    return reader.made()
+
+
+def read_step(document: Document, options: ImportOptions) -> ConfigReader:
+    """Return the reader after it put the rollout and the training of GRPO together."""
+    keys = keys_of("nemo-rl-grpo")
+    whole = replace(keys, read=f"{keys.read} {keys_of('nemo-rl').read}")
+    reader = _started(document, whole, options)
+    devices = reader.ranks(_cluster(reader))
+    generating = devices
+    if not reader.flag(TOGETHER, True):
+        generating = _devices_apart(reader)
+        devices = max(devices - generating, 1)
+        reader.put(("step", "apart"), True, TOGETHER)
+        if not reader.flag(f"{ASYNC}.enabled"):
+            because = (
+                "flopcast predicts models on separate devices only if generation overlaps with training"
+            )
+            reader.fault(TOGETHER, "true, unless grpo.async_grpo.enabled is true", because, "write true")
+    reader.put(("gpus",), devices, DEVICES)
+    reader.put(("rollout", "gpus"), generating, DEVICES)
+    _training(reader, devices, 1)
+    _rollout(reader)
+    reader.put(("step", "prompts"), reader.required(PROMPTS), PROMPTS)
+    reader.put(("step", "samples"), reader.required(SAMPLES), SAMPLES)
+    put_scorers(reader, SKIPPED, reference=not reader.flag(SKIPPED), rewards=False)
+    if "adapters" in reader.part("model"):
+        reader.put(("step", "handoff"), "adapter")
+    return reader
+
+
+def merged(documents: Sequence[Document]) -> Document:
+    """Merge files, each over those that it names under `defaults`; they are given in any order.
+
+    Raises
+    ------
+    SpecError
+        A file that another one names is not given.
+    """
+    waiting, whole, done = list(documents), None, set[str]()
+    while waiting:
+        ready = next((one for one in waiting if _bases(one) <= done), None)
+        if ready is None:
+            missing = ", ".join(sorted(_bases(waiting[0]) - done))
+            raise _without_base(waiting[0], missing)
+        waiting.remove(ready)
+        done.add(_file(ready.name))
+        whole = ready if whole is None else _over(whole, ready)
+    if whole is None or not isinstance(whole.data, dict):
+        return documents[0]
+    return replace(whole, data={key: value for key, value in whole.data.items() if key != "defaults"})
+
+
+def _started(document: Document, keys: Keys, options: ImportOptions) -> ConfigReader:
+    """Return the reader of a file that stands alone, with its model and its lengths."""
+    if bases := _bases(document):
+        raise _without_base(document, ", ".join(sorted(bases)))
+    reader = ConfigReader(_multiplied(document), keys, options)
+    for section in OTHERS:
+        if reader.below(section):
+            reader.refuse(section, f"NeMo RL's {section}", "describe the step by hand (docs/howto/rl.md)")
+    read_model(reader, MODEL)
+    return reader
+
+
+def _bases(document: Document) -> set[str]:
+    """Return the names of the files that a file changes, without their folders."""
+    given = document.data.get("defaults") if isinstance(document.data, dict) else None
+    names = given if isinstance(given, list) else [given] if given else []
+    return {_file(str(name)) for name in names}
+
+
+def _file(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _without_base(document: Document, missing: str) -> Exception:
+    allowed, because = "all files that it is based on", "flopcast reads only the files that you name"
+    fix = f"give {missing} too: flopcast predict {missing.replace(',', '')} {document.name}"
+    return spec_error(
+        "defaults", missing, allowed, because, fix, document.where(("defaults",)), "is not given"
+    )
+
+
+def _over(whole: Document, other: Document) -> Document:
+    """Return a document with the values of another over its own."""
+    data, places = whole.data, dict(whole.places)
+    for path, _ in flattened(other.data):
+        places[path] = other.where(path)
+    return replace(whole, data=_joined(data, other.data), places=places)
+
+
+def _joined(one: object, other: object) -> object:
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return other
+    return one | {key: _joined(one[key], value) if key in one else value for key, value in other.items()}
+
+
+def _multiplied(document: Document) -> Document:
+    """Return the document with `${mul:${a.b}, ${a.c}}` computed if both are numbers of the file."""
+    values = {".".join(map(str, path)): value for path, value in flattened(document.data)}
+
+    def computed(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: computed(one) for key, one in value.items()}
+        match = PRODUCT.fullmatch(value.strip()) if isinstance(value, str) else None
+        factors = [values.get(name) for name in match.groups()] if match else []
+        numbers = [one for one in factors if type(one) is int]
+        return numbers[0] * numbers[1] if len(numbers) == 2 else value
+
+    return replace(document, data=computed(document.data))
+
+
+def _cluster(reader: ConfigReader) -> int | None:
+    if not reader.has(NODES, DEVICES):
+        return None
+    return reader.count(NODES) * reader.count(DEVICES)
+
+
+def _devices_apart(reader: ConfigReader) -> int:
+    """Return the devices that only generate: of one node, or whole nodes."""
+    if reader.count(NODES) == 1:
+        return reader.required(f"{APART}.gpus_per_node")
+    return reader.required(f"{APART}.num_nodes") * reader.count(DEVICES)
+
+
+def _training(reader: ConfigReader, devices: int, sequences: int) -> None:
+    """Put plan, batch, adapters and stack of the trained model into the job."""
+    length = reader.required(LENGTH)
+    reader.put(("batch", "sequence_length"), length, LENGTH)
+    if reader.flag(f"{CORE}.enabled"):
+        _megatron(reader, devices, length, sequences)
+    elif reader.flag(f"{TORCH}.enabled", True):
+        _sharded(reader, devices, length, sequences)
+    else:
+        because = "DTensor and Megatron-Core are the only ways in which NeMo RL trains"
+        reader.fault(f"{TORCH}.enabled", "true", because, f"write {TORCH}.enabled: true")
+
+
+def _sharded(reader: ConfigReader, devices: int, length: int, sequences: int) -> None:
+    """Read how DTensor and FSDP2 share the model."""
+    tensor, context = (reader.count(f"{TORCH}.{name}_parallel_size") for name in ("tensor", "context"))
+    replicas = _replicas(reader, devices, tensor * context, f"{TORCH}.tensor_parallel_size")
+    if reader.count(f"{TORCH}.expert_parallel_size") > 1:
+        what = "expert parallelism of NeMo RL's DTensor"
+        reader.refuse(f"{TORCH}.expert_parallel_size", what, "write 1")
+    reader.put(("plan", "data_parallel"), replicas, DEVICES)
+    reader.put_degree("tensor_parallel", tensor, f"{TORCH}.tensor_parallel_size")
+    reader.put_degree("context_parallel", context, f"{TORCH}.context_parallel_size")
+    if tensor > 1 and reader.flag(f"{TORCH}.sequence_parallel"):
+        reader.put(("plan", "sequence_parallel"), True, f"{TORCH}.sequence_parallel")
+    _batch(reader, length, replicas, sequences)
+    reader.put(("plan", "zero"), 3)
+    reader.put(("plan", "precision"), reader.choice(PRECISION, TYPES, "bf16"), PRECISION)
+    if reader.flag(f"{TORCH}.activation_checkpointing"):
+        reader.put(("plan", "recompute"), "full", f"{TORCH}.activation_checkpointing")
+    if reader.flag(f"{TORCH}.cpu_offload"):
+        place(reader, SHARDED_STATES, f"{TORCH}.cpu_offload")
+    _adapters(reader, f"{TORCH}.lora_cfg")
+    reader.put(("stack",), "torch-fsdp2", f"{TORCH}.enabled")
+
+
+def _megatron(reader: ConfigReader, devices: int, length: int, sequences: int) -> None:
+    """Put the plan of Megatron-Core into the job, as its flags state it."""
+    names = ("tensor_model", "pipeline_model", "context")
+    share = 1
+    for name in names:
+        share *= reader.count(f"{CORE}.{name}_parallel_size")
+    replicas = _replicas(reader, devices, share, f"{CORE}.tensor_model_parallel_size")
+    flags = TranslatedFlags(reader)
+    flags.section(CORE, "model", skipped=("moe_router_load_balancing_type",))
+    flags.section(f"{CORE}.optimizer", "optimizer")
+    eight = f"{CORE}.fp8_cfg"
+    if reader.flag(f"{eight}.enabled"):
+        flags.add("--fp8-format", f"{eight}.fp8", reader.text(f"{eight}.fp8") or "hybrid")
+        flags.add("--fp8-recipe", f"{eight}.fp8_recipe", reader.text(f"{eight}.fp8_recipe") or "delayed")
+    flags.add("--fp16" if reader.choice(PRECISION, TYPES, "bf16") == "fp16" else "--bf16", PRECISION)
+    if reader.flag(f"{CORE}.activation_checkpointing"):
+        for flag, value in (("granularity", "full"), ("method", "uniform"), ("num-layers", 1)):
+            flags.add(f"--recompute-{flag}", f"{CORE}.activation_checkpointing", value)
+    _batch(reader, length, replicas, sequences)
+    batch = reader.part("plan")
+    flags.add("--micro-batch-size", MICRO, batch.get("micro_batch"))
+    flags.add("--global-batch-size", BATCH, batch.get("global_batch"))
+    base = str(reader.part("model").get("base", ""))
+    layers = sum(block.count for block in catalog.model(base).blocks) if base else 1
+    flags.read_plan(share * replicas, layers)
+    _adapters(reader, f"{CORE}.peft")
+    reader.put(("stack",), "megatron-core-2025", f"{CORE}.enabled")
+
+
+def _replicas(reader: ConfigReader, devices: int, share: int, key: str) -> int:
+    """Return the number of replicas, each of `share` devices."""
+    if devices % share:
+        because = f"each data-parallel replica needs {share} devices, and {devices} train"
+        reader.fault(key, f"degrees whose product divides {devices}", because, "change one of the degrees")
+    return max(devices // share, 1)
+
+
+def _batch(reader: ConfigReader, length: int, replicas: int, sequences: int) -> None:
+    """Put the batch into the plan; sequences that are packed fill a number of tokens."""
+    section = next((name for name in FILLED if reader.flag(f"{name}.enabled")), None)
+    tokens = f"{section}.train_mb_tokens"
+    if section is None or not reader.has(tokens):
+        put_whole_batch(reader, (MICRO, 1), (BATCH, 1), replicas, "samples", sequences)
+        return
+    whole = sequences * reader.required(BATCH)
+    if whole % replicas:
+        because = f"{replicas} replicas train as many sequences"
+        reader.fault(BATCH, f"a multiple of {replicas}", because, f"write {replicas}")
+    share = max(whole // replicas, 1)
+    each = filled_micro_batch(reader, (tokens, reader.count(tokens, length)), length, share)
+    reader.put(("plan", "micro_batch"), each, tokens)
+    reader.put(("plan", "global_batch"), whole, BATCH)
+
+
+def _adapters(reader: ConfigReader, section: str) -> None:
+    if reader.flag(f"{section}.enabled"):
+        targets = f"{section}.target_modules"
+        every = reader.flag(f"{section}.match_all_linear") or names_all_linears(reader, targets)
+        every = every or reader.raw(targets) in (None, [])
+        read_adapters(reader, f"{section}.dim", targets, every, "")
+
+
+def _rollout(reader: ConfigReader) -> None:
+    """Put vLLM, its deployment and the lengths into the rollout."""
+    reader.choice(ENGINE, {"vllm": "vllm"}, "vllm")
+    memory = reader.fraction(f"{VLLM}.gpu_memory_utilization", 0.6)
+    reader.put(("rollout", "engine"), {"base": "vllm", "memory_fraction": memory}, ENGINE)
+    tensor, experts = f"{VLLM}.tensor_parallel_size", f"{VLLM}.expert_parallel_size"
+    reader.put(("rollout", "plan", "tensor_parallel"), reader.count(tensor), tensor)
+    stages = f"{VLLM}.pipeline_parallel_size"
+    for field, key in (("pipeline_parallel", stages), ("expert_parallel", experts)):
+        if reader.count(key) > 1:
+            reader.put(("rollout", "plan", field), reader.count(key), key)
+    for field, name in (("max_sequences", "max_num_seqs"), ("max_tokens", "max_num_batched_tokens")):
+        if reader.has(f"{LIMITS}.{name}"):
+            reader.put(("rollout", "plan", field), reader.count(f"{LIMITS}.{name}"), f"{LIMITS}.{name}")
+    precision = f"{VLLM}.precision"
+    formats: Mapping[str, str] = {"bfloat16": "", "float16": "", "fp8": "fp8"}
+    if kept := reader.choice(precision, formats, ""):
+        reader.put(("rollout", "plan", "weights"), kept, precision)
+    whole = reader.count(LENGTH)
+    answer = min(reader.count(ANSWER, whole), whole - 1)
+    reader.put(("rollout", "traffic"), {"prompt": max(whole - answer, 1), "output": max(answer, 1)}, ANSWER)
+    note_longest(reader, whole, LENGTH)
