@@ -65,6 +65,12 @@ PLANS = {
     "openrlhf/sft_llama3.sh": "dp=8 mbs=2 gbs=256 zero=2 recompute=full",
     "openrlhf/sft_ring.sh": "dp=4 cp=4 mbs=1 gbs=32 zero=3 recompute=full",
     "openrlhf/sft_sections.sh": "dp=8 mbs=2 gbs=64 zero=3 recompute=full offload=optimizer:host",
+    "nemo-rl/dpo_core.yaml": "dp=2 tp=4 mbs=2 gbs=128 sp zero=1",
+    "nemo-rl/reward.yaml": "dp=8 mbs=8 gbs=256 zero=3",
+    "nemo-rl/sft_core.yaml": "dp=4 tp=2 cp=2 ep=8 etp=1 pp=2 mbs=2 gbs=128 sp zero=1 stage_layers=24,24"
+    " recompute=full",
+    "nemo-rl/sft_llama.yaml": "dp=4 tp=2 mbs=2 gbs=64 sp zero=3 recompute=full",
+    "nemo-rl/sft_lora.yaml": "dp=8 mbs=4 gbs=32 zero=3",
     "verl/engine_fsdp.sh": "dp=8 mbs=4 gbs=64 zero=3",
     "verl/engine_fsdp2.yaml": "dp=4 cp=2 dp_shard=2 mbs=6 gbs=96 context_exchange=all_to_all zero=3"
     " recompute=full offload=optimizer:host,parameters:host",
@@ -111,6 +117,7 @@ PLANS = {
 }
 OWN = {
     "verl/qwen_full.yaml": {"cluster": "dgx-h100:2"},
+    "nemo-rl/sft_core.yaml": {"cluster": "dgx-h100:4"},
     "ms-swift/ulysses.sh": {"cluster": "dgx-h100:2"},
     "openrlhf/sft_ring.sh": {"cluster": "dgx-h100:2"},
     "torchtune/llama2_13b_hsdp.yaml": {"cluster": "dgx-h100:2"},
