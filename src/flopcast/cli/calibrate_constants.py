@@ -38,11 +38,22 @@ NAME_WIDTH = 58
     metavar="N",
     help="For tables of serving measurements: fit to every N-th row only. Default: 1 (all rows).",
 )
+@click.option(
+    "--sites",
+    "of_sites",
+    is_flag=True,
+    help="Fit only the differences between sites (sites.json), to tables of training runs.",
+)
 @click.option("--out", type=FILE, help="Write the fitted constants to this file.")
 @click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print Markdown, as in the documentation.")
 def constants(
-    runs: tuple[str, ...], every: int, out: Path | None, wants_json: bool, wants_markdown: bool
+    runs: tuple[str, ...],
+    every: int,
+    of_sites: bool,
+    out: Path | None,
+    wants_json: bool,
+    wants_markdown: bool,
 ) -> None:
     """Print the constants that were fitted on whole runs, or fit them again.
 
@@ -50,11 +61,13 @@ def constants(
     Without --runs, the command prints the constants that predictions use. Constants marked "only source"
     were fitted on a single source. A fit takes minutes. If you interrupt it, the file of --out does not
     change. The tables of --runs determine the constants that are fitted: those of training, of offload, of
-    checkpoints, or of serving engines.
+    checkpoints, or of serving engines. --sites predicts the runs with constants of other sources, and fits
+    how much more the runs of unknown sites differ from these predictions than their intervals say.
 
     \b
     flopcast calibrate constants
     flopcast calibrate constants --runs published_runs.csv --out src/flopcast/catalog/constants/runs.json
+    flopcast calibrate constants --sites --runs published_runs.csv --runs held_out_runs.csv --out sites.json
     flopcast calibrate constants --runs zero3_offload_runs.csv --out offload.json
     flopcast calibrate constants --runs headlines.yaml --runs async_dcp_h200.yaml --out checkpoints.json
     flopcast calibrate constants --runs serving_measured_ttft_tpot.csv.gz --every 10
@@ -70,7 +83,7 @@ def constants(
         return
     unchanged = "" if out is None else f", and {out} is unchanged"
     with OfRuns(whole=f"no constant has been fitted yet{unchanged}") as watch:
-        fitted = _fitted(runs, watch) if runs else shipped()
+        fitted = (_fitted_sites if of_sites else _fitted)(runs, watch) if runs else shipped()
     if out is not None:  # written before printing: a closed pipe must not lose minutes of work
         write(out, fitted)
         click.echo(f"wrote {out}: {len(fitted.constants)} constants", err=True)
@@ -90,6 +103,15 @@ def _fitted(paths: tuple[str, ...], watch: OfRuns) -> "Fitted":
     if of_saving := _only(paths, CHECKPOINTS.holds, "checkpoints"):
         return fit_saving(read_saving_runs(of_saving))
     return fit_runs(PublishedTables(paths, watch).predicted)
+
+
+def _fitted_sites(paths: tuple[str, ...], watch: OfRuns) -> "Fitted":
+    from flopcast.cost.constants import Fitted
+    from flopcast.lab.calibration.site_fit import fit_sites
+    from flopcast.lab.published.predictions import PublishedTables
+
+    sites = tuple(site for path in paths for site in PublishedTables([path], watch).site_residuals())
+    return Fitted(constants=fit_sites(sites), noise_log_sigmas={}, sites=sites)
 
 
 def _only(paths: tuple[str, ...], is_table: Callable[[Path], bool], subject: str) -> list[Path]:

@@ -46,16 +46,33 @@ class Constant:
         return FittedLevel(ratio=self.ratio, log_sigma_factor=self.log_sigma_factor, seen=seen)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteResiduals:
+    """The runs of one family at one site of which something is unknown (`cost/unknown_site.py`).
+
+    `log_gap_factors` are log(measured / predicted), and `log_sigma_factors` the sigmas of these predictions
+    without the doubt about the site.
+    """
+
+    source: str
+    family: str
+    unknowns: tuple[str, ...]
+    log_gap_factors: tuple[float, ...]
+    log_sigma_factors: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """All constants, the largest change first, and the noise by model family, as a log sigma.
 
     The noise is what remains between predicted and measured steps of a family after all constants were
-    fitted; it is a factor of its own in the interval of every prediction of that family.
+    fitted; it is a factor of its own in the interval of every prediction of that family. `sites` holds the
+    residuals behind the constants `unknown_site[...]`.
     """
 
     constants: tuple[Constant, ...]
     noise_log_sigmas: Mapping[str, float]
+    sites: tuple[SiteResiduals, ...] = ()
 
     def levels(self) -> dict[str, FittedLevel]:
         """Return the levels by name, for a `FactorBook`."""

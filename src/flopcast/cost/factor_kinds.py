@@ -139,6 +139,14 @@ KINDS: Mapping[str, FactorKind] = {
         " and does not change the predicted step time",
         is_lever=False,
     ),
+    "unknown_site": FactorKind(
+        label="sites without a fitted run of this software",
+        meaning="sigma of the differences between sites whose software, or software on this device, no"
+        " fitted run has: [family: what is unknown, side]. It widens one side of an interval and does not"
+        " change the predicted step time",
+        rests_on="prior: releases of a framework differ by up to 30 %",
+        is_lever=False,
+    ),
     "host_link": FactorKind(
         label="speed of copies between device and host",
         rests_on="prior: the usual difference between hosts",

@@ -41,12 +41,14 @@ class Factor:
     """A multiplier of times, 1 unless a site says otherwise, with the sigma of its logarithm.
 
     A `log_sigma_factor` of 0.1 means that two thirds of machines lie within 10 % of `ratio`; it is the
-    sigma of a log-normal distribution, so half and double are equally far.
+    sigma of a log-normal distribution, so half and double are equally far. `below_log_sigma_factor` is the
+    sigma below `ratio`; None: the same as above.
     """
 
     name: str
     ratio: float = 1.0
     log_sigma_factor: float
+    below_log_sigma_factor: float | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,10 +68,13 @@ class FactorBook:
     levels: Mapping[str, FittedLevel] = field(default_factory=dict)
     context: Context = field(default_factory=dict)
 
-    def get(self, name: str, log_sigma_factor: float, ratio: float = 1.0) -> Factor:
+    def get(
+        self, name: str, log_sigma_factor: float, ratio: float = 1.0, below: float | None = None
+    ) -> Factor:
         """Return the factor `name`; a fitted level and the site replace its sigma.
 
         `ratio` is the value of the stack or the device; those of the level and the site multiply it.
+        `below` is the sigma below the ratio, if it differs; a sigma of the site replaces both.
         """
         level = self.levels.get(name)
         if level is not None:
@@ -77,9 +82,12 @@ class FactorBook:
         for factor in self.site.factors:
             if factor.name == name:
                 known = factor.log_sigma_factor
-                sigma = log_sigma_factor if known is None else known
-                return Factor(name=name, ratio=ratio * factor.ratio, log_sigma_factor=sigma)
-        return Factor(name=name, ratio=ratio, log_sigma_factor=log_sigma_factor)
+                ratio *= factor.ratio
+                if known is not None:
+                    log_sigma_factor, below = known, None
+        return Factor(
+            name=name, ratio=ratio, log_sigma_factor=log_sigma_factor, below_log_sigma_factor=below
+        )
 
     def _sigma_of(self, level: FittedLevel) -> float:
         return grown_log_sigma(level, self.levels, self.context)

@@ -5,7 +5,7 @@ Elsewhere: factors of a step (timeline/uncertainty.py), of prices, powers and fa
 
 An amount carries `d amount / d log(factor)` for each factor. Slopes of a sum add, those of a product follow
 the product rule, so that what two parts have in common is never counted as independent. The interval is
-that of a log-normal number: as far in ratio on both sides.
+that of a log-normal number.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.records import dataclass
-from flopcast.timeline.uncertainty import Sensitivity
+from flopcast.timeline.uncertainty import Sensitivity, interval
 from flopcast.units import Number
 
 
@@ -22,11 +22,12 @@ class Slope(NamedTuple):
     """The slope of an amount in one factor: `change` is d amount / d log(factor), in the amount's unit.
 
     `log_sigma_factor` is the sigma of the factor's logarithm, so that their product is the share of the
-    amount's sigma that this factor causes.
+    amount's sigma that this factor causes. `below_log_sigma_factor` is as that of a `Sensitivity`.
     """
 
     log_sigma_factor: float
     change: Number
+    below_log_sigma_factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,12 @@ class Amount:
         factor rises.
         """
         factors = [
-            Sensitivity(name=name, log_sigma_factor=slope.log_sigma_factor, share=slope.change / self.value)
+            Sensitivity(
+                name=name,
+                log_sigma_factor=slope.log_sigma_factor,
+                share=slope.change / self.value,
+                below_log_sigma_factor=slope.below_log_sigma_factor,
+            )
             for name, slope in self.by_factor.items()
             if self.value and slope.change
         ]
@@ -69,11 +75,7 @@ class Amount:
     @property
     def bounds(self) -> tuple[float, float]:
         """Return the 90 % interval."""
-        if not self.value:
-            return self.value, self.value
-        shares = (change / self.value * sigma for sigma, change in self.by_factor.values())
-        reach = math.exp(NINETY_PERCENT * math.sqrt(sum(share * share for share in shares)))
-        return self.value / reach, self.value * reach
+        return interval(self.value, self.factors)
 
     @property
     def difference_bounds(self) -> tuple[float, float]:
@@ -89,8 +91,8 @@ class Amount:
         By the chain rule, the slope of 1 / x is -slope / x². The amount must not be 0.
         """
         turned = {
-            name: Slope(sigma, -change / self.value / self.value)
-            for name, (sigma, change) in self.by_factor.items()
+            name: slope._replace(change=-slope.change / self.value / self.value)
+            for name, slope in self.by_factor.items()
         }
         return Amount(1 / self.value, turned)
 
@@ -110,7 +112,7 @@ class Amount:
         """Return the product with another amount, or with a number that is certain."""
         if isinstance(other, Amount):
             return Amount(self.value * other.value, _merged([(other.value, self), (self.value, other)]))
-        slopes = {name: Slope(sigma, change * other) for name, (sigma, change) in self.by_factor.items()}
+        slopes = {n: slope._replace(change=slope.change * other) for n, slope in self.by_factor.items()}
         return Amount(self.value * other, slopes)
 
 
@@ -118,12 +120,10 @@ def _merged(parts: Iterable[tuple[Number, Amount]]) -> dict[str, Slope]:
     """Return the weighted sum of slopes; a factor keeps the largest of its sigmas."""
     merged: dict[str, Slope] = {}
     for weight, amount in parts:
-        for name, (sigma, change) in amount.by_factor.items():
-            before = merged.get(name)
-            if before is None:
-                merged[name] = Slope(sigma, weight * change)
-            else:
-                merged[name] = Slope(max(before.log_sigma_factor, sigma), before.change + weight * change)
+        for name, slope in amount.by_factor.items():
+            before = merged.get(name, slope._replace(change=0.0))
+            wider = max(before, slope, key=lambda each: each.log_sigma_factor)
+            merged[name] = wider._replace(change=before.change + weight * slope.change)
     return merged
 
 
@@ -134,4 +134,5 @@ def total(parts: Sequence[Amount]) -> Amount:
 
 def amount_of(value: Number, factors: Iterable[Sensitivity]) -> Amount:
     """Return a number whose factors are known by the share of it that each scales, such as a step."""
-    return Amount(value, {f.name: Slope(f.log_sigma_factor, f.share * value) for f in factors})
+    slopes = {f.name: Slope(f.log_sigma_factor, f.share * value, f.below_log_sigma_factor) for f in factors}
+    return Amount(value, slopes)

@@ -1,8 +1,9 @@
 """Fitted constants: `catalog/constants/*.json`, read for a prediction, written by `calibrate constants`.
 
 Answers: which levels do predictions use, which runs were they fitted on, what may a reader not claim?
-Training runs give those of `runs.json`; runs with states outside the devices those of `offload.json`;
-published checkpoints those of `checkpoints.json` (lab/saving_runs.py). Those of `chosen.json` were
+Training runs give those of `runs.json`; their residuals, left out, those of `sites.json`; runs with states
+outside the devices those of `offload.json`; published checkpoints those of `checkpoints.json`
+(lab/saving_runs.py). Those of `chosen.json` were
 chosen by hand, as no table has the runs. Files are text, one constant a line, so that a refit shows in a
 diff which constants it moved.
 """
@@ -13,13 +14,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from flopcast.cost.constant_transfer import FittedLevel
-from flopcast.cost.constants import Constant, Fitted
+from flopcast.cost.constants import Constant, Fitted, SiteResiduals
 from flopcast.files.atomic_write import write_whole
 from flopcast.library.catalog import folder
 
 FORMAT_VERSION = 1
 NAME = "runs.json"
-OTHERS = ("offload.json", "checkpoints.json", "chosen.json")
+SITE_KEYS = ("source", "family", "unknowns", "log_gap_factors", "log_sigma_factors")
+OTHERS = ("sites.json", "offload.json", "checkpoints.json", "chosen.json")
 
 
 @lru_cache(maxsize=1)
@@ -29,6 +31,7 @@ def shipped() -> Fitted:
     return Fitted(
         constants=tuple(constant for each in found for constant in each.constants),
         noise_log_sigmas={name: sigma for each in found for name, sigma in each.noise_log_sigmas.items()},
+        sites=tuple(site for each in found for site in each.sites),
     )
 
 
@@ -75,7 +78,17 @@ def read(text: str) -> Fitted:
         )
         for entry in data["constants"]
     )
-    return Fitted(constants=constants, noise_log_sigmas=data["noise_log_sigmas"])
+    sites = tuple(
+        SiteResiduals(
+            source=site["source"],
+            family=site["family"],
+            unknowns=tuple(site["unknowns"]),
+            log_gap_factors=tuple(site["log_gap_factors"]),
+            log_sigma_factors=tuple(site["log_sigma_factors"]),
+        )
+        for site in data.get("sites", ())
+    )
+    return Fitted(constants=constants, noise_log_sigmas=data["noise_log_sigmas"], sites=sites)
 
 
 def write(path: Path, fitted: Fitted) -> None:
@@ -99,4 +112,8 @@ def write(path: Path, fitted: Fitted) -> None:
     lines = ",\n  ".join(json.dumps(entry) for entry in entries)
     noise = json.dumps({name: round(value, 4) for name, value in fitted.noise_log_sigmas.items()})
     head = f'"format_version": {FORMAT_VERSION}, "noise_log_sigmas": {noise}'
-    write_whole(path, f'{{{head}, "constants": [\n  {lines}\n]}}\n')
+    sites = ",\n  ".join(
+        json.dumps({key: getattr(site, key) for key in SITE_KEYS}) for site in fitted.sites
+    )
+    more = f', "sites": [\n  {sites}\n]' if sites else ""
+    write_whole(path, f'{{{head}, "constants": [\n  {lines}\n]{more}}}\n')

@@ -14,6 +14,7 @@ from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.factors import Factor, FactorBook, unexplained_on
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.site_runs import condition, prior_log_sigmas
+from flopcast.cost.unknown_site import site_factors
 from flopcast.economics.amount import amount_of
 from flopcast.economics.checkpoint_cost import CheckpointCost, checkpoint_problems
 from flopcast.economics.power import PowerDraw, power_draw
@@ -258,7 +259,7 @@ def _assumed(job: Job) -> list[str]:
 
 
 def whole_step(job: Job, priced: Priced, timeline: Timeline) -> dict[str, Factor]:
-    """Return the factors of the whole step: jitter, and the unexplained difference between runs.
+    """Return the factors of the whole step: jitter, and the unexplained differences between runs and sites.
 
     What is unexplained is known in part if the site holds runs that are like this step.
     """
@@ -268,6 +269,9 @@ def whole_step(job: Job, priced: Priced, timeline: Timeline) -> dict[str, Factor
     whole = {JITTER: jitter} | {
         each: priced.factors[each] for each in (name, BETWEEN_PLANS) if each in priced.factors
     }
+    if not is_graph(job.model.blocks):  # their factors are judged by left-out devices and software
+        book = FactorBook(priced.site, priced.levels)
+        whole |= site_factors(job.stack, job.cluster, job.model.family, book)
     if job.site.runs and name in whole:
         factors = sensitivities(timeline, priced, whole)
         runs = condition(job.site.runs, prior_log_sigmas(factors))

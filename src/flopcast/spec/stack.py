@@ -294,6 +294,9 @@ class Stack(StrictModel):
         Memory in addition to parameters, gradients, optimizer states and saved activations.
     derate : Derate
         Time of a GEMM in training divided by its time in a benchmark.
+    fitted_on : tuple of str
+        Devices on which constants were fitted to published runs of this framework. On other devices, the
+        prediction is less certain (cost/unknown_site.py).
     narrow : NarrowProducts
         How training in 8 and 4 bits works.
     offload : OffloadSoftware
@@ -330,6 +333,7 @@ class Stack(StrictModel):
     experts: ExpertSoftware = ExpertSoftware()
     memory: Memory = Memory()
     derate: Derate = Derate()
+    fitted_on: tuple[str, ...] = ()
     narrow: NarrowProducts = NarrowProducts()
     offload: OffloadSoftware = OffloadSoftware()
     switches: Switches = Switches()

@@ -28,12 +28,20 @@ class Sensitivity:
     `share` is `d log(step) / d log(factor)`: with 0.6, a factor one percent higher makes the step 0.6 %
     longer. Kernels at their physical bound do not count; a kernel exactly at its bound counts as if the
     factor grew. `log_sigma_factor` is the standard deviation of the factor's logarithm: 0.05 is
-    about ± 5 %.
+    about ± 5 %. `below_log_sigma_factor` is the same for levels below the expected one; None: it is equal.
     """
 
     name: str
     log_sigma_factor: float
     share: float
+    below_log_sigma_factor: float | None = None
+
+    @property
+    def sigmas(self) -> tuple[float, float]:
+        """Return the sigmas that the factor adds to log(step), below and above the expected step."""
+        above, below = self.log_sigma_factor, self.below_log_sigma_factor
+        low, high = abs(self.share) * (above if below is None else below), abs(self.share) * above
+        return (low, high) if self.share >= 0.0 else (high, low)
 
     @property
     def scales_step(self) -> bool:
@@ -60,7 +68,12 @@ def sensitivities(
     """
     found = [*_of_path(timeline, priced)]
     for name, factor in whole.items():
-        of_step = Sensitivity(name=name, log_sigma_factor=factor.log_sigma_factor, share=1.0)
+        of_step = Sensitivity(
+            name=name,
+            log_sigma_factor=factor.log_sigma_factor,
+            share=1.0,
+            below_log_sigma_factor=factor.below_log_sigma_factor,
+        )
         found.append(of_step if of_step.scales_step else replace(of_step, share=0.0))
     return tuple(sorted(found, key=lambda s: (-s.share * s.log_sigma_factor, s.name)))
 
@@ -89,26 +102,27 @@ def saved_share(factor: Sensitivity) -> float:
     return factor.share * (1.0 - 1.0 / FASTER_RATIO) if kind_of(factor.name).is_lever else 0.0
 
 
-def log_sigma(factors: tuple[Sensitivity, ...]) -> float:
-    """Return the sigma of log(step); independent factors add in quadrature.
+def log_sigmas(factors: tuple[Sensitivity, ...]) -> tuple[float, float]:
+    """Return the sigmas of log(step) below and above the expected step; factors add in quadrature.
 
     >>> gemm = Sensitivity(name="gemm_level", log_sigma_factor=0.03, share=1.0)
-    >>> fabric = Sensitivity(name="fabric", log_sigma_factor=0.08, share=0.5)
-    >>> round(log_sigma((gemm, fabric)), 6)
-    0.05
+    >>> fabric = Sensitivity(name="fabric", log_sigma_factor=0.08, share=0.5, below_log_sigma_factor=0.0)
+    >>> [round(sigma, 6) for sigma in log_sigmas((gemm, fabric))]
+    [0.03, 0.05]
     """
-    return math.sqrt(sum((s.share * s.log_sigma_factor) ** 2 for s in factors))
+    sides = [factor.sigmas for factor in factors]
+    return math.hypot(*(low for low, _ in sides)), math.hypot(*(high for _, high in sides))
 
 
 def interval(step_time_s: float, factors: tuple[Sensitivity, ...]) -> tuple[float, float]:
-    """Return the bounds that contain the step with 90 % probability, at equal ratios above and below.
+    """Return the bounds that contain the step with 90 % probability, 5 % on either side.
 
     >>> low_s, high_s = interval(10.0, (Sensitivity(name="fabric", log_sigma_factor=0.1, share=1.0),))
     >>> round(low_s, 2), round(high_s, 2)
     (8.48, 11.79)
     """
-    reach = math.exp(NINETY_PERCENT * log_sigma(factors))
-    return step_time_s / reach, step_time_s * reach
+    below, above = log_sigmas(factors)
+    return step_time_s / math.exp(NINETY_PERCENT * below), step_time_s * math.exp(NINETY_PERCENT * above)
 
 
 def difference(

@@ -11,6 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from flopcast import prediction
+from flopcast.cost.constants import SiteResiduals
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
@@ -24,6 +25,7 @@ from flopcast.lab.published.table import read_tables
 from flopcast.lab.validation import leave_one_out
 from flopcast.lab.validation.published import Constants, Published, compare_runs
 from flopcast.lab.validation.run import Run
+from flopcast.lab.validation.site_residuals import residuals_of, without_own_source
 from flopcast.library.constants import levels_of_other_runs, shipped
 from flopcast.library.curves import load_book
 from flopcast.records import replace
@@ -118,8 +120,21 @@ class PublishedTables:
         runs = [
             self._watched([run for run in table.runs if not ids or run.id in ids]) for table in self._tables
         ]
-        return compare_runs(
+        found = compare_runs(
             runs, self._reproduced, lambda job: self._predicted.of(job, known), broken, unread
+        )
+        return found if known is NO_LEVELS else self._of_other_sites(found)
+
+    def _of_other_sites(self, published: Published) -> Published:
+        """Return the runs with intervals to which no run of their own source has contributed."""
+        return replace(published, rows=without_own_source(published.rows, shipped().sites))
+
+    def site_residuals(self) -> tuple[SiteResiduals, ...]:
+        """Return the residuals of the unknown sites; constants of these sources are fitted without them."""
+        rows = self.judged().rows
+        fitted = {source for one in shipped().constants for source in one.sources}
+        return residuals_of(
+            self.judged("others").rows if any(row.run.source in fitted for row in rows) else rows
         )
 
     def step_time_s(self, job: Job, of_run: Job) -> float:

@@ -19,7 +19,7 @@ from flopcast.records import dataclass
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.spec.site import Site, SiteFactor
-from flopcast.timeline.uncertainty import Sensitivity, log_sigma
+from flopcast.timeline.uncertainty import Sensitivity, log_sigmas
 
 Predict = Callable[[Job], Report]
 SUMS_IN_LAYER = ("encoder_fwd", "encoder_bwd")
@@ -148,7 +148,7 @@ def _compared(
         printed = step_time_of_rate(row.job, measured.tflops_per_device * 1e12, measured.flop_formula)
     clean = report.clean_step_time_s - (_update_on_path(report) if row.update_skipped else 0.0)
     of_jitter = next(factor for factor in report.factors if factor.name == "jitter")
-    others = log_sigma(tuple(factor for factor in report.factors if factor is not of_jitter))
+    others = log_sigmas(tuple(factor for factor in report.factors if factor is not of_jitter))
     own_jitter = report.step_time_s / report.clean_step_time_s, of_jitter.log_sigma_factor
     ratio, sigma = jitter or own_jitter
     for reference, value, predicted, extra in (
@@ -157,7 +157,7 @@ def _compared(
     ):
         if value is None:
             continue
-        reach = math.exp(NINETY_PERCENT * math.hypot(others, extra))
+        low, high = (math.exp(NINETY_PERCENT * math.hypot(side, extra)) for side in others)
         programs = report.priced.programs
         first = programs.stages.of(0).stage_class[0]
         assumptions = (*row.job.assumptions, *row.assumptions)
@@ -174,8 +174,8 @@ def _compared(
             reference=reference,
             measured_step_time_s=value,
             predicted_step_time_s=predicted,
-            low_s=predicted / reach,
-            high_s=predicted * reach,
+            low_s=predicted / low,
+            high_s=predicted * high,
             measured_memory_bytes=measured.allocated_bytes,
             predicted_memory_bytes=report.memory.per_stage[0].allocated_bytes,
             measured_resident_bytes=measured.resident_bytes,

@@ -11,7 +11,7 @@ from flopcast.cost.factor_kinds import kind_of
 from flopcast.records import dataclass
 from flopcast.report.labels import component_label
 from flopcast.report.report import Report
-from flopcast.timeline.uncertainty import log_sigma
+from flopcast.timeline.uncertainty import log_sigmas
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +68,7 @@ def first_suspect(report: Report, measured_step_time_s: float) -> Diagnosis:
     named = (factor for factor in report.factors if not factor.name.startswith("unexplained"))
     first = next(named, report.factors[0])
     component = max(report.breakdown, key=lambda name: report.breakdown[name])
+    log_error = math.log(report.step_time_s / measured_step_time_s)
     needed_ratio = 1.0 + (measured_step_time_s / report.step_time_s - 1.0) / first.share
     return Diagnosis(
         factor=first.name,
@@ -76,6 +77,6 @@ def first_suspect(report: Report, measured_step_time_s: float) -> Diagnosis:
         needed_ratio=needed_ratio if needed_ratio > 0.0 else None,
         component=component,
         component_share=report.breakdown[component] / report.step_time_s,
-        surprise_ratio=math.log(report.step_time_s / measured_step_time_s) / log_sigma(report.factors),
+        surprise_ratio=log_error / log_sigmas(report.factors)[log_error < 0.0],
         extrapolated=tuple(curve.curve for curve in report.evidence if curve.extrapolated),
     )

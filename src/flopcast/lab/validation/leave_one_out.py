@@ -19,6 +19,7 @@ from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.constant_transfer import GENERATION
 from flopcast.cost.constants import Fitted
 from flopcast.cost.factors import SHARED_DERATE
+from flopcast.cost.unknown_site import UNKNOWN_SITE
 from flopcast.lab.calibration.constant_fit import fit
 from flopcast.lab.calibration.observations import Levels, ObservedStep, Prior, Priors
 from flopcast.lab.validation.published import ComparedRun, Constants, Published, with_baseline
@@ -33,7 +34,7 @@ PredictRuns = Callable[[Levels, frozenset[str]], Published]
 GroupOfRun = Callable[[ComparedRun], str]
 PASSES = 3  # of prediction and fit; the third moves no level by more than a hundredth
 # The host's factors have one name on all hosts and under all stacks, which differ too much for one level.
-NOT_FITTED = ("host", "host_step", JITTER, "unexplained", BETWEEN_PLANS)
+NOT_FITTED = ("host", "host_step", JITTER, "unexplained", BETWEEN_PLANS, UNKNOWN_SITE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

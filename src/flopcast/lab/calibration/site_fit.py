@@ -1,0 +1,85 @@
+"""The constants `unknown_site[...]`: how far apart sites lie whose software or device no fitted run shows.
+
+Answers: how much more does the measured step of a new site differ from its prediction than the factors of
+the prediction say, and is it more often slower?
+Elsewhere: when a prediction uses these constants (cost/unknown_site.py), the file with the residuals
+(library/constants.py), the residuals of runs (lab/validation/site_residuals.py).
+
+All runs of a source are one site. No constant was fitted on its runs, or the constants were fitted without
+them. The model is hierarchical: log(measured / predicted) of a run is the sum of the errors of its factors
+(with the variance of the prediction, which holds for the runs of one site too) and of the error of the
+site, which has one variance for each unknown and side. Unknowns add. The variances are those of the largest
+likelihood under a normal distribution with two sides, whose density is continuous at 0. Each source counts
+once, however many runs it has.
+
+A judged run is never predicted with its own source: the residuals are kept by source, so the constants
+without a source follow at once (`without`).
+
+References
+----------
+Gelman and Hill, Data Analysis Using Regression and Multilevel/Hierarchical Models, 2007, chapter 12.
+Wallis, The two-piece normal, binormal, or double Gaussian distribution, Statistical Science 29, 2014.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from flopcast.cost.constants import Constant, SiteResiduals
+from flopcast.cost.unknown_site import PRIOR_LOG_SIGMAS, SIDES, UNKNOWNS, site_constant
+from flopcast.dtypes import Counts, Logs
+
+GRID = np.arange(0.0, 1.0, 0.01)  # sigmas among which the likeliest is chosen
+ROUNDS = 6  # over the sigmas of a family; each is chosen with the others held
+LEAST = 0.005  # smaller sigmas change no interval and are left out
+
+
+def fit_sites(residuals: Iterable[SiteResiduals]) -> tuple[Constant, ...]:
+    """Return the constants of each family, unknown and side whose sigma is not 0."""
+    found = []
+    by_family: dict[str, list[SiteResiduals]] = {}
+    for each in residuals:
+        by_family.setdefault(each.family, []).append(each)
+    for family, sites in sorted(by_family.items()):
+        for (unknown, side), sigma in _likeliest(sites).items():
+            behind = [site for site in sites if unknown in site.unknowns]
+            if sigma >= LEAST:
+                constant = Constant(
+                    name=site_constant(family, unknown, side),
+                    ratio=1.0,
+                    log_sigma_factor=round(sigma, 3),
+                    prior_log_sigma_factor=PRIOR_LOG_SIGMAS[unknown],
+                    rows=sum(len(site.log_gap_factors) for site in behind),
+                    sources=tuple(sorted({site.source for site in behind})),
+                )
+                found.append(constant)
+    return tuple(found)
+
+
+def _likeliest(sites: Sequence[SiteResiduals]) -> dict[tuple[str, str], float]:
+    """Return the likeliest sigma of each unknown and side, for sites of one family."""
+    counts = [len(site.log_gap_factors) for site in sites]
+    gaps = np.concatenate([site.log_gap_factors for site in sites])[:, None]
+    own = np.concatenate([site.log_sigma_factors for site in sites])[:, None] ** 2
+    weights = np.repeat([1.0 / count for count in counts], counts)
+    holds = {
+        unknown: np.repeat([float(unknown in site.unknowns) for site in sites], counts)[:, None]
+        for unknown in UNKNOWNS
+    }
+    sigmas = {(unknown, side): np.zeros(1) for unknown in UNKNOWNS for side in SIDES}
+    for _ in range(ROUNDS):
+        for key in sigmas:
+            tried = sigmas | {key: GRID}
+            below, above = (
+                own + sum(holds[unknown] * tried[unknown, side] ** 2 for unknown in UNKNOWNS)
+                for side in SIDES
+            )
+            sigmas[key] = GRID[[np.argmax(weights @ _log_density(gaps, below, above))]]
+    return {key: float(sigma[0]) for key, sigma in sigmas.items()}
+
+
+def _log_density(gaps: Logs, below: Counts, above: Counts) -> Logs:
+    """Return the logarithm of the density, up to a constant; `below` and `above` are variances."""
+    scale = np.log(np.sqrt(below) + np.sqrt(above))
+    found: Logs = -(gaps**2) / (2.0 * np.where(gaps > 0.0, above, below)) - scale
+    return found

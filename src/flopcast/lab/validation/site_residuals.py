@@ -1,0 +1,73 @@
+"""Residuals of sites that nobody fitted, and intervals of runs whose own source is left out of these.
+
+Answers: which residuals teach the constants `unknown_site[...]`, and what is the interval of a measured run
+whose source taught them?
+Elsewhere: the fit (lab/calibration/site_fit.py), what is unknown about a site (cost/unknown_site.py).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from flopcast.cost.constant_transfer import FittedLevel
+from flopcast.cost.constants import SiteResiduals
+from flopcast.cost.unknown_site import UNKNOWN_SITE, site_log_sigmas, unknowns
+from flopcast.lab.calibration.site_fit import fit_sites
+from flopcast.lab.validation.published import ComparedRun
+from flopcast.records import replace
+from flopcast.timeline.uncertainty import Sensitivity, interval, log_sigmas
+
+FAMILIES = ("dense", "experts")  # of hybrids, no run of an unknown site is known
+
+
+def residuals_of(rows: Iterable[ComparedRun]) -> tuple[SiteResiduals, ...]:
+    """Return the residuals of the runs of unknown sites, by source, family and what is unknown.
+
+    The rows must be predicted with constants that were fitted without their sources.
+    """
+    found: dict[tuple[str, str, tuple[str, ...]], list[tuple[float, float]]] = {}
+    for row in rows:
+        unknown = _unknowns(row)
+        if unknown and row.family in FAMILIES:
+            sigma = max(log_sigmas(tuple(f for f in row.factors if not _of_site(f))))
+            gap = -math.log1p(row.relative_error)
+            key = row.run.source, row.family, unknown
+            found.setdefault(key, []).append((round(gap, 3), round(sigma, 3)))
+    return tuple(
+        SiteResiduals(
+            source=source,
+            family=family,
+            unknowns=unknown,
+            log_gap_factors=tuple(gap for gap, _ in pairs),
+            log_sigma_factors=tuple(sigma for _, sigma in pairs),
+        )
+        for (source, family, unknown), pairs in sorted(found.items())
+    )
+
+
+def without_own_source(
+    rows: Sequence[ComparedRun], residuals: Sequence[SiteResiduals]
+) -> tuple[ComparedRun, ...]:
+    """Return the rows with intervals whose doubt about the site comes from the sites of other sources."""
+    levels: dict[str, Mapping[str, FittedLevel]] = {}
+    for source in {each.source for each in residuals} & {row.run.source for row in rows}:
+        others = [each for each in residuals if each.source != source]
+        levels[source] = {one.name: one.level for one in fit_sites(others)}
+    return tuple(_judged(row, levels[row.run.source]) if row.run.source in levels else row for row in rows)
+
+
+def _judged(row: ComparedRun, levels: Mapping[str, FittedLevel]) -> ComparedRun:
+    faster, slower = site_log_sigmas(_unknowns(row), row.family, levels)
+    factors = tuple(
+        replace(each, log_sigma_factor=slower, below_log_sigma_factor=faster) if _of_site(each) else each
+        for each in row.factors
+    )
+    low_s, high_s = interval(row.predicted_step_time_s, factors)
+    return replace(row, factors=factors, low_s=low_s, high_s=high_s)
+
+
+def _unknowns(row: ComparedRun) -> tuple[str, ...]:
+    return unknowns(row.job.stack, row.job.cluster.node.device.name)
+
+
+def _of_site(factor: Sensitivity) -> bool:
+    return factor.name.startswith(UNKNOWN_SITE)
