@@ -23,6 +23,7 @@ from flopcast.workload.rewrites.fused_experts import fused_experts
 from flopcast.workload.rewrites.fused_norm import fused_layernorm
 from flopcast.workload.rewrites.fused_softmax import fused_softmax
 from flopcast.workload.rewrites.fused_softmax_dropout import fused_softmax_dropout
+from flopcast.workload.rewrites.gathered_copies import gathered_copies
 from flopcast.workload.rewrites.layout_copies import layout_copies
 from flopcast.workload.rewrites.linear_bias import linear_bias
 from flopcast.workload.rewrites.loss_metrics import loss_metrics
@@ -67,6 +68,7 @@ REWRITES: dict[str, Rewrite] = {
     "separate_experts": separate_experts,
     "fused_experts": fused_experts,
     "whole_window_gradients": whole_window_gradients,
+    "gathered_copies": gathered_copies,
     "separate_projections": separate_projections,
     "compiled_projections": compiled_projections,
     "compiled_graph": compiled_graph,
