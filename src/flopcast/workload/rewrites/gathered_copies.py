@@ -13,7 +13,6 @@ torch/distributed/_functional_collectives.py (https://github.com/pytorch/pytorch
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.operators.messages import AllGather, ReduceScatter
-from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items
 
 ELEMENT_BYTES = 2  # of the activations that tensor-parallel ranks exchange
