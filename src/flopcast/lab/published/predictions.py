@@ -15,6 +15,7 @@ from flopcast.cost.constants import SiteResiduals
 from flopcast.cost.factors import FactorBook
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.cost.price import price
+from flopcast.cost.unknown_site import UNKNOWN_SITE
 from flopcast.errors import Problem, SpecError
 from flopcast.kept_results import KeptResults
 from flopcast.lab.calibration.observations import Levels
@@ -100,8 +101,7 @@ class PublishedTables:
         if constants in leave_one_out.GROUPS:
             return self._without_each(constants)
         published = self._unfitted.published if constants == "none" else self._by_catalogue
-        fitted_on = frozenset(source for constant in shipped().constants for source in constant.sources)
-        return replace(published, constants=constants, fitted_on=fitted_on)
+        return replace(published, constants=constants, fitted_on=_fitted_on())
 
     @cached_property
     def _unfitted(self) -> leave_one_out.FirstPass:
@@ -132,10 +132,8 @@ class PublishedTables:
     def site_residuals(self) -> tuple[SiteResiduals, ...]:
         """Return the residuals of the unknown sites; constants of these sources are fitted without them."""
         rows = self.judged().rows
-        fitted = {source for one in shipped().constants for source in one.sources}
-        return residuals_of(
-            self.judged("others").rows if any(row.run.source in fitted for row in rows) else rows
-        )
+        taught = any(row.run.source in _fitted_on() for row in rows)
+        return residuals_of(self.judged("others").rows if taught else rows)
 
     def step_time_s(self, job: Job, of_run: Job) -> float:
         """Return the step time without constants of a job that runs the programs of a run's job.
@@ -150,6 +148,12 @@ class PublishedTables:
         if isinstance(job, SpecError):
             raise job.with_traceback(None)
         return job
+
+
+def _fitted_on() -> frozenset[str]:
+    """Return the sources of the constants; runs are never judged with their own source's unknown sites."""
+    constants = (one for one in shipped().constants if not one.name.startswith(UNKNOWN_SITE))
+    return frozenset(source for one in constants for source in one.sources)
 
 
 def _job_or_faults(run: Run) -> Job | SpecError:
