@@ -53,6 +53,7 @@ OF_THE_LOSS = ["loss_metrics"]
 OF_GRAPHS = ["compiled_graph", "convolution_epilogues"]
 OF_THE_KERNEL = ["layout_copies", "whole_window_gradients"]  # of attention
 INSERTING = [  # kernels in front of one that stays: asked twice, twice
+    "gathered_copies",
     "layout_copies",
     "loss_metrics",
     "separate_projections",
@@ -136,7 +137,7 @@ def prepared(name, model, text="tp=2 mbs=2 gbs=2"):
         return logical_block(GRAPHED, text)
     if name in OF_THE_LOSS:
         return head_of(ARCHITECTURES[model], text)
-    if name == "compiled_projections":
+    if name in ("compiled_projections", "gathered_copies"):
         text = f"{text} sp"
     items = logical_block(ARCHITECTURES[model], text)
     if name == "whole_window_gradients":
@@ -576,6 +577,23 @@ def test_the_kernel_s_result_is_copied_out_of_its_layout_once():
     (copy,) = [item for item in items if item.inputs == (named(items, "attention.flash").output,)]
     assert (kind_of(copy), at(copy.work.elements)) == ("copy", 2 * LENGTH * 4 * 64)
     assert copy.output in named(items, "attention.out").inputs
+
+
+def test_what_ranks_gather_and_scatter_along_the_sequence_is_copied_once():
+    """`torch.cat(torch.chunk(...))` of all_gather_tensor and reduce_scatter_tensor, dimension 1."""
+    items = prepared("gathered_copies", "llama", "tp=4 mbs=2 gbs=2")
+
+    found = REWRITES["gathered_copies"](items)
+
+    added = [item for item in found if item not in items]
+    messages = [item for item in items if item.stream == "tp"]
+    assert [item.name for item in added] == [f"{message.name}.chunks" for message in messages]
+    for copy, message in zip(added, messages, strict=True):
+        assert kind_of(copy) == "copy"
+        assert at(copy.work.elements) * 2 == at(message.work.message_bytes)
+        assert (found.index(copy) > found.index(message)) == message.name.endswith("enter")
+    alone = prepared("compiled_graph", "llama")
+    assert REWRITES["gathered_copies"](alone) == alone
 
 
 def test_a_stack_s_attention_kernel_comes_before_its_other_rewrites():

@@ -200,9 +200,12 @@ training, can be measured only in whole training runs. flopcast fits these facto
 the constants, unless you use `--no-constants`. `flopcast calibrate constants --markdown` prints this
 page.
 
-Each constant is in one of four files in `src/flopcast/catalog/constants`:
+Each constant is in one of five files in `src/flopcast/catalog/constants`:
 
 - `runs.json`: factors of training, fitted by `flopcast calibrate constants --runs TABLE --out FILE`;
+- `sites.json`: differences between sites whose software or device no fitted run has, and the residuals
+  from which `flopcast calibrate constants --sites --runs TABLE` fits them. They are also fitted on the
+  development runs, but `flopcast validate` never uses residuals of the source that it predicts;
 - `offload.json`: factors of states in host memory or on drives, fitted by the same command on a table of
   such runs;
 - `checkpoints.json`: factors of checkpoints, fitted by the same command on published checkpoints;

@@ -69,12 +69,17 @@ class FactorBook:
     context: Context = field(default_factory=dict)
 
     def get(
-        self, name: str, log_sigma_factor: float, ratio: float = 1.0, below: float | None = None
+        self,
+        name: str,
+        log_sigma_factor: float,
+        ratio: float = 1.0,
+        below_log_sigma_factor: float | None = None,
     ) -> Factor:
         """Return the factor `name`; a fitted level and the site replace its sigma.
 
         `ratio` is the value of the stack or the device; those of the level and the site multiply it.
-        `below` is the sigma below the ratio, if it differs; a sigma of the site replaces both.
+        `below_log_sigma_factor` is the sigma below the ratio, if it differs; a sigma of the site replaces
+        both.
         """
         level = self.levels.get(name)
         if level is not None:
@@ -84,9 +89,12 @@ class FactorBook:
                 known = factor.log_sigma_factor
                 ratio *= factor.ratio
                 if known is not None:
-                    log_sigma_factor, below = known, None
+                    log_sigma_factor, below_log_sigma_factor = known, None
         return Factor(
-            name=name, ratio=ratio, log_sigma_factor=log_sigma_factor, below_log_sigma_factor=below
+            name=name,
+            ratio=ratio,
+            log_sigma_factor=log_sigma_factor,
+            below_log_sigma_factor=below_log_sigma_factor,
         )
 
     def _sigma_of(self, level: FittedLevel) -> float:

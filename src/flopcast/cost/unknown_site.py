@@ -58,7 +58,7 @@ def site_factors(stack: Stack, cluster: Cluster, family: str, book: FactorBook) 
     if not any(sigmas):
         return {}
     name = f"{UNKNOWN_SITE}[{stack.label}, {cluster.name}]"
-    return {name: book.get(name, sigmas[1], below=sigmas[0])}
+    return {name: book.get(name, sigmas[1], below_log_sigma_factor=sigmas[0])}
 
 
 def site_log_sigmas(unknown: Sequence[str], family: str, levels: Levels) -> tuple[float, float]:

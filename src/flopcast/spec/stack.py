@@ -210,21 +210,18 @@ class Memory(StrictModel):
 class Derate(StrictModel):
     """Time of a GEMM in training divided by its time in a benchmark.
 
-    GEMMs are slower in training, because caches are cold and other streams use the memory too. Every stack
-    of the catalogue has a ratio of 1, because the effect is one of the fitted constants
-    (catalog/constants/runs.json).
+    Caches are cold in training, and other streams use the memory. All stacks of the catalogue have a ratio
+    of 1 because the effect is fitted (catalog/constants/runs.json).
 
     Attributes
     ----------
     ratio : float
         Time of a GEMM in training divided by its time in a benchmark.
     own : bool
-        Whether the kernels were measured in training with this software. If true, flopcast does not apply
-        the mean of the constants that were fitted for other stacks.
+        Whether the mean of other stacks' constants does not apply: kernels were measured in training.
     log_sigma_factor : float
-        Uncertainty of `ratio` before fitting, as the standard deviation of its logarithm. The default, 0.1,
-        is the difference between two sources that timed GEMMs on the same device
-        (docs/accuracy/kernels.md).
+        Uncertainty of `ratio` before fitting, as the standard deviation of its logarithm. By default, the
+        difference between two sources that timed GEMMs on one device (docs/accuracy/kernels.md).
     """
 
     ratio: float = Field(default=1.0, gt=0)
@@ -295,8 +292,7 @@ class Stack(StrictModel):
     derate : Derate
         Time of a GEMM in training divided by its time in a benchmark.
     fitted_on : tuple of str
-        Devices on which constants were fitted to published runs of this framework. On other devices, the
-        prediction is less certain (cost/unknown_site.py).
+        Devices whose runs of this framework were used in fits of constants (cost/unknown_site.py).
     narrow : NarrowProducts
         How training in 8 and 4 bits works.
     offload : OffloadSoftware

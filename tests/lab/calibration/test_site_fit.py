@@ -1,0 +1,99 @@
+"""lab/calibration/site_fit.py against sites drawn at random, and the shipped residuals, left out."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from flopcast.cost.constants import Fitted, SiteResiduals
+from flopcast.cost.unknown_site import SIDES, UNKNOWNS, site_log_sigmas
+from flopcast.lab.calibration.site_fit import fit_sites
+from flopcast.library.constants import read, shipped, write
+
+REACH = 1.6449
+
+
+def site(name, gaps, unknowns=("software",), sigma=0.05):
+    return SiteResiduals(
+        source=name,
+        family="dense",
+        unknowns=unknowns,
+        log_gap_factors=tuple(gaps),
+        log_sigma_factors=(sigma,) * len(gaps),
+    )
+
+
+def sigmas(sites):
+    found = {constant.name: constant.log_sigma_factor for constant in fit_sites(sites)}
+    return [found.get(f"unknown_site[dense: software, {side}]", 0.0) for side in SIDES]
+
+
+def drawn(faster, slower, count=400):
+    generator = np.random.default_rng(0)
+    sizes = np.abs(generator.normal(size=count))
+    is_slower = generator.random(count) < slower / (faster + slower)
+    return [float(size * (slower if up else -faster)) for size, up in zip(sizes, is_slower, strict=True)]
+
+
+def test_the_sigma_of_each_side_is_found_again():
+    faster, slower = sigmas([site(f"s{n}", [gap], sigma=0.001) for n, gap in enumerate(drawn(0.1, 0.3))])
+
+    assert faster == pytest.approx(0.1, abs=0.015)
+    assert slower == pytest.approx(0.3, abs=0.03)
+
+
+def test_sites_that_are_as_near_as_their_predictions_say_add_no_doubt():
+    assert sigmas([site(f"s{n}", [gap], sigma=0.1) for n, gap in enumerate(drawn(0.08, 0.08))]) == [0, 0]
+
+
+def test_a_site_counts_once_however_many_runs_it_has():
+    sites = [site(f"s{n}", [gap]) for n, gap in enumerate(drawn(0.1, 0.3, 30))]
+    many = [replace(each, log_gap_factors=each.log_gap_factors * 5, log_sigma_factors=(0.05,) * 5)
+            for each in sites[:10]]  # fmt: skip
+
+    assert sigmas([*many, *sites[10:]]) == sigmas(sites)
+
+
+def test_an_unknown_device_has_a_doubt_of_its_own():
+    near = [site(f"n{n}", [gap], ("device",), 0.1) for n, gap in enumerate(drawn(0.02, 0.02, 40))]
+    far = [site(f"f{n}", [gap], UNKNOWNS, 0.1) for n, gap in enumerate(drawn(0.3, 0.3, 40))]
+
+    found = {constant.name: constant for constant in fit_sites([*near, *far])}
+
+    assert set(found) == {f"unknown_site[dense: software, {side}]" for side in SIDES}
+    assert found["unknown_site[dense: software, slower]"].rows == 40
+
+
+def test_residuals_survive_their_file(tmp_path):
+    sites = (site("one", [0.1, 0.2]),)
+    path = tmp_path / "sites.json"
+
+    write(path, Fitted(fit_sites(sites), {}, sites))
+
+    assert read(path.read_text(encoding="utf-8")).sites == sites
+    assert "sites" in json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_shipped_constants_are_those_of_the_shipped_residuals():
+    expected = {one.name: one.log_sigma_factor for one in fit_sites(shipped().sites)}
+
+    known = {one.name: one for one in shipped().constants if one.name.startswith("unknown_site")}
+
+    assert {name: one.log_sigma_factor for name, one in known.items()} == expected
+
+
+@pytest.mark.parametrize("family", ["dense", "experts"])
+def test_intervals_hold_nine_sites_of_ten_whose_source_is_left_out(family):
+    """Sources count alike; the constants of each come from the other sources."""
+    every = [each for each in shipped().sites if each.family == family]
+    inside = []
+    for each in every:
+        others = [other for other in shipped().sites if other.source != each.source]
+        levels = {one.name: one.level for one in fit_sites(others)}
+        sides = site_log_sigmas(each.unknowns, family, levels)
+        gaps, own = np.array(each.log_gap_factors), np.array(each.log_sigma_factors)
+        low, high = (REACH * np.hypot(own, side) for side in sides)
+        inside.append(float(np.mean((-low <= gaps) & (gaps <= high))))
+
+    assert 0.85 <= np.mean(inside) <= 0.95
