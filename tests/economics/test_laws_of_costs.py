@@ -153,6 +153,15 @@ def test_on_an_endlessly_slow_network_devices_draw_the_power_of_exchanges():
     assert slow_energy.step_j.value > fast_energy.step_j.value
 
 
+def two_sided(factor, draw):
+    """A logarithm of the factor, normal with a sigma for each side, and a density without a jump at 0."""
+    above, below = factor.log_sigma_factor, factor.below_log_sigma_factor
+    if below is None:
+        return above * draw.standard_normal()
+    size = abs(draw.standard_normal())
+    return size * above if draw.random() < above / (above + below) else -size * below
+
+
 @pytest.mark.parametrize("parts", [{}, TP], ids=["one stage", "tensor parallel"])
 def test_intervals_of_money_and_energy_hold_nine_of_ten_machines(parts):
     """Predict machines anew, with each factor of their steps drawn at random, without linearising."""
@@ -163,7 +172,7 @@ def test_intervals_of_money_and_energy_hold_nine_of_ten_machines(parts):
     inside_usd = inside_j = 0
     for _ in range(DRAWS):
         times = tuple(
-            SiteFactor(name=f.name, ratio=math.exp(f.log_sigma_factor * draw.standard_normal()))
+            SiteFactor(name=f.name, ratio=math.exp(two_sided(f, draw)))
             for f in report.factors
             if f.scales_step
         )
