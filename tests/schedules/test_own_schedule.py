@@ -71,7 +71,7 @@ def test_a_table_of_other_numbers_is_no_order_of_a_plan():
         ("F0 W0 B0 | F0 B0 W0", ["0/1"], "W reads what B writes"),
         ("F0 B0 F1 B1 | F1 F0 B0 B1", ["0/1", "1/0"], "wait for each other forever"),
         ("F0 B0 | F0 B0 W0", ["0/1"], "runs each task of a step once"),  # W on one stage only
-        ("", [""], "a step has at least one task"),
+        ("", [""], "no line below the names of its columns"),
     ],
 )
 def test_what_cannot_run_is_told_at_its_place(text, places, because):

@@ -292,7 +292,7 @@ class Stack(StrictModel):
     derate : Derate
         Time of a GEMM in training divided by its time in a benchmark.
     fitted_on : tuple of str
-        Devices whose runs of this framework were used in fits of constants (cost/unknown_site.py).
+        Devices whose runs of any release of this framework are used in fits (cost/unknown_site.py).
     narrow : NarrowProducts
         How training in 8 and 4 bits works.
     offload : OffloadSoftware
