@@ -131,9 +131,9 @@ def _layer(r: Columns, dtype: str) -> GroupedMatmul:
 
 
 # FlashInfer tunes its CUTLASS kernel of experts only within autotune(); outside, it runs its first tactic
-# (flashinfer/autotuner.py, choose_one). The benchmark of scales per tensor on Hopper did not tune: 128 tokens
-# take six to nine times as long as reading their weights, and longer than 2048. Engines tune as they start
-# (vllm/model_executor/warmup/kernel_warmup.py; TensorRT-LLM's PyTorchModelEngine.warmup)
+# (flashinfer/autotuner.py). Times with scales per tensor on Hopper look untuned: 128 tokens take six to
+# nine times as long as reading their weights, and for a quarter of the shapes longer than more tokens.
+# vLLM tunes as it starts (vllm/model_executor/warmup/kernel_warmup.py)
 TUNED = {mark: name for mark, name in NARROW.items() if not name.startswith("h")}
 PRECISIONS: dict[str, tuple[Mapping[str, str], str]] = {  # devices, and whose peak, if not its own
     "bfloat16": (SYSTEMS, ""),
