@@ -169,12 +169,15 @@ are therefore development scores.
 - In `deployments.yaml`, GPUStack's deployments on one H100 reach only about 0.6 of the predicted
   throughput, both with vLLM and with TensorRT-LLM. Their page names an H100 SXM, but the measured times
   would fit an H100 PCIe.
-- In `deployments.yaml`, the predicted throughput of Qwen3-235B in FP8 with TensorRT-LLM on H200 is 0.54
-  times the published throughput. flopcast uses the times of vLLM's slow Triton kernel for these
-  experts, because TensorRT-LLM's own kernel was not measured.
+- On Hopper, two kinds of benchmark rows of FP8 kernels are not used. The experts with one scale per tensor
+  were probably measured without tuning: 128 tokens take six to nine times as long as reading the weights.
+  vLLM tunes this kernel at its start. flopcast therefore uses the curve of experts with block scales. Of
+  the linear layers, rows are left out whose number of tokens is not a multiple of 4: 513 tokens take longer
+  than 768, and engines pad the batches of CUDA graphs to multiples of 8. We found both causes in the errors
+  of `deployments.yaml`, so its scores are development scores.
 - In `deployments.yaml`, the predicted throughput of MoE models with data-parallel attention on B200 in
   NVFP4 is 1.2 to 1.4 times the published throughput. For dense models in FP8 on H100 and H200, this
-  ratio is 0.75 to 0.92.
+  ratio is 0.79 to 1.01.
 - Compiled engines fuse quantisation with norms, and the activation function with the preceding GEMM.
   flopcast predicts separate kernels.
 - Some rows of Llama-3.1-8B on H200 are implausible: the linear layers alone would need 95 % of the
