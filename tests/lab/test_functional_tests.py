@@ -148,7 +148,7 @@ def test_a_table_without_a_column_that_is_read_is_refused(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text(COLUMNS.replace(",seq_length", "") + "\n")
 
-    with pytest.raises(SpecError, match="seq_length missing"):
+    with pytest.raises(SpecError, match="no column seq_length"):
         read_runs(path)
 
 

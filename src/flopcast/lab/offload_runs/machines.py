@@ -114,7 +114,7 @@ def machines() -> Mapping[str, Machine]:
     return {machine.name: machine for machine in catalog_facts("offload", _Machines).machines}
 
 
-def stack_of(*, flushes: bool, micro_batches: int, fitted: bool) -> dict[str, object]:
+def stack_of(*, flushes: bool, micro_batches: int, fitted: bool, device: str) -> dict[str, object]:
     """Return DeepSpeed, as files describe stacks.
 
     Parameters
@@ -122,10 +122,12 @@ def stack_of(*, flushes: bool, micro_batches: int, fitted: bool) -> dict[str, ob
     flushes : whether gradients leave through pinned memory during the backward pass
     fitted : whether the host's times and the rate of pinned copies are those fitted on measured runs;
         otherwise, layers need none
+    device : name of the device, on which runs of DeepSpeed were then fitted
     """
     offload: dict[str, object] = dict(FLUSH) if flushes else {}
     found: dict[str, object] = {"base": "deepspeed-zero", "gradients": {"overlap": False}}
     if fitted:
+        found["fitted_on"] = [device]
         offload |= {"pinned_fraction": 1, **LAYER_TIMES}  # the machine states the rate of its copies
         found["optimizer"] = {"step_host_s": f"{STEP_S + MICRO_BATCH_S * micro_batches} s"}
     return found | {"offload": offload}

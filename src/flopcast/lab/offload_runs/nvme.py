@@ -59,7 +59,9 @@ def _job(row: Mapping[str, str], fitted: bool) -> dict[str, object]:
             ],
         },
         "cluster": machines()[MACHINE].cluster(devices, fitted),
-        "stack": stack_of(flushes=_is_multi_path(row), micro_batches=1, fitted=fitted),
+        "stack": stack_of(
+            flushes=_is_multi_path(row), micro_batches=1, fitted=fitted, device=machines()[MACHINE].device
+        ),
         "batch": {"sequence_length": int(row["seq"])},
         "plan": {
             "data_parallel": int(row["dp"]),

@@ -79,6 +79,7 @@ def _job(row: Mapping[str, str], fitted: bool) -> dict[str, object]:
             flushes=_flushes(row),
             micro_batches=int(row["global_batch"]) // int(row["micro_batch"]) // data,
             fitted=fitted,
+            device=machines()[machine_of(row)].device,
         ),
         "batch": {"sequence_length": int(row["seq_len"])},
         "plan": {
