@@ -135,6 +135,14 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_fitted(tmp
     assert ended.out == ""
 
 
+def test_differences_between_sites_need_training_runs():
+    ended = flopcast("calibrate", "constants", "--sites")
+
+    assert (ended.code, ended.out) == (1, "")
+    assert "--sites is given without --runs" in ended.err
+    assert "add --runs TABLE" in ended.err
+
+
 @pytest.fixture
 def table(tmp_path):
     """Sixteen runs of two sources."""

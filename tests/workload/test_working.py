@@ -10,8 +10,8 @@ from flopcast.operators.item import kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.spec.batch import Batch
-from flopcast.spec.plan import Plan, one_plan
-from flopcast.spec.rows import equal_rows
+from flopcast.spec.plan import Plan, batch_plans, one_plan
+from flopcast.spec.rows import of_equal_split
 from flopcast.workload.backward import kept_tensors, total_bytes
 from flopcast.workload.backward_memory import backward_peak, peak_of_groups
 from flopcast.workload.lower import lower
@@ -108,15 +108,15 @@ def test_selective_recompute_is_at_work_no_fuller_than_a_block_that_keeps_all():
 
 def test_plans_of_equal_splits_have_the_peak_of_each_plan_alone():
     rows = np.repeat([[8.0], [16.0], [8.0]], 8, axis=0)
-    groups = equal_rows([rows[:, 0]])
+    plans = batch_plans([Plan(mbs=int(row), gbs=16) for row in rows[:, 0]])
     work = Matmul(m=rows, n=constant(9), k=constant(2), dtype="bf16")
     items = (
         kernel("up", work, ("x",), "inner", component="mlp"),
         linear("down", "inner", "y", m=8, n=2, k=9),
     )
 
-    together = peak_of_groups(items, NOTHING_AGAIN, False, groups)
+    together = peak_of_groups(items, NOTHING_AGAIN, False, plans)
 
-    assert groups.size == 2
+    assert of_equal_split(plans).size == 2
     assert together.tolist() == backward_peak(items, NOTHING_AGAIN, False).tolist()
     assert together[0] != together[8]

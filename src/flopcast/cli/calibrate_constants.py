@@ -76,7 +76,17 @@ def constants(
     from flopcast.library.constants import shipped, write
 
     check_writable("--out", out)
-    if of_engines := [path for path in runs if SERVING.holds(Path(path))]:
+    of_engines = [path for path in runs if SERVING.holds(Path(path))]
+    if of_sites and (of_engines or not runs):
+        allowed, because = (
+            "--runs with training runs",
+            "differences between sites are fitted to training runs",
+        )
+        fix, fault = (
+            ("remove --sites", "is given for runs of serving") if runs else ("add --runs TABLE", "")
+        )
+        raise spec_error("--sites", None, allowed, because, fix, fault=fault or "is given without --runs")
+    if of_engines:
         others = [path for path in runs if path not in of_engines]
         engines = fitted_engines(of_engines, others, every, out)
         print_found(engines, wants_json, engines_as_json, engines_as_text)

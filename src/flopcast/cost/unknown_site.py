@@ -26,7 +26,7 @@ UNKNOWNS = (SOFTWARE, DEVICE)
 FASTER, SLOWER = "faster", "slower"
 SIDES = (FASTER, SLOWER)
 # Without constants. Releases of one framework differ in speed by up to 30 % (docs/accuracy/residuals.md),
-# and 1.3 = exp(1.645 · 0.16). Different devices under one framework are not less certain for it.
+# and 1.3 = exp(1.645 · 0.16). Without constants, a new device of a known framework adds no doubt.
 PRIOR_LOG_SIGMAS = {SOFTWARE: 0.16, DEVICE: 0.0}
 WIDEST_FAMILY = "experts"  # stands for families without such runs
 

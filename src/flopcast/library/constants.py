@@ -1,11 +1,11 @@
 """Fitted constants: `catalog/constants/*.json`, read for a prediction, written by `calibrate constants`.
 
 Answers: which levels do predictions use, which runs were they fitted on, what may a reader not claim?
-Training runs give those of `runs.json`; their residuals, left out, those of `sites.json`; runs with states
-outside the devices those of `offload.json`; published checkpoints those of `checkpoints.json`
-(lab/saving_runs.py). Those of `chosen.json` were
-chosen by hand, as no table has the runs. Files are text, one constant a line, so that a refit shows in a
-diff which constants it moved.
+The constants of `runs.json` are fitted to training runs, those of `sites.json` to the residuals of training
+runs that are predicted with constants of other sources, those of `offload.json` to runs with states outside
+the devices, and those of `checkpoints.json` to published checkpoints (lab/saving_runs.py). The constants of
+`chosen.json` were chosen by hand, because no table has such runs. Each constant has a line of its own, so
+that a diff shows which constants a fit has changed.
 """
 
 import json

@@ -20,7 +20,6 @@ from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.item import Item
 from flopcast.records import dataclass, replace
-from flopcast.spec.rows import of_equal_split
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import WHOLE_LAYER, derive_backward, kept_tensors, total_bytes
 from flopcast.workload.backward_memory import peak_of_groups
@@ -118,8 +117,8 @@ def _backward(layer: Layer, software: Software) -> Layer:
     if logical.frozen:
         return forward_only(layer)
     forward, recomputed = layer.forward, with_recast(recomputed_modules(logical, workload, stack), stack)
-    own, rows = recomputed - {WHOLE_LAYER}, of_equal_split(workload.plans)
-    peak = peak_of_groups(forward, own, stack.memory.writes_weight_gradients, rows)
+    own, writes = recomputed - {WHOLE_LAYER}, stack.memory.writes_weight_gradients
+    peak = peak_of_groups(forward, own, writes, workload.plans)
     others = blocks_at_work(logical, workload) - 1.0  # of a group that runs again together
     peak = peak + total_bytes(kept_tensors(forward, frozenset())) * others
     whole = WHOLE_LAYER in recomputed

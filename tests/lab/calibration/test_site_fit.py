@@ -85,7 +85,7 @@ def test_shipped_constants_are_those_of_the_shipped_residuals():
 
 @pytest.mark.parametrize("family", ["dense", "experts"])
 def test_intervals_hold_nine_sites_of_ten_whose_source_is_left_out(family):
-    """Sources count alike; the constants of each come from the other sources."""
+    """Each source has the same weight, and is judged with constants of the other sources."""
     every = [each for each in shipped().sites if each.family == family]
     inside = []
     for each in every:

@@ -32,7 +32,7 @@ def operators_of(
 
 
 def _projected(call: OnnxCall, name: str, tensors: Tensors) -> tuple[str, GraphNode]:
-    """Return the GEMM before attention whose weight holds those of queries, keys and values."""
+    """Return the GEMM before attention whose weight combines the weights of queries, keys and values."""
     entered, weight = (tensors[each] for each in call.inputs[:2])
     qkv = f"{name}.qkv"
     tensors[qkv] = replace(entered, name=qkv, shape=(*entered.shape[:-1], weight.shape[-1]))
