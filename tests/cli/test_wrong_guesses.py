@@ -17,6 +17,8 @@ FIXES = {  # a command line → the fix of one of its errors
     f"{JOB} --tensor-parallel-size 2": 'write --plan "tp=2", or add tp=2 to the plan',
     f"{JOB} --zero_stage=3": 'write --plan "zero=3", or add zero=3 to the plan',
     f"{JOB} --nnodes 2": "write --cluster NAME:2 for two nodes, or --gpus 16",
+    "predict llama-3.2-1b --gpu 16": "write --gpus 16",
+    "predict llama-3.2-1b --num_gpus 32": "write --gpus 32",
     f"{JOB} --device t4": "write --cluster dgx-h100, or another name from flopcast catalog clusters",
     "export llama-3.2-1b --format megatron": (
         "write the format before the job: flopcast export megatron JOB"

@@ -6,6 +6,7 @@ Elsewhere: options whose names are merely misspelt (usage_errors.py), keys of ot
 Names are those of launchers and engines: Megatron-LM, DeepSpeed, Hugging Face TRL, torchrun, vLLM, SGLang.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 import click
@@ -27,10 +28,11 @@ PLAN = {  # a key of the plan → options that state it elsewhere, without hyphe
     ),
     "weights": ("quantization quant", "fp8"),
 }
+KINDS_OF_DEVICES = "device gpu gpu-type accelerator hardware machine"  # with a number: how many devices
 OPTIONS = {  # an edit → the option that it uses, and options that state the same elsewhere
     "write --cluster dgx-h100, or another name from flopcast catalog clusters": (
         "--cluster",
-        "device gpu gpu-type accelerator hardware machine",
+        KINDS_OF_DEVICES,
     ),
     "write --cluster NAME:2 for two nodes, or --gpus 16": ("--cluster", "nodes nnodes num-nodes"),
     "write --gpus 16": ("--gpus", "num-gpus ngpus n-gpus gpu-count world-size devices num-devices"),
@@ -73,11 +75,15 @@ def same_here(option: str, value: str | None, known: Collection[str]) -> str:
     ('', '')
     """
     name = option.lstrip("-").replace("_", "-").lower()
+    if name in KINDS_OF_DEVICES.split() and value and value.isdecimal():
+        name = "num-gpus"
     if name in _IN_PLAN and "--plan" in known:
         key, usual = _IN_PLAN[name]
         setting = f"{key}={value or usual}"
         return f'write --plan "{setting}", or add {setting} to the plan'
     needed, edit = _AS_OPTION.get(name, ("", ""))
+    if value and re.fullmatch(f"write {needed} [0-9]+", edit):
+        edit = f"write {needed} {value}"  # instead of a usual number
     return edit if needed in known else ""
 
 
