@@ -54,15 +54,19 @@ def sieve_of(plans):
         best=tuple(best),
         on_front=undominated(feasible, lambda one: one.losses),
         faster=undominated(lacking, lambda one: (one.losses[0], one.used_bytes)),
-        nearest=min(
-            [one for one in kept if one.in_memory] or kept, key=lambda one: one.over_ratio, default=None
-        ),
+        near=()
+        if best
+        else tuple(by_excess([one for one in kept if one.in_memory])[:BEST] or by_excess(kept)[:1]),
     )
+
+
+def by_excess(kept):
+    return sorted(kept, key=lambda one: one.over_ratio)
 
 
 def told(candidates_kept):
     """What a sieve holds, whatever the order of fronts."""
-    names = ("best", "on_front", "faster")
+    names = ("best", "on_front", "faster", "near")
     kept = {name: sorted(one.order for one in getattr(candidates_kept, name)) for name in names}
     counts = (
         candidates_kept.candidates,
@@ -70,7 +74,7 @@ def told(candidates_kept):
         candidates_kept.feasible,
         candidates_kept.thinned,
     )
-    return counts, kept, candidates_kept.nearest and candidates_kept.nearest.order
+    return counts, kept, candidates_kept.nearest
 
 
 @FEW

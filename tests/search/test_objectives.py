@@ -224,6 +224,7 @@ def test_where_no_plan_keeps_a_budget_the_nearest_is_one_that_fits_into_memory()
     assert poor.feasible == 0
     assert 0 < free.feasible == poor.in_memory < poor.possible
     assert poor.nearest[0].played.verdict == "fits"
+    assert OBJECTIVES["run_cost"].exact(poor.nearest[0].played, TOKENS).value == pytest.approx(cheapest)
     told = as_text(poor)
     assert f"{poor.in_memory} fit into memory, 0 of these are estimated to meet all limits" in told
     assert "more than the budget" in told

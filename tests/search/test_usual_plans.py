@@ -35,5 +35,5 @@ def test_of_batches_that_do_not_fit_no_step_is_estimated(hidden, some_fit, monke
         every.possible,
         every.feasible,
     )
-    assert feasible.nearest.job == every.nearest.job
+    assert [one.job for one in feasible.near] == [one.job for one in every.near]
     assert 0 < sum(priced) < of_every if some_fit else priced == []

@@ -20,12 +20,11 @@ from flopcast.search.exact import Exact
 from flopcast.search.pruning import Incumbents
 from flopcast.search.question import Question
 from flopcast.search.refine import Variants
-from flopcast.search.top_candidates import Candidate, TopCandidates
+from flopcast.search.top_candidates import KEPT, Candidate, TopCandidates
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 
 QUESTION, EXACT = TypeAdapter(Question), TypeAdapter(Exact)
-KEPT = ("best", "on_front", "faster")
 
 
 def question_text(question: Question) -> str:
@@ -45,11 +44,8 @@ def candidates_text(candidates_kept: TopCandidates) -> str:
     order of the space, and the plans themselves follow. `read_candidates` returns equal candidates.
     """
     kept = {one.order: one for name in KEPT for one in getattr(candidates_kept, name)}
-    if candidates_kept.nearest is not None:
-        kept[candidates_kept.nearest.order] = candidates_kept.nearest
     data = {field.name: getattr(candidates_kept, field.name) for field in fields(TopCandidates)}
     data |= {name: [one.order for one in getattr(candidates_kept, name)] for name in KEPT}
-    data["nearest"] = None if candidates_kept.nearest is None else candidates_kept.nearest.order
     return json.dumps(data | {"kept": [_candidate_text(one) for one in kept.values()]})
 
 
@@ -58,7 +54,6 @@ def read_candidates(text: str, sized: Job) -> TopCandidates:
     data = json.loads(text)
     kept = {each["order"]: _candidate(each, sized) for each in data.pop("kept")}
     data |= {name: tuple(kept[order] for order in data[name]) for name in KEPT}
-    data["nearest"] = None if data["nearest"] is None else kept[data["nearest"]]
     return TopCandidates(**data)
 
 

@@ -151,13 +151,13 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
         found = usual_candidates(question, question.jobs[0], book, kept, PLAYED)
         if found.best:
             break
-    if found.nearest is None:
+    if not found.best and found.nearest is None:
         implied = {"zero": usual_zero(job)} if "data_shard" in fixed else {}
         conflicts = advised(job, {**implied, **fixed})
         if conflicts:
             raise SpecError(conflicts)
         raise InfeasibleError(_impossible(job, fixed, found.candidates))
-    if not found.best:
+    if found.nearest is not None:
         ratio = found.nearest.used_bytes / job.cluster.node.device.memory_bytes
         raise NoPlanFitsError(_too_large(found.nearest, found.possible), ratio)
     # what is settled stays as it is, where it makes no difference too

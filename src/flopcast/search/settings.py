@@ -133,15 +133,13 @@ class CandidatesBySetting:
     def kept(self) -> tuple[Candidate, ...]:
         """Return the screened plans to simulate: the best overall, and the best few of every setting.
 
-        A setting without a feasible plan contributes the plan that is nearest to its limits, so that the
+        A setting without a feasible plan contributes the plans that are nearest to its limits, so that the
         answer can say what it lacks.
         """
         kept = {one.order: one for one in self.whole.to_play()}
         if len(self.each) > 1:
             for candidates_kept in self._placed():
-                few = candidates_kept.best[: self.most_of_each] or tuple(
-                    filter(None, (candidates_kept.nearest,))
-                )
+                few = (candidates_kept.best or candidates_kept.near)[: self.most_of_each]
                 kept |= {one.order: one for one in few if one.order not in kept}
         return tuple(kept.values())
 
@@ -206,7 +204,7 @@ class ToRefine:
     Attributes
     ----------
     best : tuple of Job
-        Feasible plans, the best first.
+        Feasible plans, the best first; if there are none, those in memory that are nearest to the limits.
     lacking : tuple of Job
         Plans that would be better but lack memory.
     each : tuple of Refinement
@@ -227,10 +225,12 @@ def to_refine(candidates_by_setting: CandidatesBySetting, asked: Refining) -> tu
     whole = candidates_by_setting.whole
     loss = whole.best[0].losses[0] if whole.best else np.inf
     lacking = tuple((one.job, max(1.0, loss / one.losses[0])) for one in whole.lacking)
-    parts = [(tuple(one.job for one in whole.best), lacking)]
+    parts = [(tuple(one.job for one in whole.leading), lacking)]
     if len(candidates_by_setting.each) > 1:
         most = candidates_by_setting.most_of_each
-        parts += [(tuple(one.job for one in part.best[:most]), ()) for part in candidates_by_setting.each]
+        parts += [
+            (tuple(one.job for one in part.leading[:most]), ()) for part in candidates_by_setting.each
+        ]
     return tuple(
         ToRefine(best=best, lacking=tuple(job for job, _ in others), each=refinements(best, others, asked))
         for best, others in parts

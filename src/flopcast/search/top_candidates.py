@@ -27,6 +27,7 @@ from flopcast.spec.plan import Plans
 
 BEST = 64  # screened plans that are played: docs/accuracy/search.md
 LONGEST_FRONT = 8192  # that is kept; of more, evenly spread ones
+KEPT = ("best", "on_front", "faster", "near")  # the lists of plans in `TopCandidates`
 LACKING = 8  # of what lacks memory and would be better, that are played
 
 
@@ -65,9 +66,10 @@ class TopCandidates:
 
     `best` holds the best feasible plans by the first objective; among equal plans, the first in the space.
     `on_front` holds plans that no other plan beats in all objectives. `faster` holds the front of loss and
-    bytes among plans that lack only memory and are better than the best. `nearest` is the plan that exceeds
-    the limits by least, one that fits into memory if any does; `in_memory` counts the plans that do.
-    `thinned` says that a front was too long to keep. `most` is the length of `best`.
+    bytes among plans that lack only memory and are better than the best. If no plan is feasible, `near`
+    holds the plans that exceed the limits by least: several that fit into memory, since estimates of times
+    are not exact, or one if none fits. `in_memory` counts the plans that fit. `thinned`
+    says that a front was too long to keep. `most` is the length of `best`.
     """
 
     most: int = BEST
@@ -78,7 +80,7 @@ class TopCandidates:
     best: tuple[Candidate, ...] = ()
     on_front: tuple[Candidate, ...] = ()
     faster: tuple[Candidate, ...] = ()
-    nearest: Candidate | None = None
+    near: tuple[Candidate, ...] = ()
     thinned: bool = False
 
     def after_each(
@@ -98,7 +100,7 @@ class TopCandidates:
             only memory is of use: plans are then counted, and none is kept
         kept : layers and prices of earlier batches of few plans
         before : of other plans of the space that are known
-        feasible_only : whether only `best`, `nearest` and the counts are of use; no step is then estimated
+        feasible_only : whether only `best`, `near` and the counts are of use; no step is then estimated
             in a batch of few plans without one that has enough memory
 
         Raises
@@ -158,7 +160,7 @@ class TopCandidates:
         part : Screened
             Memory and estimated steps of the plans; steps of plans that are ruled out are infinite.
         feasible_only : bool
-            Whether the nearest plan may be one without an estimated step.
+            Whether `near` may hold a plan without an estimated step.
 
         Returns
         -------
@@ -177,7 +179,9 @@ class TopCandidates:
             in_memory=self.in_memory + int(batch.of.in_memory.sum()),
             feasible=self.feasible + int(feasible.sum()),
             best=_best(self.best, batch, feasible, self.most),
-            nearest=_nearest(self.nearest, batch, of_all=feasible_only),
+            near=()
+            if self.best or feasible.any()
+            else _near(self.near, batch, self.most, of_all=feasible_only),
         )._with_fronts(batch, feasible)
 
     def _with_fronts(self, batch: "_Batch", feasible: np.ndarray) -> "TopCandidates":
@@ -199,7 +203,6 @@ class TopCandidates:
         limit = best[0].losses[0] if best else np.inf
         faster = [one for one in (*self.faster, *later.faster) if one.losses[0] < limit]
         on_front, cut = _front_of((*self.on_front, *later.on_front), by_memory=False)
-        nearest = [one for one in (self.nearest, later.nearest) if one is not None]
         return TopCandidates(
             most=self.most,
             candidates=self.candidates + later.candidates,
@@ -209,20 +212,29 @@ class TopCandidates:
             best=tuple(best),
             on_front=on_front,
             faster=_front_of(faster, by_memory=True)[0],
-            nearest=min(nearest, key=lambda one: one.excess, default=None),
+            near=() if best else _least_excess((*self.near, *later.near), self.most),
             thinned=self.thinned or later.thinned or cut,
         )
 
     def after(self, number: int) -> "TopCandidates":
         """Return the same candidates, with this many plans before their space."""
-        nearest = self.nearest
         return replace(
             self,
             best=tuple(one.after(number) for one in self.best),
             on_front=tuple(one.after(number) for one in self.on_front),
             faster=tuple(one.after(number) for one in self.faster),
-            nearest=None if nearest is None else nearest.after(number),
+            near=tuple(one.after(number) for one in self.near),
         )
+
+    @property
+    def nearest(self) -> Candidate | None:
+        """Return the plan that exceeds the limits by least; None if a plan is feasible."""
+        return next(iter(self.near), None)
+
+    @property
+    def leading(self) -> tuple[Candidate, ...]:
+        """Return the best feasible plans, or else those in memory that are nearest to the limits."""
+        return self.best or tuple(one for one in self.near if one.in_memory)
 
     @property
     def incumbents(self) -> Incumbents:
@@ -243,8 +255,7 @@ class TopCandidates:
     def to_play(self) -> tuple[Candidate, ...]:
         """Return every kept plan once, with at most `most` plans of the front."""
         places = thinned(np.array([one.losses[0] for one in self.on_front]), self.most)
-        kept = [*self.best, *(self.on_front[i] for i in places), *self.lacking]
-        kept += [self.nearest] if self.nearest is not None and not self.best else []
+        kept = (*self.best, *(self.on_front[i] for i in places), *self.lacking, *self.near)
         return tuple({one.order: one for one in kept}.values())
 
 
@@ -320,12 +331,16 @@ def _some_in_memory(question: Question, job: Job, plans: Plans) -> Worth:
     return some
 
 
-def _nearest(before: Candidate | None, batch: _Batch, *, of_all: bool) -> Candidate | None:
-    """Return the plan that breaks the limits by least, the first of equal ones: of all, or of estimated."""
+def _near(before: Sequence[Candidate], batch: _Batch, most: int, *, of_all: bool) -> tuple[Candidate, ...]:
+    """Return the plans that exceed the limits by least: of all, or of those with an estimated step."""
     known = np.isfinite(batch.of.losses[:, 0]) | of_all
-    if not known.any():
-        return before
     among = known & batch.of.in_memory
-    among = among if among.any() else known
-    found = batch.sifted(int(np.argmin(np.where(among, batch.of.over_ratio, np.inf))))
-    return before if before is not None and before.excess <= found.excess else found
+    rows = np.flatnonzero(among if among.any() else known)
+    rows = rows[np.argsort(batch.of.over_ratio[rows], kind="stable")[: most if among.any() else 1]]
+    return _least_excess([*before, *(batch.sifted(row) for row in rows.tolist())], most)
+
+
+def _least_excess(kept: Sequence[Candidate], most: int) -> tuple[Candidate, ...]:
+    """Return the plans in memory that exceed the limits by least; if none is in memory, one other plan."""
+    ordered = sorted(kept, key=lambda one: one.excess)
+    return tuple(one for one in ordered[:most] if one.in_memory) or tuple(ordered[:1])
