@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import click
 
+
 PLAN = {  # a key of the plan → options that state it elsewhere, without hyphens, and a usual value
     "dp": ("data-parallel-size dp dp-size", "8"),
     "tp": ("tensor-parallel tensor-parallel-size tensor-model-parallel-size tp tp-size", "8"),
@@ -69,6 +70,8 @@ def same_here(option: str, value: str | None, known: Collection[str]) -> str:
     --------
     >>> same_here("--tensor_parallel_size", "4", {"--plan"})
     'write --plan "tp=4", or add tp=4 to the plan'
+    >>> same_here("--device", "t4", {"--cluster"})
+    'write --cluster gcp-n1 (t4-16gb) or aws-g4dn (t4-16gb)'
     >>> same_here("--nnodes", "2", {"--cluster"})
     'write --cluster NAME:2 for two nodes, or --gpus 16'
     >>> same_here("--nnodes", "2", {"--plan"}), same_here("--foo", None, {"--plan"})
@@ -82,9 +85,20 @@ def same_here(option: str, value: str | None, known: Collection[str]) -> str:
         setting = f"{key}={value or usual}"
         return f'write --plan "{setting}", or add {setting} to the plan'
     needed, edit = _AS_OPTION.get(name, ("", ""))
+    if name in KINDS_OF_DEVICES.split() and value:
+        edit = _with_device(value) or edit
     if value and re.fullmatch(f"write {needed} [0-9]+", edit):
         edit = f"write {needed} {value}"  # instead of a usual number
     return edit if needed in known else ""
+
+
+def _with_device(written: str) -> str:
+    """Return the edit that names the clusters with this device; "" if there are none."""
+    from flopcast.files.nearest_names import alternatives
+    from flopcast.library.catalog import clusters_with
+
+    found = [f"{name} ({device})" for name, device in clusters_with(written).items()]
+    return f"write --cluster {alternatives(found)}" if found else ""
 
 
 class ForeignOptionError(click.NoSuchOption):

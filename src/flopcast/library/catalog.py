@@ -150,7 +150,7 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     What is allowed is cut after some 24 names. A device is answered with the clusters that have it.
     """
     all_names, name_known = names(kind), name
-    with_device = _clusters_with(name) if kind == "clusters" else {}
+    with_device = clusters_with(name) if kind == "clusters" else {}
     if kind == "devices":  # a vendor's or a brand's word is in no name
         name_known = "-".join(_words_that_begin(name, all_names)) or name
     near = list(with_device) or _of_size(name, all_names) or nearest(name_known, all_names, most=3)
@@ -182,14 +182,14 @@ def _of_size(written: str, all_names: tuple[str, ...]) -> list[str]:
     return sorted(of_size, key=lambda name: ([name.startswith(one) for one in families].index(True), name))
 
 
-def _clusters_with(written: str) -> dict[str, str]:
+def clusters_with(written: str) -> dict[str, str]:
     """Return the clusters whose nodes have a device of this name, or of a part of it, with the device.
 
     Words that no device and no cluster has, such as a vendor's or a brand's, do not count; words of the
     cluster's own name may stand beside those of the device. At most `MOST_CLUSTERS`, those first whose own
     name has the first word of the device.
 
-    >>> _clusters_with("a40"), _clusters_with("NVIDIA A40"), _clusters_with("dgx")
+    >>> clusters_with("a40"), clusters_with("NVIDIA A40"), clusters_with("dgx")
     ({'delta-a40': 'a40-48gb'}, {'delta-a40': 'a40-48gb'}, {})
     """
     devices = {name: cluster(name).node.device.name for name in names("clusters")}
