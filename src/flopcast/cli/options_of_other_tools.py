@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import click
 
-
 PLAN = {  # a key of the plan → options that state it elsewhere, without hyphens, and a usual value
     "dp": ("data-parallel-size dp dp-size", "8"),
     "tp": ("tensor-parallel tensor-parallel-size tensor-model-parallel-size tp tp-size", "8"),
