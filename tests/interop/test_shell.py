@@ -373,7 +373,8 @@ def test_a_script_sets_and_shifts_its_own_arguments():
 def test_values_that_a_script_does_not_use_are_told():
     cases = [
         ({"1": "8", "2": "4"}, {}, ["--arg"]),
-        ({"2": "4"}, {}, ["--arg", "--arg"]),
+        ({"2": "4"}, {}, ["--arg"]),
+        ({"10": "4"}, {}, []),
         ({"1": "8"}, {"DP": "2"}, ["--env"]),
         ({"1": "8"}, {"WORLD_SIZE": "64"}, []),
     ]

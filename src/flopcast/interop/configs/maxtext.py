@@ -20,6 +20,7 @@ from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.library import catalog
 from flopcast.units import counted
@@ -101,8 +102,11 @@ def read(document: Document, options: ImportOptions) -> Document:
     _batch(reader, ranks)
     _modes(reader)
     kernel = reader.choice("attention", ATTENTION, "flash")
-    changes = {"attention_kernel": kernel} if kernel != "materialised" else {}
-    reader.put(("stack",), {"base": "xla"} | changes, "attention")
+    stack: dict[str, object] = {"base": "xla"}
+    stack |= {"attention_kernel": kernel} if kernel != "materialised" else {}
+    if reader.choice("weight_dtype", NARROW, ""):  # optax's states have the type of their parameter
+        stack = narrowed(stack)
+    reader.put(("stack",), stack, "attention")
     return reader.made()
 
 

@@ -17,7 +17,7 @@ from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.placements import SHARDED_STATES, place
-from flopcast.interop.configs.torchtitan_stages import read_stages
+from flopcast.interop.configs.torchtitan_stages import SECTIONS, key_of, read_stages
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.schedules import SCHEDULES
@@ -31,7 +31,6 @@ DEGREES = {  # of the plan → without its section
 }
 REPLICATE, SHARD = "data_parallel_replicate_degree", "data_parallel_shard_degree"
 OLD_SHARD, OLD_TYPE = "training.data_parallel_degree", "training.data_parallel_type"
-SECTIONS = ("parallelism", "experimental", "training")
 EVERY_SECOND = "2"
 ROTATIONS = {"allgather": "all_gather", "alltoall": "ring"}
 RECIPES = {
@@ -93,11 +92,6 @@ def _check_sizes(reader: ConfigReader) -> None:
         if reader.has(key) and reader.count(key, size) != size and not reader.faulty(key):
             because = f"{name}, which is the model of this flavor, has {size}"
             reader.fault(key, str(size), because, "add --model config.json, the config of this model")
-
-
-def key_of(reader: ConfigReader, name: str) -> str:
-    """Return the key of a degree, in the newest section that has it."""
-    return reader.first(*(f"{section}.{name}" for section in SECTIONS))
 
 
 def _degrees(reader: ConfigReader) -> int:

@@ -27,6 +27,12 @@ NOT_BUILT = ("interleavedzerobubble", "loopedbfs", "pipelineschedulesingle", "pi
 SCHEDULE, SPLITS = "pipeline_parallel_schedule", "pipeline_parallel_split_points"
 PER_STAGE = "pipeline_parallel_layers_per_stage"
 FIRST, LAST = "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers"
+SECTIONS = ("parallelism", "experimental", "training")
+
+
+def key_of(reader: ConfigReader, name: str) -> str:
+    """Return the key of a degree or of a setting of the pipeline, in the newest section that has it."""
+    return reader.first(*(f"{section}.{name}" for section in SECTIONS))
 
 
 def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
@@ -37,7 +43,7 @@ def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
     reader : ConfigReader
         Receives the fields of the plan, and the faults.
     degree_key : str
-        Key of the pipeline degree, whose section has the other keys.
+        Key of the pipeline degree.
     stages : int
         The degree.
 
@@ -48,8 +54,7 @@ def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
     """
     if stages < 2:
         return
-    section = degree_key.rpartition(".")[0]
-    key = f"{section}.{SCHEDULE}"
+    key = key_of(reader, SCHEDULE)
     if str(reader.raw(key)).lower() in NOT_BUILT:
         reader.refuse(key, f"the schedule {reader.raw(key)}", 'write "1F1B" or "Interleaved1F1B"')
         return
@@ -57,12 +62,12 @@ def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
     reader.put(("plan", "schedule"), schedule, key)
     fewest = chunks = SCHEDULES[schedule].least_chunks
     layers = _layers(reader)
-    if reader.has(f"{section}.{SPLITS}"):
-        _split(reader, f"{section}.{SPLITS}", stages, layers)
+    if reader.has(points := key_of(reader, SPLITS)):
+        _split(reader, points, stages, layers)
         return
-    ends = tuple(reader.count(f"{section}.{name}", 1, least=0) for name in (FIRST, LAST))
+    ends = tuple(reader.count(key_of(reader, name), 1, least=0) for name in (FIRST, LAST))
     whole = (layers or 0) + sum(ends)
-    each_key = f"{section}.{PER_STAGE}"
+    each_key = key_of(reader, PER_STAGE)
     if reader.has(each_key) and layers:
         chunks = -(-whole // reader.count(each_key)) // stages
         if chunks < 1 or (chunks > 1) != (fewest > 1):

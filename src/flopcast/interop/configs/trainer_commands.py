@@ -6,6 +6,9 @@ swift.py, verl.py), ranks of launchers (interop/megatron/training_command.py).
 
 Settings are flags, `--lora_rank 8`, or overrides, `data.max_length=2048`. The lines of the document are
 those of the values in the script. Ranks that the launcher starts are the key `launcher.ranks`.
+
+Programs on top of the Trainer of transformers have any name, so a flag of the Trainer identifies them.
+MaxText is identified by the overrides of its base.yml.
 """
 
 import re
@@ -34,7 +37,15 @@ STARTS: Mapping[str, Literal["flags", "overrides"]] = {  # words that start a tr
     "verl.trainer.sft_trainer": "overrides",
     "verl.trainer.main_ppo": "overrides",
     "recipe.dapo.main_dapo": "overrides",
+    "trainer": "flags",
+    "llama-factory": "flags",
+    "maxtext": "overrides",
 }
+OF_TRAINER = "--per_device_train_batch_size"
+OF_LAUNCHER = ("config_file", "use_deepspeed", "use_fsdp")  # of `accelerate launch`
+OF_LLAMA_FACTORY = ("--finetuning_type", "--cutoff_len", "--lora_target")
+OF_MAXTEXT = ("per_device_batch_size=", "ici_fsdp_parallelism=")
+BASE = re.compile(r"[/}]?base\.yml")  # of MaxText: the file that overrides change
 GROUPS = ("engine", "optim", "model")  # of overrides: `engine=megatron` is the key `engine.group`
 NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 WORDS = {"true": True, "false": False, "null": None, "none": None}
@@ -82,6 +93,14 @@ def trainer_document(
         set_value(data, path, value)
         lines_of[path] = line
     set_value(data, (LAUNCHER, "command"), start)
+    if start == "trainer":
+        set_value(data, (LAUNCHER, "program"), command.words[end - 1].text)
+        for key, value, line in _flags(command.words[: end - 1]):
+            if key in OF_LAUNCHER and isinstance(value, (str, bool)):
+                set_value(data, (LAUNCHER, key), value)
+                lines_of[LAUNCHER, key] = line
+    if start == "maxtext":
+        data["base_config"] = "base.yml"
     if ranks := _ranks(script, command, end):
         set_value(data, (LAUNCHER, "ranks"), ranks)
     return Document(name, data, lines_of)
@@ -97,7 +116,18 @@ def _start(command: Command) -> tuple[str, int] | None:
         for at in range(len(names) - len(parts) + 1):
             if names[at : at + len(parts)] == parts:
                 return start, at + len(parts)
-    return None
+    texts = [word.text for word in command.words]
+    base = next((at for at, text in enumerate(texts) if BASE.search(text)), None)
+    if base and any(text.startswith(OF_MAXTEXT) for text in texts) and "train" in names[base - 1]:
+        return "maxtext", base + 1
+    flags = {text.partition("=")[0] for text in texts}
+    programs = [at for at, text in enumerate(texts) if text.endswith(".py") or text == "train"]
+    modules = [at + 1 for at, text in enumerate(texts[:-1]) if text == "-m"]
+    if OF_TRAINER not in flags or not programs + modules:
+        return None
+    return ("llama-factory" if flags.intersection(OF_LLAMA_FACTORY) else "trainer"), (programs + modules)[
+        0
+    ] + 1
 
 
 def _ranks(script: Script, command: Command, end: int) -> int | None:

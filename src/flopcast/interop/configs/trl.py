@@ -18,6 +18,7 @@ gradient checkpointing are on). huggingface/accelerate: utils/dataclasses.py (`D
 named).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from flopcast.errors import spec_error
@@ -28,6 +29,13 @@ from flopcast.interop.configs.keys import flattened, keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.placements import ACTIVATIONS, place
+from flopcast.interop.configs.trainer_programs import (
+    COMMAND,
+    RANKS,
+    REWARD,
+    check_second_file,
+    with_defaults,
+)
 from flopcast.interop.configs.trainers import (
     TRANSFORMERS,
     Adapter,
@@ -46,7 +54,7 @@ from flopcast.interop.configs.tuning import (
 )
 from flopcast.records import replace
 
-REWARD, TEACHER = "center_rewards_coefficient", "teacher_model_name_or_path"
+TEACHER = "teacher_model_name_or_path"
 PREFERENCES = ("beta", "max_prompt_length", "precompute_ref_log_probs", "reference_free")
 KTO = ("desirable_weight", "undesirable_weight")
 OF_TOKENS = ("nll", "dft", "chunked_nll")
@@ -74,6 +82,8 @@ LOSSES = dict.fromkeys(
 LOADED = ("torch_dtype", "dtype")
 USUAL = Adapter(16, 0.05, ("q_proj", "v_proj"))
 LENGTH = 1024  # max_length of SFTConfig
+LENGTHS = ("max_length", "max_seq_length", "max_seq_len", "model_max_length", "block_size")
+ALONE = re.compile(r"(?<![a-z])(orpo|cpo|simpo)(?![a-z])")
 ATTENTION = dict.fromkeys(("flash_attention_2", "flash_attention_3", "sdpa", "flex_attention"), "flash")
 ATTENTION |= {"kernels-community/flash-attn": "flash", "kernels-community/vllm-flash-attn3": "flash"}
 ATTENTION |= {"kernels-community/flash-attn2": "flash", "kernels-community/flash-attn3": "flash"}
@@ -96,14 +106,17 @@ def read(document: Document, options: ImportOptions) -> Document:
     >>> job.data["plan"]["global_batch"], job.data["plan"]["recompute"], job.data["stack"]
     (16, 'full', 'pytorch-ddp')
     """
-    reader = ConfigReader(with_precision(document), keys_of("trl"), options)
+    reader = ConfigReader(with_precision(with_defaults(document)), keys_of("trl"), options)
     read_model(reader, "model_name_or_path")
-    length = reader.first("max_length", "max_seq_length")
-    reader.put(("batch", "sequence_length"), reader.count(length, LENGTH), length)
-    if not reader.has(length):
+    length = reader.first(*LENGTHS)
+    if reader.has(length) or not reader.has(COMMAND):
+        reader.put(("batch", "sequence_length"), reader.count(length, LENGTH), length)
+    if not reader.has(length, COMMAND):
         reader.assume(f"max_length {LENGTH}, TRL's default")
-    note_lengths(reader, "packing" if reader.has("packing") else length, reader.flag("packing"))
+    packed = reader.flag("packing", length == LENGTHS[-1] and reader.has(length))
+    note_lengths(reader, "packing" if reader.has("packing") else length, packed)
     check_launch(reader)
+    check_second_file(reader)
     pairs = reader.has(REWARD) or (_prefers(reader) and not reader.has(*KTO))
     read_training(reader, TRANSFORMERS, ranks_of_launch(reader), PAIR if pairs else 1)
     put_adapters(reader)
@@ -137,6 +150,10 @@ def _tuning(reader: ConfigReader) -> None:
         if not reader.has(*KTO):
             note_pairs(reader, *keys)
         if reader.flag("precompute_ref_log_probs") or reader.flag("reference_free") or loss == "alone":
+            return
+        named = " ".join(str(reader.raw(key)) for key in ("output_dir", "hub_model_id", "run_name"))
+        if found := ALONE.search(named.lower()):
+            reader.assume(f"no reference model, because the names in the file contain {found[1]}")
             return
         reader.assume(
             "flopcast assumes a reference model; ORPO, CPO and SimPO do not need one",
@@ -257,8 +274,10 @@ def launched(document: Document) -> Document:
 
 
 def ranks_of_launch(reader: ConfigReader) -> int | None:
-    """Return the ranks that accelerate starts; None without its file."""
-    return reader.count("accelerate.num_processes") if reader.has(TYPE) else None
+    """Return the ranks that accelerate or the launcher of a command starts; None if neither is given."""
+    if reader.has(TYPE):
+        return reader.count("accelerate.num_processes")
+    return reader.count(RANKS) if reader.has(RANKS) else None
 
 
 def check_launch(reader: ConfigReader) -> None:

@@ -25,6 +25,13 @@ SHARDING = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_para
 STRATEGY = "--data-parallel-sharding-strategy"  # of Megatron-FSDP
 ULYSSES = "--ds-sequence-parallel-size"
 EXCHANGE = "--cp-comm-type"
+ALGORITHM = "--context-parallel-algo"  # of MindSpeed
+ALGORITHMS = {
+    "megatron_cp_algo": "ring",
+    "ulysses_cp_algo": "all_to_all",
+    "kvallgather_cp_algo": "all_gather",
+}
+STAGE, STAGES = "--stage", {"sft": "sft"}  # of MindSpeed-LLM's post-training
 MODULES_FLAG = "--recompute-modules"
 MODULES = {
     "core_attn": "core_attention",
@@ -61,6 +68,7 @@ def read_plan(builder: JobBuilder, ranks: int | None) -> None:
     if is_deepspeed_moe(args) and asks_for_experts(args) and not args.has(CUT):
         builder.put(("plan", "expert_tensor_parallel"), 1, EP)  # DeepSpeed's experts stand whole on a rank
     _exchange(builder, context)
+    args.choice(STAGE, STAGES, "sft")
     share = prod(sizes[name] for name in OF_REPLICA)
     if ranks is not None and ranks % share:
         _undivided(builder, ranks, {degrees[name]: sizes[name] for name in OF_REPLICA})
@@ -77,8 +85,8 @@ def _exchange(builder: JobBuilder, context: str) -> None:
     """Read how ranks that share a sequence exchange keys and values; `context` is the flag of their number.
 
     DeepSpeed's sequence parallelism (Ulysses) is an all-to-all, Megatron-LM's a ring unless a flag says
-    otherwise. `--cp-comm-type` takes one value, or one for each layer: then the first is read, and a note
-    reports others.
+    otherwise. MindSpeed names an algorithm (mindspeed/features_manager/context_parallel). `--cp-comm-type`
+    takes one value, or one for each layer: then the first is read, and a note reports others.
 
     References
     ----------
@@ -86,6 +94,10 @@ def _exchange(builder: JobBuilder, context: str) -> None:
     """
     args = builder.arguments
     exchange = args.choice(EXCHANGE, EXCHANGES, "ring")
+    if args.has(ALGORITHM):
+        exchange = args.choice(ALGORITHM, ALGORITHMS, "ring")
+        builder.put(("plan", "context_exchange"), exchange, ALGORITHM)
+        return
     if context == ULYSSES:
         builder.put(("plan", "context_exchange"), "all_to_all", ULYSSES)
         return

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.unsupported_programs import program_of_command, refusal
+from flopcast.interop.configs.unsupported_programs import BY_HAND, program_of_command, refusal
 from flopcast.interop.megatron.flags import MODELLED, is_known
 from flopcast.interop.shell.commands import Command
 from flopcast.interop.shell.script import Script
@@ -84,19 +84,31 @@ def _no_training(script: Script) -> Problem:
             field="training command",
             value=named.text,
             fault=f"has its settings in {named.text}",
-            allowed="a command with Megatron-LM's flags, or the file of settings itself",
+            allowed="a command that contains its settings, or the file of settings itself",
             because="flopcast does not open files that a script names",
             fix=f"give this file instead of the script: flopcast predict {named.text}",
         )
+    program = _program(script)
+    starts = f"; the script starts {program}, whose arguments flopcast does not know" if program else ""
     return Problem(
         where=script.name,
         field="training command",
         value=number,
         fault=f"is not in the file, which contains {number}",
-        allowed="a command with Megatron-LM's flags: torchrun pretrain_gpt.py --num-layers …",
-        because=f"flopcast reads the job from the flags of the training command{unread}",
-        fix="give the script that contains the training command",
+        allowed="a command of Megatron-LM, or of a trainer or engine that `flopcast import --help` lists",
+        because=f"flopcast reads the job from the flags of the training command{starts}{unread}",
+        fix=BY_HAND if program else "give the script that contains the training command",
     )
+
+
+def _program(script: Script) -> str:
+    """Return the first Python program that a script starts, "" if it starts none."""
+    for command in _acting(script):
+        words = [word.text for word in command.words]
+        for before, word in zip(["", *words], words, strict=False):
+            if word.endswith(".py") or (before == "-m" and "." in word):
+                return word
+    return ""
 
 
 def _acting(script: Script) -> list[Command]:
@@ -106,7 +118,8 @@ def _acting(script: Script) -> list[Command]:
 
 def _is_settings(word: Word) -> bool:
     """Return whether a word names a file of settings, such as those of trainers."""
-    return not word.unknown and word.text.endswith((".yaml", ".yml", ".toml"))
+    name = word.text.rpartition("/")[2]
+    return not re.search(r"[$`=]", name) and name.endswith((".yaml", ".yml", ".toml"))
 
 
 def _name(word: Word) -> str:

@@ -54,20 +54,22 @@ def with_values(text: str, arguments: Mapping[str, str], environment: Mapping[st
     Raises
     ------
     SpecError
-        `$1` to `$n` are not all given, or the script does not use a value.
+        The script does not use a value.
 
     Examples
     --------
     >>> with_values("#!/bin/bash\\nrun --tp $1\\n", {"1": "8"}, {})
     '#!/bin/bash\\nset -- 8; run --tp $1\\n'
+    >>> with_values("run --tp $2\\n", {"2": "8"}, {})  # $1 stays unknown
+    'set -- "${1}" 8; run --tp $2\\n'
     """
     _check_used(text, arguments, environment)
     prefix = ""
     if arguments:
         count = max(map(int, arguments))
-        prefix += (
-            f"set -- {' '.join(shlex.quote(arguments[str(place)]) for place in range(1, count + 1))}; "
-        )
+        places = map(str, range(1, count + 1))
+        words = [shlex.quote(arguments[one]) if one in arguments else f'"${{{one}}}"' for one in places]
+        prefix += f"set -- {' '.join(words)}; "
     if environment:
         prefix += "".join(f"export {name}={shlex.quote(value)}; " for name, value in environment.items())
     lines = text.split("\n")
@@ -79,18 +81,11 @@ def with_values(text: str, arguments: Mapping[str, str], environment: Mapping[st
 
 
 def _check_used(text: str, arguments: Mapping[str, str], environment: Mapping[str, str]) -> None:
-    """Check that a script uses every value, and that no argument before the last one is missing."""
+    """Check that a script uses every value."""
     problems = []
-    count = max(map(int, arguments), default=0)
-    for place in range(1, count + 1):
-        if str(place) not in arguments:
-            because = f"argument {count} is given, so all earlier arguments need a value"
-            fix = f"add --arg {place}=VALUE"
-            problems.append(
-                Problem("--arg", str(place), "a value of this argument", because, fix, fault="is missing")
-            )
-        elif not re.search(rf"\$(?:{place}(?![0-9])|\{{{place}\b|[@*]|\{{[@*]|#)|\bshift\b", text):
-            problems.append(_unused("--arg", f"{place}={arguments[str(place)]}", f"${place}"))
+    for place, value in arguments.items():
+        if not re.search(rf"\$(?:{place}(?![0-9])|\{{{place}\b|[@*]|\{{[@*]|#)|\bshift\b", text):
+            problems.append(_unused("--arg", f"{place}={value}", f"${place}"))
     for name, value in environment.items():
         if name not in OUTSIDE and not re.search(rf"(?<!\w){name}(?!\w)", text):
             problems.append(_unused("--env", f"{name}={value}", f"${name}"))

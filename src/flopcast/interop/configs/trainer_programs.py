@@ -1,0 +1,75 @@
+"""Programs on top of the Trainer of transformers: what their commands say besides the Trainer's own flags.
+
+Answers: what does such a program train, and how are its parameters sharded?
+Elsewhere: the words of a command (trainer_commands.py), the settings (trl.py).
+
+References
+----------
+huggingface/transformers: training_args.py (`bf16` and `gradient_checkpointing` are off, other than in TRL).
+microsoft/DeepSpeedExamples: applications/DeepSpeed-Chat (`--zero_stage`).
+"""
+
+import re
+from collections.abc import Mapping
+
+from flopcast.files.yaml_text import Document
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.records import replace
+
+COMMAND, RANKS, FILE = "launcher.command", "launcher.ranks", "launcher.config_file"
+REWARD = "center_rewards_coefficient"
+STAGE, DEEPSPEED_FILES = "zero_stage", ("deepspeed_config", "ds_config", "deepspeed_file")
+SHARDING = ("accelerate", "deepspeed", "fsdp")  # sections and keys of which one is enough
+STAGE_IN_NAME = re.compile(r"(?:zero|stage|ds|z)[_-]?([123])(?![0-9])")
+UNSHARDED = re.compile(r"multi_?gpu|single|ddp")
+PROGRAMS: Mapping[str, dict[str, object]] = {  # a part of a program's name → settings that it implies
+    "dpo": {"beta": 0.1}, "kto": {"desirable_weight": 1.0}, "reward": {REWARD: 0.01}, "rm": {REWARD: 0.01},
+    "orpo": {"loss_type": "simpo"}, "cpo": {"loss_type": "simpo"}, "simpo": {"loss_type": "simpo"},
+}  # fmt: skip
+OTHER_TRAINING = (
+    "ppo", "grpo", "rloo", "gkd", "distill", "distillation", "mlm", "glue", "squad", "qa", "ner",
+    "summarization", "translation", "classification", "asr", "whisper", "seq2seq", "embedding",
+)  # fmt: skip
+
+
+def with_defaults(document: Document) -> Document:
+    """Return the settings of a command with the Trainer's defaults; those of a file as they are.
+
+    Some programs name the file of DeepSpeed in another way, or state only a ZeRO stage. The name of a
+    program says what it trains, such as run_dpo.py, and that of accelerate's file often how it shards.
+
+    Examples
+    --------
+    >>> command = {"launcher": {"program": "run_dpo.py", "config_file": "zero3.yaml"}}
+    >>> data = with_defaults(Document("run.sh", command, {})).data
+    >>> data["beta"], data["deepspeed"], data["gradient_checkpointing"]
+    (0.1, 'zero3.json', False)
+    """
+    data = document.data if isinstance(document.data, dict) else {}
+    launcher = data.get("launcher")
+    if not isinstance(launcher, dict):
+        return document
+    stated: dict[str, object] = {"bf16": False, "gradient_checkpointing": False, **data}
+    if named := [data[key] for key in DEEPSPEED_FILES if key in data]:
+        stated["deepspeed"] = named[0]
+    if STAGE in data:
+        stated["deepspeed"] = {"zero_optimization": {"stage": data[STAGE]}}
+    for part in re.split(r"[^a-z0-9]+", str(launcher.get("program", "")).lower()):
+        if part in OTHER_TRAINING:
+            stated["launcher"] = {**launcher, "training": part}
+        stated = PROGRAMS.get(part, {}) | stated
+    found = STAGE_IN_NAME.search(str(launcher.get("config_file", "")).lower())
+    if found and not stated.keys() & set(SHARDING):
+        stated["deepspeed"] = f"zero{found[1]}.json"
+    return replace(document, data=stated)
+
+
+def check_second_file(reader: ConfigReader) -> None:
+    """Report a file of accelerate that a command names, unless it is given or its name says enough."""
+    name = reader.text(FILE)
+    known = reader.has(*SHARDING) or any(reader.below(key) for key in SHARDING)
+    if not name or known or UNSHARDED.search(name.lower()):
+        return
+    because = "it states how parameters are sharded, and flopcast opens only files that are given to it"
+    fix = f"run flopcast predict {reader.document.name} {name}"
+    reader.fault(FILE, "a file that is given after the script", because, fix)
