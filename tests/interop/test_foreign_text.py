@@ -117,7 +117,7 @@ def test_a_torchtitan_file_may_name_the_model_alone():
 def test_an_unknown_file_is_offered_the_format_whose_keys_it_has():
     (fault,) = told('[model]\nflavor = "8B"\n', "titan.toml")
 
-    assert fault.fix == "name the format with --kind torchtitan"
+    assert fault.fix.endswith("--kind torchtitan")
 
 
 def test_names_of_every_kind_are_found_whatever_their_case_and_separators():

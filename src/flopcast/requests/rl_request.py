@@ -96,7 +96,7 @@ def _read(request: JobRequest) -> Document | None:
         return None
     path, *others = map(Path, request.files)
     if all(each.suffix in ENDINGS for each in (path, *others)):
-        documents = [read_yaml(read_file(each), str(each)) for each in (path, *others)]
+        documents = [_content(each) for each in (path, *others)]
         return documents[0] if not others else _merged(documents)
     if others or path.suffix not in SCRIPTS:
         return None
@@ -106,6 +106,16 @@ def _read(request: JobRequest) -> Document | None:
     raw = read_file(path)
     starts = any(start.encode() in raw for start in READERS)
     return trainer_document(raw, str(path), request.arg, request.env) if starts else None
+
+
+def _content(file: Path) -> Document:
+    """Return the content of a file; of several YAML documents, the one that starts an engine."""
+    raw = read_file(file)
+    if b"\n---" in raw:
+        from flopcast.interop.serving.containers import one_manifest
+
+        raw = one_manifest(raw)
+    return read_yaml(raw, str(file))
 
 
 def _merged(documents: Sequence[Document]) -> Document | None:

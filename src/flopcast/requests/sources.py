@@ -203,11 +203,14 @@ def _served(
             allowed, because = f"{DESCRIPTIONS[request.kind]}", "no command of the script starts the engine"
             raise spec_error("--kind", request.kind, allowed, because, "leave out --kind", name)
         return found
-    refuse_values(request)
-    document = read_yaml(raw, name)
+    from flopcast.interop.serving.containers import containers_of, one_manifest
+
+    document = read_yaml(one_manifest(raw), name)
+    if not containers_of(document.data) or request.arg:
+        refuse_values(request)
     if isinstance(document.data, dict) and OWN & document.data.keys() and not request.kind:
         return None
-    return serving_document(document, read, request.kind, model)
+    return serving_document(document, read, request.kind, model, request.env)
 
 
 def _foreign(raw: bytes, name: str, request: JobRequest) -> JobSource:

@@ -30,7 +30,8 @@ def put_whole_batch(
     share = each * replicas
     if total % share:
         because = f"{replicas} replicas run whole micro-batches of {each} {unit}"
-        reader.fault(key, f"a multiple of {share}", because, f"write {nearest_multiples(total, share)}")
+        fix = f"write {nearest_multiples(total, share)}{reader.other_ranks}"
+        reader.fault(key, f"a multiple of {share}", because, fix)
     reader.put(("plan", "micro_batch"), sequences * each, micro_key)
     reader.put(("plan", "global_batch"), sequences * total, key)
 

@@ -46,6 +46,7 @@ class ConfigReader:
         self.assumptions: list[str] = []
         self.options: ImportOptions = options or ImportOptions()
         self.document = document
+        self.other_ranks: str = ""  # what to write instead of a batch that the assumed ranks do not divide
         self.no_such_key: str = f"{keys.program} has no such key"
         self.keys = keys
         self.data: dict[str, object] = {}
@@ -256,6 +257,7 @@ class ConfigReader:
             self.assume(f"{self.options.devices} devices as requested, instead of {stated} in the file")
         if devices == self.options.whole and not (self.options.devices or stated):
             self.assume(f"{devices} devices, the whole cluster: the file and --gpus state no number")
+            self.other_ranks = f", or add --gpus N: without it, all {devices} devices of the cluster train"
         if devices is None:
             because = "flopcast needs the number of devices to compute the data-parallel degree"
             allowed, fix = "--gpus N, or --cluster NAME:NODES", "add --gpus N, the number of devices"

@@ -141,7 +141,18 @@ def _way_out(document: Document) -> str:
     """Return what to do with a file that no format fits: name that with most of its signs, if any."""
     counts = {name: _signs(document.data, kind.signs) for name, kind in KINDS.items()}
     best = max(counts, key=counts.__getitem__)
-    return f"name the format with --kind {best}" if counts[best] else BY_HAND
+    return f"run flopcast predict {document.name} --kind {best}" if counts[best] else BY_HAND
+
+
+def _nearest(document: Document) -> str:
+    """Return how many keys of a file the format knows that has most of its signs; "" without any sign."""
+    best = max(KINDS, key=lambda name: _signs(document.data, KINDS[name].signs))
+    if not _signs(document.data, KINDS[best].signs):
+        return ""
+    keys = KINDS[best].keys or keys_of(best)
+    names = [".".join(map(str, path)) for path, _ in flattened(document.data)]
+    known = sum(keys.knows(key) for key in names)
+    return f" ({best}, the nearest, has {known} of {len(names)})"
 
 
 def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Document, str]:
@@ -196,7 +207,7 @@ def known_kind(kind: str | None, document: Document) -> str:
     because = (
         "flopcast has no format with this name"
         if name
-        else "the keys of this file do not match any format that flopcast supports"
+        else f"no format that flopcast reads has enough of the keys of this file{_nearest(document)}"
     )
     where = "argument --kind" if name else document.where(())
     near = difflib.get_close_matches(str(name), [*KINDS, *DESCRIPTIONS], n=1, cutoff=0.7)

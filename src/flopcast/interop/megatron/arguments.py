@@ -51,6 +51,7 @@ class Arguments:
         """Store `words`, which follow the training program; `line` is that of the command."""
         self.problems: list[Problem] = []
         self.assumptions: list[str] = []
+        self.wide_gradients = False  # whether a file of DeepSpeed in the script accumulates them in fp32
         self._name = name
         self._line = line
         self._given: dict[str, tuple[Word, list[Word]]] = {}

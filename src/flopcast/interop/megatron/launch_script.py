@@ -10,6 +10,7 @@ names. Its lines are those of the flags' values, so that an error names the line
 a rule. Defaults are Megatron-LM's own; those that decide how long a step takes become assumptions.
 """
 
+import re
 from collections.abc import Sequence
 from math import prod
 
@@ -29,6 +30,7 @@ from flopcast.interop.shell.text import script_text
 from flopcast.interop.shell.variables import Word
 
 DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
+_WIDE = re.compile(r'"grad_accum_dtype"\s*:\s*"(fp32|float32)"')
 
 
 def launch_document(
@@ -76,6 +78,8 @@ def launch_document(
     line = training.command.line
     _refuse_other_programs(training.launcher[-1:], f"{name}:{line}")
     flags = _flags(training, name)
+    written = script.file(flags.text("--deepspeed_config"))
+    flags.wide_gradients = written is not None and bool(_WIDE.search(written.text))
     stated_ranks = world_size(script, training)
     if devices is not None and stated_ranks not in (None, devices):
         flags.assume(f"{devices} devices as requested, instead of {stated_ranks} ranks in the script")

@@ -10,7 +10,7 @@ What a flag switches becomes a change of the stack, as in a job file: `{base: me
 
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.experts import expert_software
-from flopcast.interop.megatron.offload import check_script, offload_changes
+from flopcast.interop.megatron.offload import check_script, offload_changes, optimizer_fraction
 from flopcast.interop.megatron.optimizer import stack_optimizer
 from flopcast.interop.megatron.precision import narrow_changes
 from flopcast.library import catalog
@@ -190,7 +190,7 @@ def _gradients(arguments: Arguments, stack: Stack) -> dict[str, object]:
     16 bits unless `--accumulate-allreduce-grads-in-fp32` is. In Megatron-Core, weight-gradient GEMMs
     accumulate into gradients of any dtype (`wgrad_gemm_accum_fp32`, `wgrad_gemm_accum_fp16`); in earlier
     releases, into fp32 gradients only. DeepSpeed's engine reduces in the dtype of the weights, but its
-    optimizer of bf16 without ZeRO in fp32.
+    BF16_Optimizer in fp32 (configs/deepspeed.py, `accumulates_in_fp32`).
 
     References
     ----------
@@ -201,7 +201,9 @@ def _gradients(arguments: Arguments, stack: Stack) -> dict[str, object]:
     dtype = "fp32" if has("--bf16") or has("--accumulate-allreduce-grads-in-fp32") else "fp16"
     dtype = "bf16" if has("--grad-reduce-in-bf16") else dtype
     if has("--deepspeed"):
-        whole = arguments.count("--zero-stage", 1, least=0) == 0
+        stage = arguments.count("--zero-stage", 1, least=0)
+        wide = arguments.wide_gradients and not optimizer_fraction(arguments)
+        whole = stage == 0 or (stage == 1 and wide)
         dtype = ("fp32" if whole else "bf16") if has("--bf16") else "fp16"
     if dtype != stack.gradients.dtype:
         changes["dtype"] = dtype

@@ -18,7 +18,7 @@ from flopcast.interop.megatron.flags import MODELLED, is_known
 from flopcast.interop.shell.commands import Command
 from flopcast.interop.shell.script import Script
 from flopcast.interop.shell.variables import Word
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
 
 FEWEST_FLAGS = 3  # modelled ones; a command with fewer trains nothing that could be forecast
 TORCH = ("torchrun", "torch.distributed.launch", "torch.distributed.run")
@@ -28,6 +28,8 @@ NODES = ("--nnodes", "--num-nodes", "--num_nodes", "--num_machines", "--nodes", 
 PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_gpus", "--num-gpus")
 ALL_PROCESSES = ("--num_processes", "-np", "-n", "--np", "--ntasks", "--n")
 TASKS_OF_A_NODE = ("--ntasks-per-node", "--gpus-per-node", "--npernode", "-ppn", "--ppn")
+
+_HYDRA = "--config-name="  # names a file of settings without its ending
 
 Options = Mapping[str, Word]
 
@@ -79,6 +81,7 @@ def _no_training(script: Script) -> Problem:
     ]
     if settings := [word for word in words if _is_settings(word)]:
         named = settings[-1]  # an earlier one is the launcher's
+        named = replace(named, text=re.sub(f"^{_HYDRA}(.*)", r"\1.yaml", named.text))
         return Problem(
             where=f"{script.name}:{named.line}",
             field="training command",
@@ -119,6 +122,8 @@ def _acting(script: Script) -> list[Command]:
 def _is_settings(word: Word) -> bool:
     """Return whether a word names a file of settings, such as those of trainers."""
     name = word.text.rpartition("/")[2]
+    if name.startswith(_HYDRA):
+        return "$" not in name
     return not re.search(r"[$`=]", name) and name.endswith((".yaml", ".yml", ".toml"))
 
 

@@ -7,6 +7,7 @@ Elsewhere: settings of one engine (vllm.py and its neighbours), the formats (spe
 import re
 from collections.abc import Mapping
 
+from flopcast.files.inputs import exists
 from flopcast.interop.serving.settings import LaunchReader
 from flopcast.library import catalog
 from flopcast.library.published_formats import published_formats
@@ -49,6 +50,7 @@ def read_model(reader: LaunchReader, key: str) -> str | None:
             )
             reader.fault(key, allowed, because, "add --model NAME", "is missing")
         return None
+    name = name.rstrip("/")
     entry, stored = catalog.known("models", name), ""
     if entry is None:
         for suffix, kept in _SUFFIX.items():
@@ -57,6 +59,10 @@ def read_model(reader: LaunchReader, key: str) -> str | None:
                 stored = kept
                 break
     if reader.named_model is None:
+        if entry is None and name[0] in "/.~" and not exists(name):
+            allowed = "a folder with a config.json, or a name that `flopcast catalog models` lists"
+            because = "there is no such folder here, and the catalogue has no model of this name"
+            reader.fault(key, allowed, because, "add --model NAME, the model that is in this folder")
         reader.put(("model",), entry or name, key)
         if entry and entry not in name.lower():
             reader.assume(f"the model {name} is {entry} in the catalogue", key)

@@ -5,10 +5,11 @@ Elsewhere: each kind (launch.py, dynamo.py, aiconfigurator.py), job files of our
 (requests/sources.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.serving import aiconfigurator
+from flopcast.interop.serving.containers import job_of_containers
 from flopcast.interop.serving.dynamo import DESCRIPTION, NAME, is_manifest, job_of_manifest
 from flopcast.interop.serving.kinds import KINDS, has_command, kind_of_settings
 from flopcast.interop.serving.launch import LaunchText, ReadText, job_of_settings, launched
@@ -35,7 +36,11 @@ def serving_command(
 
 
 def serving_document(
-    document: Document, read: ReadText, kind: str | None = None, model: str | None = None
+    document: Document,
+    read: ReadText,
+    kind: str | None = None,
+    model: str | None = None,
+    environment: Sequence[str] = (),
 ) -> Document | None:
     """Return the job of a YAML file of a serving engine; None if the file is none.
 
@@ -43,6 +48,8 @@ def serving_document(
     ----------
     kind : str or None
         A name of DESCRIPTIONS; None to recognise the file by its keys.
+    environment : sequence of str
+        Values of variables that containers take from outside.
 
     Raises
     ------
@@ -53,5 +60,7 @@ def serving_document(
         return job_of_manifest(document, read, model)
     if kind == aiconfigurator.NAME or (kind is None and aiconfigurator.is_experiments(document.data)):
         return aiconfigurator.job_of_experiments(document, model)
+    if kind is None and (found := job_of_containers(document, read, model, environment)):
+        return found
     kind = kind or kind_of_settings(document)
     return job_of_settings(document, kind, model) if kind else None

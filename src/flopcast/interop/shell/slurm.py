@@ -65,12 +65,13 @@ def slurm_options(text: str) -> dict[str, Word]:
 
 
 def slurm_variables(options: Mapping[str, Word]) -> dict[str, Value]:
-    """Return what Slurm sets for the job, as far as the script states it.
+    """Return what Slurm sets for the job, as far as the script states it, and the user's folder.
 
     >>> {name: value[0].text for name, value in slurm_variables({"nodes": Word("4", 2)}).items()}
-    {'SLURM_NNODES': '4', 'SLURM_JOB_NUM_NODES': '4'}
+    {'HOME': '~', 'SLURM_NNODES': '4', 'SLURM_JOB_NUM_NODES': '4'}
     """
-    return {
+    home: dict[str, Value] = {"HOME": (Piece("~", 1),)}
+    return home | {
         variable: (Piece(options[option].text, options[option].line),)
         for variable, option in _SET_BY_SLURM.items()
         if option in options
