@@ -56,6 +56,13 @@ def test_degrees_divide_the_ranks(parallelism, wanted):
     assert {name: plan.get(name) for name in wanted} == wanted
 
 
+def test_a_schedule_is_read_in_another_section_than_its_degree():
+    schedule = {"pipeline_parallel_schedule": "ZBVZeroBubble"}
+    plan = plan_of(parallelism={"pipeline_parallel_degree": 4}, experimental=schedule)
+
+    assert (plan["schedule"], plan["virtual_stages"]) == ("zb_v", 2)
+
+
 @pytest.mark.parametrize("section", ["parallelism", "experimental", "training"])
 def test_a_degree_is_read_in_whichever_section_it_stood(section):
     assert plan_of(**{section: {"tensor_parallel_degree": 4}})["tensor_parallel"] == 4
