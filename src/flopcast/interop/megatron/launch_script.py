@@ -25,7 +25,7 @@ from flopcast.interop.megatron.programs import other_model
 from flopcast.interop.megatron.stack import stack_of
 from flopcast.interop.megatron.training_command import TrainingCommand, training_command, world_size
 from flopcast.interop.shell.parameters import parsed_values
-from flopcast.interop.shell.script import read_script
+from flopcast.interop.shell.script import Script, read_script
 from flopcast.interop.shell.text import script_text
 from flopcast.interop.shell.variables import Word
 
@@ -77,9 +77,7 @@ def launch_document(
     training = training_command(script)
     line = training.command.line
     _refuse_other_programs(training.launcher[-1:], f"{name}:{line}")
-    flags = _flags(training, name)
-    written = script.file(flags.text("--deepspeed_config"))
-    flags.wide_gradients = written is not None and bool(_WIDE.search(written.text))
+    flags = _flags(training, script)
     stated_ranks = world_size(script, training)
     if devices is not None and stated_ranks not in (None, devices):
         flags.assume(f"{devices} devices as requested, instead of {stated_ranks} ranks in the script")
@@ -96,9 +94,11 @@ def launch_document(
     return Document(name, builder.data, builder.lines, keys=builder.flags)
 
 
-def _flags(training: TrainingCommand, name: str) -> Arguments:
-    line = training.command.line
+def _flags(training: TrainingCommand, script: Script) -> Arguments:
+    name, line = script.name, training.command.line
     flags = Arguments(name, training.arguments, line)
+    written = script.file(flags.text("--deepspeed_config"))
+    flags.wide_gradients = written is not None and bool(_WIDE.search(written.text))
     if training.others:
         others = ", ".join(map(str, training.others))
         flags.assume(
