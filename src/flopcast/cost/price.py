@@ -267,6 +267,7 @@ def _of_host(kind: str, state: Pricing) -> PricedItem:
         "element": (HOST, 1.0 / fetch.elements_per_s),
         "forward_layer": (HOST, stack.offload.forward_layer_s),
         "backward_layer": (HOST, stack.offload.backward_layer_s),
+        "sharded_operator": (HOST, stack.host.sharded_operator_s),
     }[kind]
     factor = state.factors.get(name, HOST_LOG_SIGMA)
     alone_s = constant(seconds * factor.ratio / state.cluster.node.host.speed_ratio)

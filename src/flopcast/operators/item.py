@@ -29,7 +29,8 @@ class HostWork:
     `kind`: "synchronise" (it waits for the device), "step" (the fixed work of one optimizer step),
     "transfer" (the posting of one blocking message), "piece", "message" and "element" (what ZeRO-3 costs
     that sends tensor by tensor, spec/data_parallel.py), "forward_layer" or "backward_layer" (the
-    bookkeeping of a layer whose states are partly outside the device).
+    bookkeeping of a layer whose states are partly outside the device), "sharded_operator" (the dispatch of
+    an operator on sharded tensors, workload/sharded_operators.py).
     """
 
     kind: str

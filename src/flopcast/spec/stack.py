@@ -140,11 +140,15 @@ class HostCost(StrictModel):
     graphs : tuple of str
         Names of the parts of a layer that run as CUDA graphs, or "iteration" for the whole step. The host
         does not launch their kernels one by one.
+    sharded_operator_s : float
+        Host time of an operator on tensors that tensor parallelism shards, in addition to the launch of its
+        kernels. Only PyTorch's DTensor in eager mode has such a time.
     """
 
     forward_item_s: float = Field(default=2e-5, ge=0)
     backward_item_s: float = Field(default=1e-5, ge=0)
     synchronise_s: float = Field(default=0.0, ge=0)
+    sharded_operator_s: float = Field(default=0.0, ge=0)
     graphs: Annotated[tuple[Literal["iteration", "attention", "router"], ...], BeforeValidator(words)] = ()
 
 

@@ -38,6 +38,7 @@ from flopcast.workload.rewrites.fused_loss import fused_loss
 from flopcast.workload.rewrites.ring_scores import ring_scores
 from flopcast.workload.separate_groups import with_sums
 from flopcast.workload.sharded import next_gather
+from flopcast.workload.sharded_operators import with_sharded_operators
 from flopcast.workload.smaller_activations import kept_bytes, with_recast
 from flopcast.workload.split import split_backward, waiting_bytes
 from flopcast.workload.tensor_overlap import under_products
@@ -166,6 +167,11 @@ def _on_host(layer: Layer, software: Software) -> Layer:
     return with_bookkeeping(layer, software.stack, software.workload.plans.structure)
 
 
+def _sharded_operators(layer: Layer, software: Software) -> Layer:
+    """Let the host dispatch each operator on sharded tensors, where the stack does so in eager mode."""
+    return with_sharded_operators(layer, software.stack, software.workload.plans)
+
+
 def _reductions(layer: Layer, software: Software) -> Layer:
     """Add up and reduce gradients behind a layer's backward, or behind its weight gradients."""
     stack, plans = software.stack, software.workload.plans
@@ -220,6 +226,7 @@ BEHIND_REWRITES: dict[str, Pass] = {
 BEHIND_CHECKPOINT: dict[str, Pass] = {  # the first that see placements outside the devices
     "activations_outside": Pass(run=_activations_outside),
     "on_host": Pass(run=_on_host),
+    "sharded_operators": Pass(run=_sharded_operators),
     "companions": Pass(run=_companions, keeps_flop=False),
 }
 BEHIND_BACKWARD: dict[str, Pass] = {

@@ -45,6 +45,7 @@ HOST_KINDS = {
     "transfer": "pipeline.host_s",
     "forward_layer": "offload.forward_layer_s",
     "backward_layer": "offload.backward_layer_s",
+    "sharded_operator": "host.sharded_operator_s",
 }
 
 

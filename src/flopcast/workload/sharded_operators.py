@@ -1,0 +1,66 @@
+"""Host time of operators on sharded tensors, which PyTorch's DTensor dispatches in Python one by one.
+
+Answers: how many operators of a block's pass go through this dispatch?
+Elsewhere: the seconds of one (spec/stack.py), launches of kernels (cost/host.py).
+
+torch.compile dispatches them while it traces, so a compiled block has no such time.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from flopcast.dtypes import Flags
+from flopcast.operators.item import HostWork, Item
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
+from flopcast.spec.plan import Plans
+from flopcast.spec.stack import Stack
+from flopcast.workload.program import Layer
+
+KIND = "sharded_operator"
+# Of a linear layer PyTorch calls t, view, mm and _unsafe_view, and as many for each of its two gradients.
+OF_GEMM = 4
+# Of a root mean square norm it calls pow, mean, add, rsqrt and mul twice, and as many gradients.
+OF_NORM = 6
+
+
+def with_sharded_operators(layer: Layer, stack: Stack, plans: Plans) -> Layer:
+    """Return a block whose host dispatches each operator on tensors that tensor parallelism shards."""
+    shards = plans.tensor_parallel > 1
+    if not stack.host.sharded_operator_s or layer.kind != "block" or not shards.any():
+        return layer
+    return replace(
+        layer,
+        forward=(*_dispatch(layer.forward, "forward", shards), *layer.forward),
+        backward=(*_dispatch(layer.backward, "backward", shards), *layer.backward),
+    )
+
+
+def _dispatch(items: Iterable[Item], phase: str, shards: Flags) -> tuple[Item, ...]:
+    """Return the time in which the host dispatches the operators of a pass, as one item."""
+    one = Item(
+        name=f"host.{KIND}",
+        work=HostWork(kind=KIND),
+        component="host",
+        phase=phase,
+        stream="host",
+        waits=(),
+        count=np.where(shards, sum(map(_operators, items)), 0.0),
+    )
+    return (one,)
+
+
+def _operators(item: Item) -> float:
+    """Return how many operators on sharded tensors stand for a kernel: linear layers and norms have them.
+
+    Attention, rotary embeddings and activations work on the local tensors of a rank. A fork stands for each
+    further linear layer that reads the same input (rewrites/separate_projections.py).
+    """
+    work = item.work
+    if isinstance(work, Matmul):
+        return OF_GEMM
+    if isinstance(work, MemoryBound) and work.kind == "fork":
+        return float(item.count.max()) * OF_GEMM * (2 if work.is_gradient else 1)
+    return OF_NORM if item.component == "norm" and item.stream == "compute" else 0
