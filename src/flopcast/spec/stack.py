@@ -4,8 +4,7 @@ Answers: what does this software run (fusions, attention kernel), in which order
 how does it divide layers and keep memory, what does its host cost; what does a job mean that is silent?
 Elsewhere: the rewrites themselves (workload/rewrites), the hardware (spec/cluster.py).
 
-Real runs differ by their stack more than by anything else. A run is reproduced by naming stack and
-era and by the switches that its log prints, never by its own factor.
+A run is reproduced by its stack, its era and the switches that its log prints, never by its own factor.
 """
 
 from typing import Annotated, Literal
@@ -126,8 +125,7 @@ class Optimizer(StrictModel):
 class HostCost(StrictModel):
     """Time that the host takes to launch kernels, on the reference host (`speed_ratio` 1).
 
-    If kernels are small, these times limit a step. Launching a forward kernel takes longer than launching a
-    backward kernel, because Python runs the code of the model.
+    If kernels are small, these times limit a step. Python launches forward kernels, which takes longer.
 
     Attributes
     ----------
@@ -136,13 +134,11 @@ class HostCost(StrictModel):
     backward_item_s : float
         Host time of launching one backward kernel.
     synchronise_s : float
-        Time in which the device is idle after each synchronisation of the host with the device.
+        Time in which the device is idle after the host synchronised with it.
     graphs : tuple of str
-        Names of the parts of a layer that run as CUDA graphs, or "iteration" for the whole step. The host
-        does not launch their kernels one by one.
+        Parts of a layer whose kernels CUDA graphs launch, or "iteration" for the whole step.
     sharded_operator_s : float
-        Host time of an operator on tensors that tensor parallelism shards, in addition to the launch of its
-        kernels. Only PyTorch's DTensor in eager mode has such a time.
+        Host time of an operator on a DTensor in eager mode, in addition to the launch of its kernels.
     """
 
     forward_item_s: float = Field(default=2e-5, ge=0)

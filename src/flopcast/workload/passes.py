@@ -163,13 +163,10 @@ def _activations_outside(layer: Layer, software: Software) -> Layer:
 
 
 def _on_host(layer: Layer, software: Software) -> Layer:
-    """Let the device wait for the software's bookkeeping of each block, with states outside the devices."""
-    return with_bookkeeping(layer, software.stack, software.workload.plans.structure)
-
-
-def _sharded_operators(layer: Layer, software: Software) -> Layer:
-    """Let the host dispatch each operator on sharded tensors, where the stack does so in eager mode."""
-    return with_sharded_operators(layer, software.stack, software.workload.plans)
+    """Add the host's work on blocks with states outside the devices, and on sharded tensors."""
+    plans = software.workload.plans
+    layer = with_bookkeeping(layer, software.stack, plans.structure)
+    return with_sharded_operators(layer, software.stack, plans)
 
 
 def _reductions(layer: Layer, software: Software) -> Layer:
@@ -226,7 +223,6 @@ BEHIND_REWRITES: dict[str, Pass] = {
 BEHIND_CHECKPOINT: dict[str, Pass] = {  # the first that see placements outside the devices
     "activations_outside": Pass(run=_activations_outside),
     "on_host": Pass(run=_on_host),
-    "sharded_operators": Pass(run=_sharded_operators),
     "companions": Pass(run=_companions, keeps_flop=False),
 }
 BEHIND_BACKWARD: dict[str, Pass] = {

@@ -18,6 +18,7 @@ from flopcast.records import replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.stack import Stack
 from flopcast.workload.program import Layer
+from flopcast.workload.rewrites.separate_projections import FORK
 
 KIND = "sharded_operator"
 # Of a linear layer PyTorch calls t, view, mm and _unsafe_view, and as many for each of its two gradients.
@@ -61,6 +62,6 @@ def _operators(item: Item) -> float:
     work = item.work
     if isinstance(work, Matmul):
         return OF_GEMM
-    if isinstance(work, MemoryBound) and work.kind == "fork":
+    if isinstance(work, MemoryBound) and FORK in item.name:
         return float(item.count.max()) * OF_GEMM * (2 if work.is_gradient else 1)
     return OF_NORM if item.component == "norm" and item.stream == "compute" else 0

@@ -20,6 +20,7 @@ from flopcast.records import replace
 from flopcast.workload.rewrites.base import Items, beside, kind_of
 
 HALVES = ("swiglu", "geglu")
+FORK = "_fork"  # ends the name of an item that stands for further products of the same input
 
 
 def separate_projections(items: Items) -> Items:
@@ -72,6 +73,6 @@ def _fork(product: Item, parts: int, compiled: bool) -> Item:
         return product
     kind = "fork_of_three" if compiled and parts == 3 else "fork"
     adding = MemoryBound(kind=kind, elements=work.m * work.k, dtype=work.dtype)
-    name = beside(product, f"{product.name.rpartition('.')[2]}_fork")
+    name = beside(product, f"{product.name.rpartition('.')[2]}{FORK}")
     times = 1.0 if compiled else parts - 1.0
     return replace(product, name=name, work=adding, inputs=(), output=name, count=product.count * times)
