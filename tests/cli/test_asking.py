@@ -120,7 +120,7 @@ def test_a_script_that_leaves_its_nodes_open_runs_on_those_of_a_changed_cluster(
 def test_devices_leave_other_changes_of_the_cluster_alone(gpus):
     plan = f"dp={gpus} gbs={gpus} precision=fp16"
 
-    found = small("cluster.jitter.ratio=1.5", gpus=gpus, plan=plan)
+    found = small("cluster.jitter.ratio=1.5", gpus=gpus, plan=plan, cluster="dgx-a100")
 
     assert (found.cluster.num_devices, found.cluster.jitter.ratio) == (gpus, 1.5)
 

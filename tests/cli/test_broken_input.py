@@ -222,7 +222,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
         ("predict", *WHOLE, "--gpus", "8", "cluster.tiers.0.latency_s=-5us"),
         "argument cluster.tiers.0.latency_s=-5us",
     ),
-    "an unknown entry": (("catalog", "devices", "a100"), "a100-sxm4-80gb"),
+    "an unknown entry": (("catalog", "devices", "a100-80gb"), "a100-sxm4-80gb"),
     "too many words": (("catalog", "devices", "a100-sxm4-80gb", "x"), "remove x"),
     "an unknown suite": (("validate", "--suite", "mlperf"), "mlperf"),
     "an unknown suite to fit on": (("calibrate", "jitter", "--suite", "mlperf"), "sc21"),

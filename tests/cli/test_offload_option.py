@@ -34,7 +34,7 @@ def test_a_later_change_wins_and_a_second_option_is_refused():
 
 
 def test_a_placement_that_is_none_is_refused_with_one_that_is():
-    for given in ("bogus", "optimizer=ssd", "states=host"):
+    for given in ("bogus", "optimizer=tape", "states=host"):
         ended = flopcast("memory", *JOB, "--offload", given)
 
         assert ended.code == 1

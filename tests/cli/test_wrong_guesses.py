@@ -31,6 +31,29 @@ FIXES = {  # a command line → the fix of one of its errors
     f"{JOB} --engine vllm --plan 'tp=1 precision=fp8'": 'write "weights=fp8"',
     f"{JOB} --engine vllm --plan 'tp=1 drafting=eagle'": 'write "draft=eagle"',
     f"{JOB} --engine vllm --plan 'prefill=1'": 'write "prefill.tp=2 decode.tp=4"',
+    f"{JOB} --gpu 16": "remove --gpu 16; --gpus is already given",
+    f"{JOB} --gpus 1.5": "leave out all but one --gpus",
+    f"{JOB} --cluster dgx-h100:1": "write --cluster dgx-h100, or remove --gpus",
+    f"{JOB} --plan 'dp=64'": "set data_parallel to 16, or use --gpus 64",
+    f"{JOB} --plan fsdp": "write zero=3, which shards all states as FSDP does",
+    f"{JOB} cluster.price=2.10": 'write cluster.price="2.1 USD/h"',
+    f"{JOB} --plan recompute=full:7": "set recompute to full:block:7",
+    f"{JOB} --offload optimizer=cpu": "set --offload to optimizer=host",
+    f"{JOB} --epochs 3": "add --samples 52000",
+    f"{JOB} --loader decode=9ms:0": "write decode=9ms:1",
+    f"{JOB} model.vocabulary=0": "set vocabulary to 128256, the value of llama-3.2-1b",
+    f"{JOB} --engine vllm --slo tpot_p99=50": "write tpot_p99=50ms",
+    "predict llama-3.2-1b --gpus 1 --engine vllm --plan dp=8": "use --gpus 8, or choose smaller degrees",
+    "predict deepseek-v3 --gpus 8 model.blocks.0.mixer.kv_heads=3": "remove kv_heads",
+    "predict mixtral-8x7b --gpus 8 model.blocks.0.feed_forward.top_k=9": (
+        "set top_k to 2, the value of mixtral-8x7b"
+    ),
+    "run llama-3.2-1b --gpus 8 --tokens 1B traffic.rate=4": (
+        "remove traffic, or use flopcast predict, which predicts serving jobs, too"
+    ),
+    "compare llama-3-8b llama-3-8b plan.precision=fp8": ("flopcast compare llama-3-8b plan.precision=fp8"),
+    "catalog gpus h100": "flopcast catalog devices h100",
+    "validate --precision int8": "choose one of these values, such as --precision amp",
     "predict llama-3.2-1b --gpus 60 --plan 'dp=5 gbs=60'": "set --gpus to 56 or 64",
 }
 

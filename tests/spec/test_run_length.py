@@ -52,7 +52,7 @@ def test_commas_that_separate_no_thousands_are_refused(text):
     ("stated", "field", "fix"),
     [
         ({"tokens": "2T", "samples": 1000}, "run.samples", "leave out tokens or samples"),
-        ({"epochs": 3}, "run.epochs", "add samples or tokens"),
+        ({"epochs": 3}, "run.epochs", "add samples: 52000"),
         ({}, "run", "add samples or tokens"),
         ({"samples": "many"}, "run.samples", "set samples to 52k"),
         ({"samples": 1.5}, "run.samples", "set samples to a value such as 52000"),

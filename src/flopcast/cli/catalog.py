@@ -5,6 +5,16 @@ import click
 from flopcast.cli.options import print_json, writes_document
 from flopcast.cli.suggestions import kinds, names_of_kind
 
+OTHER_WORDS = {  # that people use for a kind of the catalogue
+    "gpus": "devices",
+    "accelerators": "devices",
+    "cpus": "hosts",
+    "nodes": "clusters",
+    "machines": "clusters",
+    "frameworks": "stacks",
+    "llms": "models",
+}
+
 
 @click.command("catalog")
 @click.argument("kind", required=False, shell_complete=kinds)
@@ -14,9 +24,9 @@ def command(kind: str | None, name: str | None) -> None:
     """List the entries of the catalogue, or show one entry with its sources.
 
     KIND is devices, hosts, clusters, models, stacks, engines, sites or prices. The command prints an
-    entry as YAML, with units. To change an entry, copy it into a job file and edit the copy, or write
-    `base: NAME` and the fields that differ. `flopcast catalog hub` lists further models by their ids on the
-    Hugging Face hub.
+    entry as JSON, with units. If no entry has the name, the command lists entries whose names contain it.
+    To change an entry, copy it into a job file and edit the copy, or write `base: NAME` and the fields that
+    differ. `flopcast catalog hub` lists further models by their ids on the Hugging Face hub.
 
     \b
     flopcast catalog
@@ -36,10 +46,17 @@ def command(kind: str | None, name: str | None) -> None:
         return
     if kind is not None and kind not in catalog.KINDS:
         kinds_known = (*catalog.KINDS, "hub")
-        near = (*nearest(kind, kinds_known), "models")
-        because, fix = "the catalogue has no such kind of entries", f"flopcast catalog {near[0]}"
+        near = nearest(kind, (*kinds_known, *OTHER_WORDS))
+        right = next((OTHER_WORDS.get(word, word) for word in near), "")
+        command = f"flopcast catalog {right}{f' {name}' if name else ''}"
+        because = "the catalogue has no such kind of entries"
+        fix = command if right else "flopcast catalog"
         raise spec_error("KIND", kind, ", ".join(kinds_known), because, fix)
     if kind is not None and name is not None:
+        alike = [one for one in catalog.names(kind) if name.lower() in one]
+        if alike and catalog.known(kind, name) is None:
+            click.echo(f"{kind} with {name} in their names: {', '.join(alike)}")
+            return
         print_json(catalog.document(kind, name).data)
         return
     for each in (kind,) if kind else catalog.KINDS:

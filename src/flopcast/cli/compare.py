@@ -75,6 +75,12 @@ def _sides(words: tuple[str, ...]) -> tuple[tuple[str, str], list[tuple[str, ...
         allowed = "two job files or models, or one job and at least one KEY=VALUE"
         fix = "flopcast compare a.yaml b.yaml, or flopcast compare job.yaml plan.micro_batch=2"
         raise spec_error("compare", " ".join(words), allowed, "a comparison needs two jobs", fix)
+    if len(files) == 2 and files[0] == files[1] != "-":
+        allowed, because = "two different jobs", "both jobs are the same"
+        fix = f"flopcast compare {' '.join((files[0], *(changes or ('plan.micro_batch=2',))))}"
+        raise spec_error("compare", " ".join(words), allowed, because, fix)
+    if len(files) == 2 and changes:
+        click.echo(f"{' '.join(changes)} changes both jobs", err=True)
     if len(files) == 2:
         short = (Path(files[0]).name, Path(files[1]).name)
         names = short if short[0] != short[1] else (files[0], files[1])

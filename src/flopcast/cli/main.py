@@ -99,6 +99,11 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the first argument names; a usage error suggests a similar name."""
+        if args[:1] == ["help"]:
+            args = [*args[1:2], "--help"]
+            if args == ["--help"]:
+                click.echo(ctx.get_help())
+                ctx.exit()
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"No such command '{args[0]}'.", ctx)
         repeated_option(self, ctx, args)

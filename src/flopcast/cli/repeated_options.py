@@ -42,7 +42,7 @@ def repeated_option(group: click.Group, context: click.Context, words: list[str]
         repeated_option(command, inner, rest)
 
 
-def repeated(order: Sequence[click.Parameter], context: click.Context) -> Iterator[click.UsageError]:
+def repeated(order: Sequence[click.Parameter], context: click.Context) -> Iterator[RepeatedOptionError]:
     """Yield an error for each option that holds one value and stands twice in a parsed command line."""
     for parameter in dict.fromkeys(order):
         single = isinstance(parameter, click.Option) and not (parameter.multiple or parameter.is_flag)

@@ -15,12 +15,12 @@ from flopcast.cli.options_of_other_tools import ForeignOptionError, next_word, s
 from flopcast.cli.repeated_options import RepeatedOptionError, repeated
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
+from flopcast.files.nearest_names import some_of
 
 NEAR_RATIO = 0.7  # of letters in common, below which an option is no suggestion
 COMMAND = re.compile(r"^No such command '(.*)'\.")
 MOST_COMMANDS = 3  # that have an option and that an error names
 OTHER = "the value does not have this form"
-MOST_WORDS = 24  # that an error lists
 EXTRA = re.compile(r"unexpected extra arguments? \(([^)]*)\)")
 SWITCH = re.compile(r"does not take a value")
 VALUE = re.compile(r"^'(.*)' is not|^(\S+) is not in the range")  # in messages of click's types
@@ -49,7 +49,12 @@ def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.Us
             values, extra, order = command.make_parser(fresh).parse_args(list(words))
             break
         except click.NoSuchOption as error:
-            if fix := same_here(error.option_name, next_word(words, error.option_name), _options(fresh)):
+            value = next_word(words, error.option_name)
+            if fix := same_here(error.option_name, value, _options(fresh)):
+                target = fix.split()[1].rstrip(",")  # "write --gpus 16"
+                if target != "--plan" and target in words:
+                    wrong = " ".join(filter(None, (error.option_name, value)))
+                    fix = f"remove {wrong}; {target} is already given"
                 error = ForeignOptionError(error.option_name, fix, fresh)
             yield error
             unknown.append(error)
@@ -57,9 +62,14 @@ def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.Us
         except click.BadOptionUsage as error:
             yield error
             words = _without_option(words, error.option_name, fresh)
-    yield from repeated(order, fresh)
+    twice = list(repeated(order, fresh))
+    yield from twice
     meant = {_nearest_option(error.option_name, fresh) for error in unknown}
-    parameters = [each for each in command.get_params(fresh) if not each.is_eager]
+    known = {error.option_name for error in twice}  # their values are not reported as well
+    parameters = [
+        each for each in command.get_params(fresh) if not each.is_eager and _name(each) not in known
+    ]
+    order = [each for each in order if _name(each) not in known]
     for parameter in iter_params_for_processing(order, parameters):
         try:
             _, extra = parameter.handle_parse_result(fresh, values, extra)
@@ -149,6 +159,8 @@ def _wrong_value(
     found = VALUE.match(error.message)
     value = next(filter(None, found.groups()), "") if found else None
     fix = f"write {_with_value(name, _nearest(value, parameter) or usual)}"
+    if isinstance(parameter.type, click.Choice) and not _nearest(value, parameter):
+        fix = f"choose one of these values, such as {_with_value(name, usual)}"
     if name in EXAMPLES and usual == EXAMPLES[name]:
         fix = f"write a number such as {name} {usual}"
     fault = "" if found else f"is wrong: {error.message.rstrip('.')}"
@@ -299,11 +311,7 @@ def _allowed(parameter: click.Parameter, context: click.Context) -> str:
         return f"{number}{low}{' and' if low and high else ''}{high}"
     if isinstance(kind, (click.types.IntParamType, click.types.FloatParamType)):
         return number
-    words = _words(parameter, context)
-    shown = ", ".join(words[:MOST_WORDS]) + (
-        f", … ({len(words)} in all)" if len(words) > MOST_WORDS else ""
-    )
-    return shown or (
+    return some_of(_words(parameter, context)) or (
         f"the path of a {_path_kind(parameter)}"
         if isinstance(kind, click.Path)
         else f"see {context.command_path} --help"

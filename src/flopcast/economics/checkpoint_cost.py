@@ -175,11 +175,14 @@ def _room(cost: CheckpointCost, cluster: Cluster) -> list[Problem]:
     if need_bytes <= storage.capacity_bytes:
         return []
     each = " of a node" if on_node else ""
-    because = f"the checkpoint{each} needs {show_memory(need_bytes)} of storage"
+    because = (
+        f"the checkpoint{each} needs {show_memory(need_bytes)} of storage, and {name} has "
+        f"{show_memory(storage.capacity_bytes)}"
+    )
     need = f"{math.ceil(need_bytes / 1e9)} GB"
     field = f"{FIELDS[name]}.capacity_bytes"
     fix = f"write to another storage, or set {field} to {need}"
-    return [Problem(field, storage.capacity_bytes, f"{need} or more", because, fix)]
+    return [Problem("checkpoint.to", name, f"a storage of {need} or more", because, fix)]
 
 
 def _host_room(cost: CheckpointCost, cluster: Cluster) -> list[Problem]:
@@ -189,13 +192,14 @@ def _host_room(cost: CheckpointCost, cluster: Cluster) -> list[Problem]:
     staged_bytes = float(cost.saved.of_nodes(cost.saved.copied_bytes).max())
     if how.waits_for_write or how.writes_while_copying or staged_bytes <= limit_bytes:
         return []
-    stated = checkpoint.host_bytes is not None
-    field = "checkpoint.host_bytes" if stated else f"{FIELDS['host']}.capacity_bytes"
-    need = f"{math.ceil(staged_bytes / 1e9)} GB"
     because = (
-        f"until a checkpoint of method {checkpoint.method} is written, it occupies "
-        f"{show_memory(staged_bytes)} of the host memory of a node"
+        f"until an {checkpoint.method} checkpoint is written, it occupies {show_memory(staged_bytes)}"
+        f" of the host memory of a node, of which checkpoints may use {show_memory(limit_bytes)}"
     )
     streaming = next(name for name, each in METHODS.items() if each.writes_while_copying)
     fix = f"set checkpoint.method to {streaming}, which writes while it copies"
-    return [Problem(field, limit_bytes, f"{need} or more", because, fix)]
+    if checkpoint.host_bytes is not None:
+        need = f"{math.ceil(staged_bytes / 1e9)} GB or more"
+        return [Problem("checkpoint.host_bytes", checkpoint.host_bytes, need, because, fix)]
+    allowed = "a method whose copies fit into the host memory"
+    return [Problem("checkpoint.method", checkpoint.method, allowed, because, fix)]

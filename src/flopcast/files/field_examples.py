@@ -22,6 +22,7 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "heads": "32",
     "kv_heads": "8",
     "head_size": "128",
+    "context_length": "4096",
     "count": "16",
     "q_lora_rank": "1536",
     "shared_hidden": "2048",
@@ -129,4 +130,10 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "gradient_accumulation_steps": "set global_batch to data_parallel · micro_batch · accumulation steps",
     "stages": "did you mean pipeline_parallel?",
     "layers_per_stage": "did you mean stage_layers?",
+    "fsdp": "write zero=3, which shards all states as FSDP does",
+    "hsdp": "write zero=3 and dp_shard=8, where 8 is the number of ranks over which states are sharded",
+    "ddp": "write zero=0, which shards no states",
+    "zero1": "write zero=1",
+    "zero2": "write zero=2",
+    "zero3": "write zero=3",
 }

@@ -40,6 +40,7 @@ ONLY_NUMBERS = re.compile(r"\d+")
 CHOICE = re.compile(r"\d+(?:, \d+)* or \d+")  # numbers of which one is allowed
 QUOTED = re.compile(r"'([^']*)'")
 NAMED = re.compile(r"^(\w+): ")  # the field that a condition on several fields is about
+OTHER_FIELD = re.compile(r"\b(?:at most|divisor of|multiple of|if|unless) (?!the )(\w+)")
 SUCH = "a value such as "  # before an example in a fix
 SUCH_AS = re.compile(r"such as (\S+?),? ")  # an example in the words of what is allowed
 LISTED = re.compile(r": (\d+(?:, \d+)*)$")  # numbers behind a rule: "a divisor of heads = 32: 1, 2, 4"
@@ -103,6 +104,9 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         if kind.startswith("bool_"):
             value = (_usual(owner, field) or "true").lower()
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
+        info = owner.model_fields.get(field) if owner else None
+        if allowed == TYPES[int] and info is not None and info.metadata and name == field:
+            allowed = _range({}, info, field)
         return FieldFault(allowed=allowed, because=because, fix=f"set {name} to {value or allowed}")
     return _of_condition(detail, name, meaning, _usual(owner, field))
 
@@ -116,16 +120,46 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
     allowed = allowed.replace("'", "") if kind == "literal_error" else allowed
     if isinstance(detail["input"], dict) and kind == "value_error":
         wrong = NAMED.match(allowed)
-        allowed = allowed.removeprefix(wrong[0]) if wrong and wrong[1] in detail["input"] else allowed
-        because = because or f"{wrong[1] if wrong else 'one field'} contradicts other fields of {name}"
-        fix = fix or f"change {f'{wrong[1]}, or the other field' if wrong else f'a field of {name}'}"
+        if wrong is None:
+            because = because or f"the fields of {name} contradict each other"
+            return FieldFault(allowed=allowed, because=because, fix=fix or f"change these fields of {name}")
+        allowed = allowed.removeprefix(wrong[0]) if wrong[1] in detail["input"] else allowed
+        cause = OTHER_FIELD.search(allowed)
+        because = (
+            because or f"{wrong[1]} {f'depends on {cause[1]}' if cause else 'contradicts another field'}"
+        )
+        fix = fix or f"set {wrong[1]} to {_agreeing(wrong[1], detail['input'].get(wrong[1]), allowed)}"
         return FieldFault(allowed=allowed, because=because, fix=fix)
+    if isinstance(detail["input"], str) and detail["input"] in ONLY_NUMBERS.findall(allowed):
+        because = f"the value is a text, and {name} is a number"
+        return FieldFault(
+            allowed=allowed, because=because, fix=f"write {name}: {detail['input']}, without quotes"
+        )
     other = f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
     because = because or (other if kind == "literal_error" else "the value does not have this form")
     example = SUCH_AS.search(f"{allowed} ")
     right = _choice(detail["input"], message, usual) or (f"{SUCH}{example[1]}" if example else "")
     fix = fix or (f"set {name} to {right}" if right else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
+
+
+def _agreeing(name: str, value: object, allowed: str) -> str:
+    """Return a value of a field that agrees with the other field that `allowed` names.
+
+    >>> _agreeing("top_k", 9, "at most num_experts = 8"), _agreeing("top_k", 9, "a divisor of hidden = 16")
+    ('8', '8')
+    >>> _agreeing("norm_placement", "after", "before, if residual is parallel")
+    'before'
+    """
+    if number := re.search(r"(divisor|multiple|most) .*= (\d+)", allowed):
+        bound, given = int(number[2]), value if isinstance(value, int) else 1
+        if number[1] == "divisor":
+            divisors = (each for each in range(1, bound + 1) if bound % each == 0)
+            return str(min(divisors, key=lambda each: abs(each - given)))
+        return str(max(1, round(given / bound)) * bound if number[1] == "multiple" else bound)
+    if word := re.match(r"(?:one of )?(\w+)(?:, \w+)*, (?:if|unless|because) ", allowed):
+        return word[1]
+    return f"{SUCH}{EXAMPLES[name]}" if name in EXAMPLES else allowed
 
 
 def contradicted(detail: ErrorDetails) -> str:

@@ -5,6 +5,7 @@ Answers: which known names come nearest to what was written?
 
 from collections.abc import Iterable, Mapping, Sequence
 
+MOST_NAMES = 24  # that an error lists
 LEAST_RATIO = 0.55  # of letters in common, below which a name is no suggestion
 
 
@@ -91,6 +92,18 @@ def _squeezed(name: str) -> str:
 def _in_common(name: str, other: str) -> int:
     """Return how many first letters two names share."""
     return next((i for i, (one, two) in enumerate(zip(name, other, strict=False)) if one != two), len(name))
+
+
+def some_of(names: Sequence[str], shown: Sequence[str] = ()) -> str:
+    """Return names as a list that is cut after 24 of them; those in `shown` come first.
+
+    >>> some_of(["dp", "tp"]), some_of([str(number) for number in range(30)])[-22:]
+    ('dp, tp', '22, 23, … (30 in all)')
+    """
+    if len(names) <= MOST_NAMES:
+        return ", ".join(names)
+    others = [name for name in names[:MOST_NAMES] if name not in shown]
+    return f"{', '.join((*shown, *others))}, … ({len(names)} in all)"
 
 
 def alternatives(names: Sequence[str]) -> str:

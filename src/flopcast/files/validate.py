@@ -14,9 +14,10 @@ from pydantic_core import ErrorDetails
 from flopcast.errors import Problem, SpecError
 from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.field_faults import contradicted, field_fault, missing_field
-from flopcast.files.nearest_names import nearest
+from flopcast.files.nearest_names import alternatives, nearest
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
 from flopcast.other_units import rewritten
+from flopcast.records import replace
 from flopcast.units import parse_quantity, units_of
 
 BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
@@ -30,6 +31,7 @@ OF_FILES: dict[Path, tuple[str, ...]] = {  # keys of files that change an entry 
 ALTERNATIVES = {kind.__name__ for kind in (bool, int, float, str)}  # in locations of pydantic
 UNKNOWN_KEY = "is not a known key"
 ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
+TOGETHER = "together with "  # begins what is allowed for a field that needs another one
 NO_UNIT = "the number has no unit"
 DIMENSIONS = {  # the first unit of a quantity → what it measures
     "FLOP/s": "computing speed",
@@ -179,7 +181,8 @@ def _problem(
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
         names = [*_names(noun, parts[:-1]), *OF_FILES.get(full[:-1], ())]
-        return _unknown_key(str(location[-1]), value, names, field, document.where(full))
+        unknown = _unknown_key(str(location[-1]), value, names, field, document.where(full))
+        return _of_another_kind(unknown, noun, parts)
     if (named := contradicted(detail)) in (value if isinstance(value, dict) else ()):
         full = (*full, named)
         field, value = dotted(full), value[named]
@@ -191,11 +194,17 @@ def _problem(
         return Problem(field, None, allowed, because, fix, where=where, fault="is missing")
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
-    fix = words.fix.replace(f"set {name} to", f"set {where} to") if _is_option(where) else words.fix
+    fix = words.fix
+    if _is_option(where):
+        fix = re.sub(
+            r"^add (\w+): (\w+)$", r"add --\1 \2", fix.replace(f"set {name} to", f"set {where} to")
+        )
+    needed = words.allowed.removeprefix(TOGETHER) if words.allowed.startswith(TOGETHER) else ""
+    fault = f"needs {needed}" if needed else ""
     if value is None and not _is_given(data, location):
-        return Problem(field, value, words.allowed, words.because, fix, where=where, fault="is missing")
+        fault = "is missing"
     value = _as_given(data, location) if isinstance(value, float) else value
-    return Problem(field, value, words.allowed, words.because, fix, where=where)
+    return Problem(field, value, needed or words.allowed, words.because, fix, where=where, fault=fault)
 
 
 def _as_written(location: Path, data: object) -> Path:
@@ -249,6 +258,17 @@ def _unknown_key(key: str, value: object, known: Iterable[str], field: str, wher
     because = "an unknown key raises an error, so that no setting is silently ignored"
     fix = MEANT.get(key) or (f"did you mean {near[0]}?" if near else f"remove {key}")
     return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
+
+
+def _of_another_kind(unknown: Problem, noun: type[BaseModel], parts: Path) -> Problem:
+    """Return the fault of a key; its reason is the kind that has the key, if the mapping is of another."""
+    *above, kind, key = ("", *parts)
+    kinds = _kinds(_walk(noun, tuple(above[1:]))[1])
+    others = [name for name, model in kinds.items() if key in model.model_fields]
+    if kind not in kinds or not others:
+        return unknown
+    because = f"{key} is a field of kind {alternatives(others)}, and this {above[-1]} is of kind {kind}"
+    return replace(unknown, because=because, fix=f"remove {key}")
 
 
 def _names(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:

@@ -12,62 +12,12 @@ from collections.abc import Callable
 
 import yaml
 
-from flopcast.records import dataclass, replace
+from flopcast.files.bracket_faults import CLOSING, in_brackets, last_open, unopened
+from flopcast.files.syntax_places import Place, SyntaxFault
+from flopcast.records import replace
 
-CLOSING = {"{": "}", "[": "]"}
-NOUNS = {"{": "mapping", "[": "list"}
-BRACKET = re.compile(r"[][{}]")
-QUOTES = ('"', "'")
-LAST_WORD = re.compile(r"[\"']?[\w.-]+[\"']?\s*$")
 NO_BLANK = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]*):[^\s/]")  # a key whose colon has no blank after it
 KEY_VALUE = "KEY: VALUE"
-
-
-@dataclass(frozen=True, slots=True)
-class SyntaxFault:
-    """The line to edit, why the parser cannot read the text, and the fix."""
-
-    line: int
-    because: str
-    fix: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The place of a parser's error: an offset in the text, and that of the construct that it reads."""
-
-    text: str
-    at: int
-    start: int
-
-    @property
-    def character(self) -> str:
-        return self.text[self.at : self.at + 1]
-
-    def line(self, at: int) -> int:
-        return self.text.count("\n", 0, at) + 1
-
-    def column(self, at: int) -> int:
-        return at - (self.text.rfind("\n", 0, at) + 1) + 1
-
-    def content(self, at: int) -> str:
-        """Return the line that contains an offset."""
-        return self.text.split("\n")[self.line(at) - 1]
-
-    def indent(self, at: int) -> int:
-        """Return the number of blanks at the beginning of the line."""
-        content = self.content(at)
-        return len(content) - len(content.lstrip())
-
-    def end_before(self, at: int) -> int:
-        """Return the offset after the last character before another one that is no blank."""
-        return len(self.text[:at].rstrip())
-
-    def named(self, at: int) -> str:
-        """Return an offset in words; that of the end of a line has no column."""
-        if not self.text[at:].partition("\n")[0].strip():
-            return f"at the end of line {self.line(at)}"
-        return f"in line {self.line(at)}, column {self.column(at)}"
 
 
 def syntax_fault(error: yaml.YAMLError, text: str) -> SyntaxFault:
@@ -86,7 +36,7 @@ def syntax_fault(error: yaml.YAMLError, text: str) -> SyntaxFault:
     """
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     mark, start = (getattr(error, f"{name}_mark", None) for name in ("problem", "context"))
-    place = _Place(text, _offset(text, mark), _offset(text, start) if start is not None else -1)
+    place = Place(text, _offset(text, mark), _offset(text, start) if start is not None else -1)
     if text.lstrip()[:1] == "{" and (unclosed := _unclosed_quote(place)):
         return unclosed
     for part, reason in REASONS.items():
@@ -107,7 +57,7 @@ def _offset(text: str, mark: yaml.Mark | None) -> int:
     return min(before + mark.column, len(text))
 
 
-def _unclosed_quote(place: _Place) -> SyntaxFault | None:
+def _unclosed_quote(place: Place) -> SyntaxFault | None:
     """Return the fault of the first line of JSON with an odd number of quotation marks."""
     for number, line in enumerate(place.text.split("\n")[: place.line(place.at)], 1):
         if len(re.findall(r'(?<!\\)"', line)) % 2:
@@ -119,56 +69,12 @@ def _unclosed_quote(place: _Place) -> SyntaxFault | None:
     return None
 
 
-def _in_brackets(place: _Place) -> SyntaxFault:
-    """Return the fault of a list or mapping in brackets: a missing comma, or a wrong or missing bracket."""
-    opening = place.text[place.start : place.start + 1]
-    if opening not in CLOSING:
-        return _of_line(place)
-    closing = CLOSING[opening]
-    whole = f"the {NOUNS[opening]} that begins with {opening} in line {place.line(place.start)}"
-    if place.character in CLOSING.values():
-        return _other_bracket(place, opening, whole)
-    first = place.at
-    if place.character == ":":  # the parser joined the last value to the next key
-        word = LAST_WORD.search(place.text[: place.at])
-        first = word.start() if word else place.at
-    end = place.end_before(first)
-    if (
-        place.text[end - 1] in QUOTES
-        and place.character not in (*QUOTES, ":")
-        and place.line(end) == place.line(first)
-    ):
-        because = f"text follows a value in quotes in line {place.line(end)}, column {place.column(end)}"
-        return SyntaxFault(place.line(end), because, "put the whole value in quotes")
-    outside = place.line(first) > place.line(end) and place.column(first) - 1 <= place.indent(place.start)
-    if not place.text[place.at :].strip() or (outside and place.start > place.end_before(place.start)):
-        return SyntaxFault(
-            place.line(end), f"{whole} has no {closing}", f"add {closing} {place.named(end)}"
-        )
-    because = f"no comma separates two entries of {whole}"
-    return SyntaxFault(place.line(end), because, f"add a comma {place.named(end)}")
+def _in_brackets(place: Place) -> SyntaxFault:
+    """Return the fault of a list or mapping in brackets, or of a line if none is open."""
+    return in_brackets(place) if place.text[place.start : place.start + 1] in CLOSING else _of_line(place)
 
 
-def _other_bracket(place: _Place, opening: str, whole: str) -> SyntaxFault:
-    """Return the fault of a bracket that closes the other kind: one of both is missing or wrong."""
-    closing = CLOSING[opening]
-    here = place.named(place.at)
-    wrong = next(one for one, other in CLOSING.items() if other == place.character)
-    if place.text.count(wrong) < place.text.count(place.character):
-        because = f"no {wrong} is open where {place.character} stands"
-        fix = f"add {wrong} where the {NOUNS[wrong]} begins that ends {here}"
-        return SyntaxFault(place.line(place.at), because, fix)
-    if place.text.count(opening) > place.text.count(closing):
-        because, fix = f"{whole} has no {closing}", f"add {closing} before the {place.character} {here}"
-        return SyntaxFault(place.line(place.at), because, fix)
-    return SyntaxFault(
-        place.line(place.at),
-        f"{whole} is closed by {place.character}",
-        f"write {closing} instead of {place.character} {here}",
-    )
-
-
-def _of_line(place: _Place) -> SyntaxFault:
+def _of_line(place: Place) -> SyntaxFault:
     """Return the fault of a line that does not continue the mapping above it."""
     line, column = place.line(place.at), place.column(place.at)
     here = f"in line {line}, column {column}"
@@ -176,8 +82,7 @@ def _of_line(place: _Place) -> SyntaxFault:
         because = "the text of a JSON file is a mapping in brackets, and the first { is missing"
         return SyntaxFault(1, because, "add { at the beginning of the file")
     if place.character in (*CLOSING.values(), ","):
-        because = f"no bracket is open where {place.character} stands"
-        return SyntaxFault(line, because, f"remove {place.character} {here}")
+        return unopened(place)
     if place.text[place.at - 1 : place.at] in ('"', "'") or column - 1 > place.indent(place.at):
         because = f"text follows a complete value {here}"
         return SyntaxFault(line, because, f"put the whole value of line {line} in quotes")
@@ -200,7 +105,7 @@ def _blanks(number: int) -> str:
     return {0: "no spaces", 1: "1 space"}.get(number, f"{number} spaces")
 
 
-def _second_colon(place: _Place) -> SyntaxFault:
+def _second_colon(place: Place) -> SyntaxFault:
     """Return the fault of a colon after a value, or of a line that is indented below a value."""
     line = place.line(place.at)
     before = place.content(place.at)[: place.column(place.at) - 1]
@@ -214,10 +119,20 @@ def _second_colon(place: _Place) -> SyntaxFault:
         because = f"line {place.line(above)} has no colon after its key"
         return SyntaxFault(place.line(above), because, f"write {KEY_VALUE} in line {place.line(above)}")
     because = f"line {line} is indented below line {place.line(above)}, which already has a value"
-    return SyntaxFault(line, because, f"indent line {line} like the keys above it")
+    below = place.text.split("\n")[line:]
+    own = place.indent(place.at)
+    last = line + next(
+        (i for i, each in enumerate(below) if len(each) - len(each.lstrip()) < own), len(below)
+    )
+    fix = f"indent line {line} like the keys above it"
+    if last > line:
+        fix = (
+            f"add the missing key above line {line}, or indent lines {line} to {last} like line {line - 1}"
+        )
+    return SyntaxFault(line, because, fix)
 
 
-def _no_colon(place: _Place) -> SyntaxFault:
+def _no_colon(place: Place) -> SyntaxFault:
     """Return the fault of a line without a colon after its key."""
     line = place.line(max(place.start, 0))
     if missing := NO_BLANK.match(place.content(max(place.start, 0))):
@@ -231,7 +146,7 @@ def _no_blank(line: int, key: str) -> SyntaxFault:
     )
 
 
-def _character(place: _Place) -> SyntaxFault:
+def _character(place: Place) -> SyntaxFault:
     """Return the fault of a character with which nothing begins: a tab, or one that YAML reserves."""
     line, at = place.line(place.at), place.column(place.at)
     if "\t" in place.content(place.at)[: max(at, place.indent(place.at))]:
@@ -241,13 +156,13 @@ def _character(place: _Place) -> SyntaxFault:
     return SyntaxFault(line, because, f"put the value in line {line} in quotes")
 
 
-def _open_quote(place: _Place) -> SyntaxFault:
+def _open_quote(place: Place) -> SyntaxFault:
     line = place.line(max(place.start, 0))
     because = f"the text in quotes that begins in column {place.column(max(place.start, 0))} does not end"
     return SyntaxFault(line, because, f"add the missing quotation mark in line {line}")
 
 
-def _no_hyphen(place: _Place) -> SyntaxFault:
+def _no_hyphen(place: Place) -> SyntaxFault:
     """Return the fault of a line that ends a list without being less indented."""
     line, above = place.line(place.at), place.line(max(place.start, 0))
     because = (
@@ -256,25 +171,14 @@ def _no_hyphen(place: _Place) -> SyntaxFault:
     return SyntaxFault(line, because, f"remove the hyphen in line {above}, or begin line {line} with one")
 
 
-def _list_in_line(place: _Place) -> SyntaxFault:
+def _list_in_line(place: Place) -> SyntaxFault:
     line = place.line(place.at)
     because = f"a hyphen stands after a key or a value (column {place.column(place.at)})"
     return SyntaxFault(line, because, f"remove the hyphen in line {line}, or write a list as [A, B]")
 
 
-def _last_open(text: str) -> int:
-    """Return the offset of the last bracket that is not closed; -1 if none is."""
-    open_at: list[int] = []
-    for found in BRACKET.finditer(text):
-        if found[0] in CLOSING:
-            open_at.append(found.start())
-        elif open_at:
-            open_at.pop()
-    return open_at[-1] if open_at else -1
-
-
-def _no_value(place: _Place) -> SyntaxFault:
-    line, opening = place.line(place.at), _last_open(place.text)
+def _no_value(place: Place) -> SyntaxFault:
+    line, opening = place.line(place.at), last_open(place.text)
     if not place.text[place.at :].strip() and opening >= 0:
         return _in_brackets(replace(place, start=opening))
     here = f"in line {line}, column {place.column(place.at)}"
@@ -282,7 +186,7 @@ def _no_value(place: _Place) -> SyntaxFault:
     return SyntaxFault(line, because, f"add the value before {place.character or 'the end'} {here}")
 
 
-def _second_document(place: _Place) -> SyntaxFault:
+def _second_document(place: Place) -> SyntaxFault:
     """Return the fault of text after the end of the document, mostly because of a bracket too many."""
     end = place.end_before(place.at)
     last = place.text[end - 1 : end]
@@ -291,22 +195,28 @@ def _second_document(place: _Place) -> SyntaxFault:
         return SyntaxFault(
             place.line(place.at), because, f"remove {place.character} {place.named(place.at)}"
         )
+    first = re.search(r"^(?!\s*(?:#|---|$)).+$", place.text, re.M)
+    if first and place.indent(first.start()) > place.indent(place.at):
+        begin, line = place.line(first.start()), place.line(place.at)
+        blanks = _blanks(place.indent(first.start()))
+        because = f"line {begin} is indented with {blanks}, but line {line} with fewer"
+        lines = f"lines {begin} to {line - 1}"
+        fix = f"add the missing key above line {begin}, or remove the indentation of {lines}"
+        return SyntaxFault(begin, because, fix)
     if last in CLOSING.values():
-        because = (
-            f"the {last} in line {place.line(end)}, column {place.column(end - 1)} closes the whole file"
-        )
-        fix = f"remove this {last}, or add the bracket that it should close"
-        return SyntaxFault(place.line(end), because, fix)
+        where = f"line {place.line(end)}, column {place.column(end - 1)}"
+        because = f"the {last} in {where} ends the file's content, but text follows it"
+        return SyntaxFault(place.line(end), because, f"remove this {last}, or remove the text after it")
     because = f"the file is complete before line {place.line(place.at)}, column {place.column(place.at)}"
     return SyntaxFault(place.line(place.at), because, f"write each line as {KEY_VALUE}")
 
 
-def _escape(place: _Place) -> SyntaxFault:
+def _escape(place: Place) -> SyntaxFault:
     because = "a text in double quotes contains a backslash before a character that needs none"
     return SyntaxFault(place.line(place.at), because, "write two backslashes, or use single quotes")
 
 
-REASONS: dict[str, Callable[[_Place], SyntaxFault]] = {  # a part of the parser's message → its reason
+REASONS: dict[str, Callable[[Place], SyntaxFault]] = {  # a part of the parser's message → its reason
     "',' or ']'": _in_brackets,
     "',' or '}'": _in_brackets,
     "expected key": _of_line,

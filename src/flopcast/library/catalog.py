@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, TypeVar
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.nearest_names import alternatives, has_words, nearest, words_of
+from flopcast.files.nearest_names import alternatives, has_words, nearest, some_of, words_of
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library.edits import merged
@@ -154,9 +154,6 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     if kind == "devices":  # a vendor's or a brand's word is in no name
         name_known = "-".join(_words_that_begin(name, all_names)) or name
     near = list(with_device) or _of_size(name, all_names) or nearest(name_known, all_names, most=3)
-    others = (other for other in all_names[:24] if other not in near)
-    shown = all_names if len(all_names) <= 24 else (*near, *others)
-    more = f", … ({len(all_names)} in all)" if len(all_names) > 24 else ""
     other = " For another model, give the path of its Hugging Face config.json" * (kind == "models")
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
     price = 'write "2.10 USD/h", or ' * (kind == "prices")
@@ -167,7 +164,7 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
         where=where,
         field=field or kind.removesuffix("s"),
         value=name,
-        allowed=", ".join(shown) + more,
+        allowed=some_of(all_names, near),
         because=f"the catalogue has no such {kind.removesuffix('s')}{no_file}",
         fix=f"did you mean {alternatives(meant)}?{other}" if near else fix,
     )

@@ -67,6 +67,15 @@ def _meant(word: str) -> str:
     return f"write {near[0]}_p99={time or '2s'}" if near else "write ttft_p99=2s"
 
 
+def _with_time(word: str, metric: str, text: str) -> str:
+    """Return a limit with the unit that a number without one probably has, or else with a usual time."""
+    per_token = metric == "tpot"
+    time = "50ms" if per_token else "2s"
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        time = f"{text}{'ms' if float(text) >= (1 if per_token else 100) else 's'}"
+    return f"write {word.partition('=')[0]}={time}"
+
+
 def slo_of(text: str, where: str = "--slo") -> Slo:
     """Return the objectives that a text means: a metric, a percentile and a time in each word.
 
@@ -101,7 +110,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
         try:
             parse_quantity(match[3], units_of("limit_s"))
         except ValueError:
-            because, fix = "a limit of a latency is a time", f"write {word.partition('=')[0]}=2s"
+            because, fix = "a limit of a latency is a time", _with_time(word, metric, match[3])
             allowed = "a time with its unit, such as 2s or 50ms"
             problems.append(Problem("slo", word, allowed, because, fix, where=where))
             continue

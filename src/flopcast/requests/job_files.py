@@ -238,6 +238,8 @@ def built(key: str, data: object, document: Document) -> object:
         There is no such name, or the description has faults.
     """
     kind, noun = NOUNS[key]
+    if key == "cluster":
+        data = _with_stated_price(data)
     if isinstance(data, str):
         data = {"base": data}
         field = key
@@ -274,6 +276,14 @@ def built(key: str, data: object, document: Document) -> object:
     if problems:
         raise SpecError(problems)
     return noun_of
+
+
+def _with_stated_price(data: object) -> object:
+    """Return the data of a cluster; a price that is no name of the catalogue becomes that of a device."""
+    price = data.get("price") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or price is None or isinstance(price, dict) or str(price)[:1].isalpha():
+        return data
+    return data | {"price": {"device_usd_per_hour": price}}
 
 
 def _priced(made: BaseModel) -> BaseModel:

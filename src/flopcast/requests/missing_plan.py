@@ -63,8 +63,10 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
         field="plan.data_parallel",
         value=plan.data_parallel,
         allowed=f"a divisor of {most}{each}",
-        because="every replica has the same number of devices",
-        fix=f"set data_parallel to {fixed}",
+        because=f"{plan.data_parallel} replicas need at least {plan.devices} devices"
+        if plan.devices > devices
+        else "every replica has the same number of devices",
+        fix=f"set data_parallel to {fixed}" + f", or use --gpus {plan.devices}" * (plan.devices > devices),
     )
     return tuple(fault if problem.field == "plan" else problem for problem in problems)
 

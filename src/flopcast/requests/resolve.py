@@ -9,22 +9,27 @@ and `price` states what its devices cost, whoever named it.
 
 import re
 from collections.abc import Callable
-from math import prod
 from pathlib import Path
 from typing import TypeVar
 
 from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.yaml_text import COMMAND_LINE, Document, read_yaml
-from flopcast.library import catalog
-from flopcast.library.edits import edited_document, long_names, merged, placed
+from flopcast.library.edits import edited_document, long_names, placed
 from flopcast.records import replace
+from flopcast.requests.cluster_options import (
+    devices_of_plan,
+    devices_of_script,
+    names_cluster,
+    with_gpus,
+    with_price,
+    with_usual_cluster,
+)
 from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
-from flopcast.requests.job_files import AUTO, NOUNS, ReadFile, built, job_of, read_file
+from flopcast.requests.job_files import NOUNS, ReadFile, built, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.rl_files import is_step
 from flopcast.requests.serving_words import OF_SERVING
-from flopcast.requests.sources import assuming, read_source, with_model
+from flopcast.requests.sources import read_source, with_model
 from flopcast.requests.training_options import (
     with_adapters,
     with_batch,
@@ -33,7 +38,7 @@ from flopcast.requests.training_options import (
     with_slow_parts,
     with_usual_targets,
 )
-from flopcast.requests.usual_values import stated_cluster, stated_plan, with_defaults, with_usual_stack
+from flopcast.requests.usual_values import stated_cluster, with_defaults, with_usual_stack
 from flopcast.requests.words import is_path, with_named_model
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
@@ -47,7 +52,6 @@ WRITTEN = (
     "loader",
     *OF_SERVING,
 )  # parts that options replace
-DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
 OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
 Made = TypeVar("Made")
 
@@ -66,12 +70,39 @@ def resolve(request: JobRequest, *, assume_cluster: bool = True) -> Job:
     InfeasibleError
         The request has no plan, and none fits.
     """
-    return made_from(request, of_training(job_of), assume_cluster=assume_cluster)
+    make = of_training(job_of)
+    return made_from(
+        request,
+        lambda document, read: make(_without_serving(document), read),
+        assume_cluster=assume_cluster,
+    )
 
 
 def of_training(make: Callable[[Document, ReadFile], Made]) -> Callable[[Document, ReadFile], Made]:
     """Return a function for `made_from` that gives a document the usual stack and batch first."""
     return lambda document, read: make(with_defaults(document), read)
+
+
+def _without_serving(document: Document) -> Document:
+    """Return the document unchanged; raise SpecError if it has a part that only serving jobs have."""
+    data = document.data if isinstance(document.data, dict) else {}
+    allowed = "the keys of a training job: model, cluster, stack, plan, batch"
+    raise_for = [
+        Problem(
+            key,
+            None,
+            allowed,
+            f"{key} describes a serving job, and this command predicts training",
+            f"remove {key}, or use flopcast predict, which predicts serving jobs, too",
+            document.where((key,)),
+            "is a key of serving jobs",
+        )
+        for key in OF_SERVING
+        if key in data
+    ]
+    if raise_for:
+        raise SpecError(raise_for)
+    return document
 
 
 def made_from(
@@ -99,10 +130,10 @@ def made_from(
     if request.source is None:
         document, request = _with_files(document, request)
     document, stated = _with_options(document, request), source.devices
-    if assume_cluster and not _names_cluster(document, request):
-        document = _with_usual_cluster(document, request)
-        stated = stated or _devices_of_plan(document)
-    document = _with_price(document, request.price, anew=True)
+    if assume_cluster and not names_cluster(document, request):
+        document = with_usual_cluster(document, request)
+        stated = stated or devices_of_plan(document)
+    document = with_price(document, request.price, anew=True)
     document, twofold = _tried(document, lambda given: _with_training_options(given, request))
     document, mistyped = _tried(
         _with_changed_stack(with_run(document, request), request),
@@ -111,11 +142,11 @@ def made_from(
     if not twofold:
         document = with_adapters(document, request, anew=False)
     document, untargeted = _tried(document, lambda given: with_usual_targets(given, request))
-    gpus = _unsized(document, stated) if request.gpus is None else request.gpus
+    gpus = devices_of_script(document, stated) if request.gpus is None else request.gpus
     if source.devices is not None and gpus == source.devices and not stated_cluster(document):
         gpus = None  # the file's plan counts them, and there is no cluster to size
     document, unsized = _tried(document, lambda given: with_gpus(given, gpus))
-    document = _with_price(document, request.price, anew=False)
+    document = with_price(document, request.price, anew=False)
     problems = (*unsized, *mistyped, *twofold, *untargeted)
     if mistyped:  # what the changes would have mended is no fault
         raise SpecError(problems)
@@ -124,7 +155,7 @@ def made_from(
     except SpecError as error:
         follows = {"plan", "plan.data_parallel"} if unsized else set()  # their devices are unknown then
         follows |= {"model.adapters.targets"} if untargeted else set()
-        follows |= set() if _names_cluster(document, request) else {"--gpus"}
+        follows |= set() if names_cluster(document, request) else {"--gpus"}
         every = (*problems, *error.problems)
         raise SpecError(each for each in every if each.field not in follows) from None
     except InfeasibleError:
@@ -151,8 +182,8 @@ def _faults_of_options(request: JobRequest) -> tuple[Problem, ...]:
     document, problems = _tried(document, lambda given: _with_files(given, request)[0])
     document = _with_options(document, named)
     if request.cluster is None and request.price is not None:
-        document = _with_usual_cluster(document, request)
-    document = _with_price(document, request.price, anew=True)
+        document = with_usual_cluster(document, request)
+    document = with_price(document, request.price, anew=True)
     if request.cluster is not None:
         document, unsized = _tried(document, lambda given: with_gpus(given, request.gpus))
         problems += unsized
@@ -236,51 +267,12 @@ def _refuse_step(document: Document) -> None:
         raise SpecError([Problem("rollout", None, allowed, because, fix, document.name, fault)])
 
 
-def _names_cluster(document: Document, request: JobRequest) -> bool:
-    """Return whether the file, an option or a change names or describes a cluster."""
-    known = isinstance(document.data, dict) and "cluster" in document.data
-    return known or any(change.startswith("cluster=") for change in request.changes)
-
-
-def _with_usual_cluster(document: Document, request: JobRequest) -> Document:
-    """Return the document with the usual cluster, an assumption unless a change renames it."""
-    data = document.data if isinstance(document.data, dict) else {}
-    document = replace(document, data=data | {"cluster": USUAL["cluster"]})
-    renamed = any(change.startswith("cluster.base=") for change in request.changes)
-    return document if renamed else assuming(document, (f"cluster {USUAL['cluster']}",))
-
-
 def _with_changed_stack(document: Document, request: JobRequest) -> Document:
     """Return the document with the usual stack if no stack is named but a field of it is changed."""
     data = document.data if isinstance(document.data, dict) else {}
     names = {change.partition("=")[0] for change in request.changes}
     changed = any(name.startswith("stack.") for name in names) and not names & {"stack", "stack.base"}
     return with_usual_stack(document) if changed and "stack" not in data else document
-
-
-def _devices_of_plan(document: Document) -> int | None:
-    """Return the product of a plan's degrees if it states its replicas and chooses nothing, else None."""
-    plan = stated_plan(document)
-    if "data_parallel" not in plan or AUTO in plan:
-        return None
-    given = [plan.get(name, 1) for name in DEGREES]
-    degrees = [degree for degree in given if isinstance(degree, int) and degree > 0]
-    return prod(degrees) if len(degrees) == len(given) else None
-
-
-def _with_price(document: Document, price: object, anew: bool) -> Document:
-    """Return the document with the price of a device, whoever names the cluster.
-
-    In place of what a file says (`anew`), but not of a later KEY=VALUE.
-    """
-    cluster = stated_cluster(document)
-    if price is None or not isinstance(document.data, dict) or not cluster:
-        return document
-    if "price" in cluster and not anew:
-        return document
-    stated = price if str(price)[:1].isalpha() else {"device_usd_per_hour": price}
-    changed = document.data | {"cluster": cluster | {"price": stated}}
-    return placed(replace(document, data=changed), ("cluster", "price"), "--price")
 
 
 def _others(batch: object) -> dict[str, object]:
@@ -308,43 +300,3 @@ def without_options(problem: Problem) -> Problem:
         name: OPTION.sub(r"\1", getattr(problem, name)) for name in ("field", "allowed", "because", "fix")
     }
     return replace(problem, where="" if named else where, **words)
-
-
-def _unsized(document: Document, stated: int | None) -> int | None:
-    """Return the devices that a launch script states, if the cluster is named without a size."""
-    cluster = stated_cluster(document)
-    sized = "base" not in cluster or ":" in str(cluster["base"]) or "nodes" in cluster
-    return None if sized else stated
-
-
-def with_gpus(document: Document, gpus: object) -> Document:
-    """Return the cluster with as many nodes as `gpus` need, or a part of one node.
-
-    They win over a number of nodes; other changes of the cluster stay.
-    """
-    if gpus is None or not isinstance(document.data, dict):
-        return document
-    fix = "remove --gpus, or choose a cluster of the catalogue with --cluster"
-    if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
-        because = "the option is the number of devices"
-        raise spec_error("--gpus", gpus, "a whole number above 0", because, "set --gpus to 8")
-    cluster = stated_cluster(document)
-    if "base" not in cluster:
-        because = "flopcast knows the devices of a node only for clusters of the catalogue"
-        allowed = "no value, unless the cluster is from the catalogue (flopcast catalog clusters)"
-        raise spec_error("--gpus", gpus, allowed, because, fix)
-    name = str(cluster["base"]).partition(":")[0]
-    if catalog.known("clusters", name) is None:
-        return document  # reported with the other faults of the job
-    per_node = catalog.cluster(name).node.devices
-    if gpus > per_node and gpus % per_node:
-        allowed = (
-            f"a multiple of {per_node} (a node of {name} has {per_node} devices), or fewer than {per_node}"
-        )
-        below = gpus // per_node * per_node
-        fix = f"set --gpus to {below} or {below + per_node}"
-        raise spec_error("--gpus", gpus, allowed, "jobs on several nodes use whole nodes", fix)
-    part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
-    size = part if gpus < per_node else {"nodes": gpus // per_node}
-    changed = document.data | {"cluster": merged(cluster, {"base": name} | size)}
-    return replace(document, data=changed, places=document.places | {("cluster",): "--gpus"})

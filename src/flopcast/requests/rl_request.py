@@ -15,10 +15,11 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.library.edits import edited_document
 from flopcast.records import replace
+from flopcast.requests.cluster_options import with_gpus
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.missing_parts import USUAL
-from flopcast.requests.resolve import resolve, with_gpus
+from flopcast.requests.resolve import resolve
 from flopcast.requests.rl_files import OF_STEP, is_step
 from flopcast.requests.sources import import_options, with_other_model
 from flopcast.requests.words import SCRIPTS

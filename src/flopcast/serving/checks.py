@@ -28,6 +28,7 @@ from flopcast.spec.deployment import Pool
 from flopcast.spec.serving_job import ServingJob
 from flopcast.units import show_memory
 
+DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel")
 NO_KERNELS = "flopcast has no kernel times of this layer, so serving it is not supported yet"
 
 
@@ -102,14 +103,16 @@ def _of_devices(job: ServingJob) -> Iterator[Problem]:
         allowed, stated = f"at most {devices} devices in total", max(plan.pools[-1].replicas, 1)
         yield Problem("plan.decode.replicas", stated, allowed, because, fix)
     elif job.replicas * plan.devices > devices:
-        because = (
-            f"the plan needs {job.replicas} x {plan.devices} devices, but the cluster has only {devices}"
-        )
-        allowed = f"at most {devices} devices in total"
-        most = max(devices // plan.devices, 0)
-        needed = job.replicas * plan.devices
-        fix = f"set plan.replicas to {most}" if most else f"use --gpus {needed}, or smaller degrees"
-        yield Problem("plan.replicas", job.replicas, allowed, because, fix)
+        most, needed = devices // plan.devices, job.replicas * plan.devices
+        field, value, allowed = "replicas", job.replicas, f"at most {most}, for {devices} devices"
+        because = f"{job.replicas} replicas of {plan.devices} devices need {needed} devices"
+        fix = f"set plan.replicas to {most}, or use --gpus {needed}"
+        if not most:
+            field = next((name for name in DEGREES if getattr(plan, name, 1) > 1), DEGREES[0])
+            allowed = f"degrees with a product of at most {devices}, the number of devices of the cluster"
+            because, value = f"a replica needs {plan.devices} devices", getattr(plan, field)
+            fix = f"use --gpus {needed}, or choose smaller degrees"
+        yield Problem(f"plan.{field}", value, allowed, because, fix)
 
 
 def _of_plan(job: ServingJob) -> Iterator[Problem]:
@@ -118,10 +121,8 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
     ranks = plan.tensor_parallel
     blocks = job.model.num_blocks
     if plan.pipeline_parallel > blocks:
-        because, fix = (
-            "each pipeline stage needs at least one block",
-            f"set plan.pipeline_parallel to {blocks}",
-        )
+        because = "each pipeline stage needs at least one block"
+        fix = f"set plan.pipeline_parallel to {blocks}"
         allowed = f"at most {blocks}, the number of blocks of the model"
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     if plan.drafting is not None and plan.pipeline_parallel > 1:

@@ -204,8 +204,16 @@ def _stage(word: str, value: str) -> dict[str, object]:
         return fields | ({"row_bytes": _quantity(word, row, "B")} if colon else {})
     amount, colon, workers = value.partition(":")
     if colon and not (workers.isdecimal() and int(workers)):
-        because = "because the number after the colon is the number of workers"
-        raise ValueError(f"TIME:WORKERS instead of {value!r}; {because}; fix: write {amount}:8")
+        idle = workers.isdecimal()
+        because = (
+            "with 0 workers, no process would decode the samples"
+            if idle
+            else "the number after the colon is the number of workers"
+        )
+        allowed = "TIME:WORKERS, where WORKERS is a whole number of at least 1"
+        raise ValueError(
+            f"{allowed}; because {because}; fix: write {word.replace(value, amount)}:{1 if idle else 8}"
+        )
     rate = amount.endswith("/s")
     fields = {"sample_s": 1 / _rate(word, amount) if rate else _quantity(word, amount, "s")}
     return fields | ({"workers": int(workers)} if colon else {})

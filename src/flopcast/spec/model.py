@@ -127,7 +127,7 @@ class Model(StrictModel):
         if self.position_offset and not self.learned_positions:
             raise ValueError(f"learned_positions above 0, if position_offset is {self.position_offset}")
         if not self.vocabulary and not is_graph(self.blocks):
-            raise ValueError("vocabulary: 1 or more (0 only for exported graphs)")
+            raise ValueError("vocabulary: 1 or more; because only an exported graph has no vocabulary")
         if not encoder_comes_first(self.blocks, self.pattern):
             raise ValueError("blocks of the encoder, the last with ends_encoder, then blocks with cross")
         if self.adapters and self.mtp:

@@ -17,6 +17,7 @@ Kind = Literal["optimizer", "gradients", "parameters", "activations"]
 TierName = Literal["host", "nvme", "file_system", "peer"]
 KINDS: tuple[str, ...] = get_args(Kind)
 TIERS: tuple[str, ...] = get_args(TierName)
+OTHER_NAMES = {"cpu": "host", "dram": "host", "ram": "host", "disk": "nvme", "ssd": "nvme"}  # of memories
 PEER = "peer"  # the only memory that states reach without passing through the host
 STRIDE = "stride"
 PATTERN = rf"^({'|'.join(KINDS)})[:=].+$"
@@ -82,10 +83,15 @@ def _of_word(word: str) -> dict[str, object]:
     if not rest or kind not in KINDS or rest[0] not in TIERS:
         kinds, tiers = (f"{', '.join(names[:-1])} or {names[-1]}" for names in (KINDS, TIERS))
         allowed = f"a kind of state ({kinds}) and a memory ({tiers}), such as optimizer:host"
-        meant = (
-            f"{kind if kind in KINDS else KINDS[0]}:{rest[0] if rest and rest[0] in TIERS else TIERS[0]}"
-        )
+        memory = rest[0] if rest else ""
+        tier = OTHER_NAMES.get(memory, memory if memory in TIERS else TIERS[0])
+        meant = f"{kind if kind in KINDS else KINDS[0]}:{tier}"
         because = "each entry of offload consists of a kind of state and a memory"
+        if kind in KINDS and memory in OTHER_NAMES:
+            because, meant = (
+                f"flopcast calls this memory {tier}, and not {memory}",
+                word.replace(memory, tier),
+            )
         raise ValueError(f"{allowed}; because {because}; fix: set offload to {meant}")
     found: dict[str, object] = {"kind": kind, "tier": rest[0]}
     for more in rest[1:]:

@@ -35,6 +35,10 @@ def split_word(given: Mapping[object, object]) -> dict[object, object]:
     if mode == "selective":
         fields["recompute_modules"] = tuple(":".join(rest).split(","))
     else:
+        if rest[0].isdecimal():
+            allowed = "full:METHOD:BLOCKS, where METHOD is uniform, block or every"
+            fix = f"set recompute to full:block:{rest[0]}"
+            raise ValueError(f"recompute: {allowed}; because {rest[0]} is not a method; fix: {fix}")
         fields["recompute_method"] = rest[0]
         if len(rest) > 1:
             fields["recompute_layers"] = ":".join(rest[1:])

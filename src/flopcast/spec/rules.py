@@ -159,7 +159,10 @@ RULES: tuple[Rule, ...] = (
             bool(c.batch.ranks)
             | (c.plans.global_batch % _per_step(c) == 0) & (c.plans.global_batch >= _per_step(c))
         ),
-        allowed=lambda c: f"a multiple of data_parallel · micro_batch, {first(_per_step(c))} in this plan",
+        allowed=lambda c: (
+            f"a multiple of data_parallel · micro_batch = {first(c.plans.data_parallel)} · "
+            f"{first(c.plans.micro_batch)} = {first(_per_step(c))}"
+        ),
         because="every data-parallel rank runs the same number of whole micro-batches",
         fix=lambda c: (
             "set global_batch to "
@@ -188,7 +191,8 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: f"{first(_devices(c))} devices",
         fault=lambda c: f"needs {first(_devices(c))} device{'s' * (first(_devices(c)) != 1)}",
         allowed=lambda c: (
-            f"dp · tp · pp · cp = {c.cluster.num_devices}, the number of devices of the cluster"
+            "data_parallel · tensor_parallel · pipeline_parallel · context_parallel = "
+            f"{c.cluster.num_devices}, the number of devices of the cluster"
         ),
         because="every device runs exactly one rank",
         fix=_fitting_devices,

@@ -96,7 +96,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: not _experts(c) or (_ranks(c) % c.plans.expert_parallel == 0) | _cut_otherwise(c),
-        allowed=lambda c: f"a divisor of dp · cp · tp / etp = {_ranks(c)[0, 0]:g}",
+        allowed=lambda c: (
+            "a divisor of data_parallel · context_parallel · tensor_parallel / expert_tensor_parallel = "
+            f"{_ranks(c)[0, 0]:g}"
+        ),
         because="the experts of a layer are distributed over the ranks of one pipeline stage",
         fix=_spread,
     ),

@@ -72,8 +72,8 @@ class RunLength(StrictModel):
     def _of_known_data(cls, value: Number | None, info: ValidationInfo) -> Number | None:
         known = {"tokens", "samples"} - info.data.keys() or any(info.data.values())
         if value is not None and not known:
-            because = "because an epoch is one pass over this data"
-            raise ValueError(f"a run with {ONE_OF}; {because}; fix: add samples or tokens")
+            because = "because an epoch is one pass over the data, whose size is not given"
+            raise ValueError(f"together with {ONE_OF}; {because}; fix: add samples: 52000")
         return value
 
     @model_validator(mode="after")

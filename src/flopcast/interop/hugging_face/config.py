@@ -14,6 +14,7 @@ import re
 from typing import Any
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.nearest_names import some_of
 from flopcast.files.unknown_keys import unknown_key
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
@@ -51,6 +52,8 @@ TYPES = {  # other names of a family
     "glm4v_moe_text": "glm4_moe", "internvl": "qwen2", "hunyuan": "hunyuan_v1_moe",
     "llava": "llama",
 }  # fmt: skip
+NEAR_RATIO = 0.75  # of letters in common, from which a family is a misspelling of another one
+NO_FAMILY = ("auto", "none", "null", "true", "false")
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
 
@@ -147,18 +150,21 @@ def _family(reader: Reader) -> str:
         return name
     key = "model_type" if model_type is not None else "architectures"
     path, value = reader.values.get(key, ((key,), None))
-    near = difflib.get_close_matches(written, FAMILIES, n=1, cutoff=0.5) if written else []
-    because = ELSEWHERE.get(
-        name,
-        "flopcast does not know this family"
-        if value
-        else "flopcast determines the family of a model from this key",
-    )
+    near = difflib.get_close_matches(written, FAMILIES, n=1, cutoff=NEAR_RATIO) if written else []
+    because = ELSEWHERE.get(name, "flopcast does not know this family")
     suggestion = f"did you mean {near[0]}? Otherwise " if near and name not in ELSEWHERE else ""
-    fix = suggestion + by_tracing(reader.document, name)
-    allowed = ", ".join(sorted(FAMILIES))
+    fix, fault = suggestion + by_tracing(reader.document, name), ""
+    if not value:
+        because, fault = "flopcast determines the family of a model from this key", "is missing"
+        fix = "give the config.json of a model; flopcast predict reads job files"
+    elif written in NO_FAMILY:
+        because, fix = (
+            f"{written} is not the name of a family",
+            f"copy {key} from the original config.json of the model",
+        )
+    allowed = some_of(sorted(FAMILIES))
     problem = _fault(reader.document, path, key, value, allowed, because, fix)
-    raise SpecError([problem if value else replace(problem, fault="is missing")])
+    raise SpecError([replace(problem, fault=fault)])
 
 
 def _architecture(reader: Reader, family: Family) -> DecoderFacts:

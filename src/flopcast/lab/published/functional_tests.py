@@ -25,7 +25,7 @@ from flopcast.lab.samples.columns import as_number
 from flopcast.lab.validation.memory import MemoryRow
 from flopcast.requests.job_files import job_of, read_file
 
-# these name the kind of a table
+FUNCTIONAL_TESTS = "functional tests of Megatron-LM"  # and the columns that name this kind of table
 HEADER = ("family", "case", "environment", "median_mem_allocated_bytes", "transformer_impl")
 COUNTS = (
     "num_layers", "hidden_size", "num_attention_heads", "seq_length", "micro_batch_size",

@@ -125,12 +125,12 @@ HEADERS: Mapping[str, Header] = {
         marks=("org", "system", "benchmark", "accelerator", "gradient_accumulation_steps", "config_files"),
         translate=published_row,
     ),
-    "vtrain, multi-node": Header(
+    "vtrain (multi-node)": Header(
         marks=("params_b", "num_gpus", "heads", "layers", "seq_len", "iteration_ms"),
         columns=_VTRAIN,
         common=_VTRAIN_COMMON,
     ),
-    "vtrain, single-node": Header(
+    "vtrain (single-node)": Header(
         marks=("num_gpus", "heads", "layers", "seq_len", "iteration_ms"),
         columns=_VTRAIN,
         common=_VTRAIN_COMMON,

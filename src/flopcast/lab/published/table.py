@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.validate import dotted
 from flopcast.lab.published.cells import MEMORY_UNITS
+from flopcast.lab.published.functional_tests import FUNCTIONAL_TESTS, HEADER
 from flopcast.lab.published.headers import GIB, HEADERS, MEMORY, Column, Header, Place, header_of
 from flopcast.lab.samples.columns import as_number, read_rows
 from flopcast.lab.validation.run import Run
@@ -226,18 +227,16 @@ def _fault(place: str, field: str, value: object, allowed: str, because: str) ->
 
 def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
     """Return the fault of a table of unknown kind, with what it lacks for the nearest kind."""
-
-    def missing(header: Header) -> list[str]:
-        return [mark for mark in header.marks if mark not in columns]
-
-    def missing_fraction(header: Header) -> float:
-        return len(missing(header)) / len(header.marks)
-
-    name, header = min(HEADERS.items(), key=lambda entry: missing_fraction(entry[1]))
-    allowed = f"a table of one of these kinds: {', '.join(HEADERS)}, or of Megatron-LM's functional tests"
-    because = (
-        f"the header matches no known kind of table; the most similar kind, {name}, also has the columns"
-        f" {', '.join(missing(header))}"
-    )
-    fix = "rename the columns, or use another file"
+    kinds = {name: header.marks for name, header in HEADERS.items()} | {FUNCTIONAL_TESTS: HEADER}
+    missing = {name: [mark for mark in marks if mark not in columns] for name, marks in kinds.items()}
+    name = min(kinds, key=lambda kind: len(missing[kind]) / len(kinds[kind]))
+    lacks = ", ".join(missing[name])
+    because = f"the header does not contain {lacks}, but is otherwise most similar to {name}"
+    fix = f"add the missing columns to the header, or rename the columns that hold their values: {lacks}"
+    if len(missing[name]) == len(kinds[name]):
+        because, fix = (
+            "the first line contains no column of these kinds",
+            "give a CSV file of measured runs",
+        )
+    allowed = f"a table of one of these kinds: {'; '.join(kinds)}"
     return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")

@@ -1,0 +1,100 @@
+"""Missing and wrong brackets and commas in YAML and JSON.
+
+Answers: which bracket or comma is missing where the parser stopped inside a list or mapping?
+Elsewhere: all other errors in the syntax (yaml_faults.py).
+"""
+
+import re
+
+from flopcast.files.syntax_places import Place, SyntaxFault
+
+CLOSING = {"{": "}", "[": "]"}
+NOUNS = {"{": "mapping", "[": "list"}
+BRACKET = re.compile(r"[][{}]")
+QUOTES = ('"', "'")
+LAST_WORD = re.compile(r"[\"']?[\w.-]+[\"']?\s*$")
+
+
+def in_brackets(place: Place) -> SyntaxFault:
+    """Return the fault of a list or mapping in brackets: a missing comma, or a wrong or missing bracket."""
+    opening = place.text[place.start : place.start + 1]
+    closing = CLOSING[opening]
+    whole = f"the {NOUNS[opening]} that begins with {opening} in line {place.line(place.start)}"
+    if place.character in CLOSING.values():
+        return _other_bracket(place, opening, whole)
+    if place.character == "{" and place.text[place.at - 1] == "$":
+        name = place.text[place.at - 1 :].partition("}")[0] + "}"
+        line = place.line(place.at)
+        because = f"{name} in line {line} is a variable of the shell, which flopcast does not replace"
+        return SyntaxFault(line, because, f"write the value in place of {name}")
+    first = place.at
+    if place.character == ":":  # the parser joined the last value to the next key
+        word = LAST_WORD.search(place.text[: place.at])
+        first = word.start() if word else place.at
+    end = place.end_before(first)
+    if (
+        place.text[end - 1] in QUOTES
+        and place.character not in (*QUOTES, ":")
+        and place.line(end) == place.line(first)
+    ):
+        because = f"text follows a value in quotes in line {place.line(end)}, column {place.column(end)}"
+        return SyntaxFault(place.line(end), because, "put the whole value in quotes")
+    outside = place.line(first) > place.line(end) and place.column(first) - 1 <= place.indent(place.start)
+    if not place.text[place.at :].strip() or (outside and place.start > place.end_before(place.start)):
+        return SyntaxFault(
+            place.line(end), f"{whole} has no {closing}", f"add {closing} {place.named(end)}"
+        )
+    because = f"no comma separates two entries of {whole}"
+    return SyntaxFault(place.line(end), because, f"add a comma {place.named(end)}")
+
+
+def _other_bracket(place: Place, opening: str, whole: str) -> SyntaxFault:
+    """Return the fault of a bracket that closes the other kind: one of both is missing or wrong."""
+    closing = CLOSING[opening]
+    here = place.named(place.at)
+    wrong = next(one for one, other in CLOSING.items() if other == place.character)
+    if place.text.count(wrong) < place.text.count(place.character):
+        because = f"no {wrong} is open where {place.character} stands"
+        fix = f"add {wrong} where the {NOUNS[wrong]} begins that ends {here}"
+        return SyntaxFault(place.line(place.at), because, fix)
+    if place.text.count(opening) > place.text.count(closing):
+        because, fix = f"{whole} has no {closing}", f"add {closing} before the {place.character} {here}"
+        return SyntaxFault(place.line(place.at), because, fix)
+    return SyntaxFault(
+        place.line(place.at),
+        f"{whole} is closed by {place.character}",
+        f"write {closing} instead of {place.character} {here}",
+    )
+
+
+def unopened(place: Place) -> SyntaxFault:
+    """Return the fault of a closing bracket or a comma where no bracket is open."""
+    line, column = place.line(place.at), place.column(place.at)
+    closing = _unopened(place.content(place.at)[column:]) if place.character == "," else ""
+    if not closing:
+        because = f"no bracket is open where {place.character} stands"
+        return SyntaxFault(line, because, f"remove {place.character} in line {line}, column {column}")
+    opening = next(one for one, other in CLOSING.items() if other == closing)
+    because = f"no {opening} is open where {closing} stands in line {line}"
+    return SyntaxFault(line, because, f"add the missing {opening} in line {line}, or remove the {closing}")
+
+
+def _unopened(text: str) -> str:
+    """Return the first closing bracket of a text that closes none of its brackets; "" if there is none."""
+    depth = 0
+    for bracket in map(str, BRACKET.findall(text)):
+        depth += 1 if bracket in CLOSING else -1
+        if depth < 0:
+            return bracket
+    return ""
+
+
+def last_open(text: str) -> int:
+    """Return the offset of the last bracket that is not closed; -1 if none is."""
+    open_at: list[int] = []
+    for found in BRACKET.finditer(text):
+        if found[0] in CLOSING:
+            open_at.append(found.start())
+        elif open_at:
+            open_at.pop()
+    return open_at[-1] if open_at else -1

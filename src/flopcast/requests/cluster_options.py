@@ -1,0 +1,105 @@
+"""The options that choose, size and price the cluster of a job: --cluster, --gpus, --price.
+
+Answers: on how many nodes does a job with these options run, and what do its devices cost?
+Elsewhere: all other options (resolve.py, training_options.py), descriptions of clusters (job_files.py).
+"""
+
+from math import prod
+
+from flopcast.errors import spec_error
+from flopcast.files.yaml_text import Document
+from flopcast.library import catalog
+from flopcast.library.edits import merged, placed
+from flopcast.records import replace
+from flopcast.requests.job_files import AUTO
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.missing_parts import USUAL
+from flopcast.requests.sources import assuming
+from flopcast.requests.usual_values import stated_cluster, stated_plan
+
+DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
+
+
+def names_cluster(document: Document, request: JobRequest) -> bool:
+    """Return whether the file, an option or a change names or describes a cluster."""
+    known = isinstance(document.data, dict) and "cluster" in document.data
+    return known or any(change.startswith("cluster=") for change in request.changes)
+
+
+def with_usual_cluster(document: Document, request: JobRequest) -> Document:
+    """Return the document with the usual cluster, an assumption unless a change renames it."""
+    data = document.data if isinstance(document.data, dict) else {}
+    document = replace(document, data=data | {"cluster": USUAL["cluster"]})
+    renamed = any(change.startswith("cluster.base=") for change in request.changes)
+    return document if renamed else assuming(document, (f"cluster {USUAL['cluster']}",))
+
+
+def devices_of_plan(document: Document) -> int | None:
+    """Return the product of a plan's degrees if it states its replicas and chooses nothing, else None."""
+    plan = stated_plan(document)
+    if "data_parallel" not in plan or AUTO in plan:
+        return None
+    given = [plan.get(name, 1) for name in DEGREES]
+    degrees = [degree for degree in given if isinstance(degree, int) and degree > 0]
+    return prod(degrees) if len(degrees) == len(given) else None
+
+
+def with_price(document: Document, price: object, anew: bool) -> Document:
+    """Return the document with the price of a device, whoever names the cluster.
+
+    In place of what a file says (`anew`), but not of a later KEY=VALUE.
+    """
+    cluster = stated_cluster(document)
+    if price is None or not isinstance(document.data, dict) or not cluster:
+        return document
+    if "price" in cluster and not anew:
+        return document
+    stated = price if str(price)[:1].isalpha() else {"device_usd_per_hour": price}
+    changed = document.data | {"cluster": cluster | {"price": stated}}
+    return placed(replace(document, data=changed), ("cluster", "price"), "--price")
+
+
+def devices_of_script(document: Document, stated: int | None) -> int | None:
+    """Return the devices that a launch script states, if the cluster is named without a size."""
+    cluster = stated_cluster(document)
+    sized = "base" not in cluster or ":" in str(cluster["base"]) or "nodes" in cluster
+    return None if sized else stated
+
+
+def with_gpus(document: Document, gpus: object) -> Document:
+    """Return the cluster with as many nodes as `gpus` need, or a part of one node.
+
+    They win over a number of nodes; other changes of the cluster stay.
+    """
+    if gpus is None or not isinstance(document.data, dict):
+        return document
+    fix = "remove --gpus, or choose a cluster of the catalogue with --cluster"
+    if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
+        because = "the option is the number of devices"
+        raise spec_error("--gpus", gpus, "a whole number above 0", because, "set --gpus to 8")
+    cluster = stated_cluster(document)
+    if "base" not in cluster:
+        because = "flopcast knows the devices of a node only for clusters of the catalogue"
+        allowed = "no value, unless the cluster is from the catalogue (flopcast catalog clusters)"
+        raise spec_error("--gpus", gpus, allowed, because, fix)
+    name = str(cluster["base"]).partition(":")[0]
+    if catalog.known("clusters", name) is None:
+        return document  # reported with the other faults of the job
+    per_node = catalog.cluster(name).node.devices
+    stated = str(cluster["base"]).partition(":")[2]
+    sized = stated.isdecimal() and document.where(("cluster",)) == "--cluster"
+    if sized and gpus != int(stated) * per_node and (stated != "1" or gpus > per_node):
+        allowed = f"{int(stated) * per_node}, the number of devices of --cluster {name}:{stated}"
+        because = f"{name}:{stated} states the number of nodes, and --gpus contradicts it"
+        raise spec_error("--gpus", gpus, allowed, because, f"write --cluster {name}, or remove --gpus")
+    if gpus > per_node and gpus % per_node:
+        allowed = (
+            f"a multiple of {per_node} (a node of {name} has {per_node} devices), or fewer than {per_node}"
+        )
+        below = gpus // per_node * per_node
+        fix = f"set --gpus to {below} or {below + per_node}"
+        raise spec_error("--gpus", gpus, allowed, "jobs on several nodes use whole nodes", fix)
+    part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
+    size = part if gpus < per_node else {"nodes": gpus // per_node}
+    changed = document.data | {"cluster": merged(cluster, {"base": name} | size)}
+    return replace(document, data=changed, places=document.places | {("cluster",): "--gpus"})
