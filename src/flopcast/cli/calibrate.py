@@ -45,12 +45,13 @@ def command() -> None:
 )
 @click.option("--out", type=FILE, required=True, help="Write the curve files into this folder.")
 @click.option(
-    "--device", help="Name (in flopcast catalog devices) of the device on which a sample pack was measured."
+    "--device",
+    help="Device on which `flopcast measure` measured the samples: a name of `flopcast catalog devices`.",
 )
 def fit(data: Path, out: Path, device: str | None) -> None:
     """Fit efficiency curves to the measurements in DATA.
 
-    DATA is a folder of published tables, or a sample pack of `flopcast measure`. The command writes one
+    DATA is a folder of published tables, or the output folder of `flopcast measure`. The command writes one
     JSON file for each device and network fabric into OUT, and prints the number of rows, the rejected
     rows and the error of each curve. To resume an interrupted fit, run the same command again.
 

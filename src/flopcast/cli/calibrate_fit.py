@@ -211,8 +211,8 @@ def fit_own(data: Path, out: Path, device: str | None, say: Say, warn: Say) -> N
     samples = pack_samples(pack.samples, known, source)
     curves = fit_pack(samples, known)
     if not curves:
-        allowed = f"a sample pack with at least {LEAST_ROWS} valid rows of one kernel class"
-        fix = "run flopcast measure again with the same --out: it continues an existing pack"
+        allowed = f"samples with at least {LEAST_ROWS} valid rows of one kernel class"
+        fix = "run flopcast measure again with the same --out: it continues existing measurements"
         raise spec_error("--data", str(data), allowed, "a curve needs at least this many rows", fix)
     out.mkdir(parents=True, exist_ok=True)
     write_curves(out, own_name, list(curves.values()))
@@ -232,5 +232,5 @@ def _which_device(given: str | None, measured: str) -> Problem:
     if given is not None:
         return catalog.unknown_name("devices", given, "--device")
     allowed = "the name of a device in the catalogue (flopcast catalog devices)"
-    because = f"the sample pack contains only the name that the driver reports: {measured!r}"
+    because = f"the samples contain only the name that the driver reports: {measured!r}"
     return Problem("--device", None, allowed, because, "add --device NAME", fault="is missing")

@@ -51,7 +51,7 @@ class MeasurementFolder:
             allowed = f"a folder with at least one of collectives/, peers/, {systems}"
             because, fix = (
                 "the folder has none of these subfolders with tables that flopcast knows",
-                "give a folder that has one of them, or the sample pack that flopcast measure wrote",
+                "give a folder that has one of them, or the output folder of flopcast measure",
             )
             raise spec_error("--data", str(self.data), allowed, because, fix)
 

@@ -90,10 +90,10 @@ SIGMAS = """
 
 The *log-sigma* of a class is its uncertainty: the 90 % quantile of |log error|, divided by 1.645.
 flopcast computes it on random rows and on unseen sizes, and uses the larger value. If a curve is used
-outside its measured range, flopcast adds a log-sigma of the next table in quadrature. We chose these
-log-sigmas so that 90 % of the errors of a group of classes lie inside the interval
-(`cost/kernels/classes.py`). `other_source` is the uncertainty of `in_training_derate` for stacks
-without a fitted value (catalog/stacks/megatron-core.yaml).
+outside its measured range, flopcast adds a log-sigma from the table below to the log-sigma of the class,
+in quadrature. We chose the log-sigmas of the table so that 90 % of the errors of a group of classes lie
+inside the interval (`cost/kernels/classes.py`). `other_source` is the uncertainty of
+`in_training_derate` for stacks without a fitted value (catalog/stacks/megatron-core.yaml).
 """
 LEFT_OUT = """
 ## Rows left out

@@ -40,7 +40,7 @@ RANK, ROPE_SIZE = 512.0, 64.0  # DeepSeek-V3, arXiv:2412.19437, section 4.2
 
 
 NOT_SUBTRACTED = (
-    "the table has no row of the same module with a short KV cache, whose time could be subtracted"
+    "the time of the same module with a short KV cache must be subtracted, and the table has no such row"
 )
 
 
