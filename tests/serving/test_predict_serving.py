@@ -115,7 +115,7 @@ FAULTS = {  # what is asked → words of the error
     ("--plan", "tp=8 cache=fp4"): ("plan.cache",),
     ("--plan", "tp=8 weights=nvfp4"): ("no fp4 tensor cores", "plan.weights"),
     ("--plan", "tp=8 ep=8"): ("no experts",),
-    ("--plan", "tp=8 replicas=2"): ("plan.replicas", "2 x 8 devices"),
+    ("--plan", "tp=8 replicas=2"): ("plan.replicas", "2 replicas of 8 devices"),
     ("--plan", "tp=1"): ("weights (", "plan.tensor_parallel to 2"),
     ("--traffic", "rate=4/s prompt=200000 output=300"): ("131072", "context"),
     ("--traffic", "rate=-4/s prompt=200 output=300"): ("rate",),
