@@ -103,6 +103,15 @@ def machine_fields(words: Fields) -> str:
     return _inputs(("cluster", "gpus"), words)
 
 
+def used_values(values: Fields) -> str:
+    """Return the values that the script shows in fields that were left empty, as attributes of an element.
+
+    >>> used_values({"seq": "8192", "rate": ""})
+    ' data-used-seq="8192" data-used-rate=""'
+    """
+    return "".join(f' data-used-{name}="{escape(value)}"' for name, value in values.items())
+
+
 def plan_note(words: Fields, prefix: str = "") -> str:
     """Return who chose the plan of a form: flopcast, the user, or each some fields.
 

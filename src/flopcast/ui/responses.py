@@ -41,6 +41,7 @@ from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui import brought_files, serving
 from flopcast.ui.chosen_plan import PARTS
+from flopcast.ui.form import used_values
 from flopcast.ui.layout_searches import finds, found, page_part
 from flopcast.ui.live_search import LiveSearch
 from flopcast.ui.proposals import applied, asks_for_proposals, placement_link, proposals
@@ -100,8 +101,7 @@ def report_parts(report: Report, parts: Collection[str] | None = None) -> Made:
 def _place_of_advice(report: Report) -> str:
     """Return the place of the advice, which takes longer, with values for fields that are left empty."""
     used = {"seq": f"{report.job.batch.mean_sequence_tokens:.0f}", "stack-pick": report.job.stack.name}
-    data = "".join(f' data-used-{name}="{escape(value)}"' for name, value in used.items())
-    return f'<div id="advice" class="scripted" aria-live="polite"{data} hidden></div>'
+    return f'<div id="advice" class="scripted" aria-live="polite"{used_values(used)} hidden></div>'
 
 
 def advice_page(words: Words, _: OnProgress) -> Made:

@@ -25,6 +25,7 @@ from flopcast.search.deployments.find import DeploymentResult
 from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import DeploymentSpace
 from flopcast.spec.serving_job import ServingJob
+from flopcast.ui.form import used_values
 from flopcast.ui.request_fields import (
     OF_DEGREES,
     OF_DEPLOYMENT,
@@ -93,7 +94,14 @@ def serve_page(words: Words) -> dict[str, object]:
         f"<h2>{escape(one.heading)}</h2></summary>{one.html}</details>"
         for place, one in enumerate(sections_of(report))
     )
-    return {"html": answer(report) + parts, "fields": {}}
+    used = f'<div id="used"{used_values(_used(report.job))} hidden></div>'
+    return {"html": used + answer(report) + parts, "fields": {}}
+
+
+def _used(job: ServingJob) -> dict[str, str]:
+    """Return the deployment and the traffic of a job, by the fields that state them."""
+    traffic = dict(word.split("=", 1) for word in job.traffic.text().split())
+    return fields_of(job) | {name: traffic.get(name, "") for name in OF_TRAFFIC}
 
 
 def fields_of(job: ServingJob) -> dict[str, str]:

@@ -85,10 +85,9 @@ function work() {
         event.preventDefault();
       });
     }
-    const used = document.getElementById('advice');
-    for (const [name, key] of page === 'predict' && used ? [['seq', 'usedSeq'], ['stack-pick', 'usedStackPick']] : []) {
-      const field = document.getElementById('field-' + name);
-      if (field) field.placeholder = used.dataset[key];
+    for (const { name, value } of answer.querySelector('#advice, #used')?.attributes || []) {
+      const field = name.startsWith('data-used-') && document.getElementById('field-' + name.slice(10));
+      if (field) field.placeholder = value;
     }
     const glance = document.getElementById('glance');
     const tiles = answer.querySelectorAll('.tiles dd'), faults = answer.querySelectorAll('.faults li').length;
