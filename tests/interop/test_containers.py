@@ -98,4 +98,5 @@ def test_a_folder_that_is_not_here_needs_the_name_of_its_model(tmp_path):
         "add --model NAME, the model that is in this folder"
     ]
     assert document_of(text, "serve.sh", model="llama-3.1-8b").data["plan"]["tensor_parallel"] == 2
-    assert document_of("vllm serve /data/Llama-3.1-8B/", "serve.sh").data["model"] == "llama-3.1-8b"
+    for folder in ("/data/Llama-3.1-8B/", "/hub/models--meta-llama--Llama-3.1-8B/snapshots/0e9e39f2"):
+        assert document_of(f"vllm serve {folder}", "serve.sh").data["model"] == "llama-3.1-8b"

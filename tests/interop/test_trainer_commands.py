@@ -48,8 +48,8 @@ def test_the_name_of_a_program_says_what_it_trains(program, reference):
 
 
 def test_a_program_that_trains_otherwise_is_refused():
-    assert "launcher.training" in faults(program="run_mlm.py")
-    assert "launcher.training" in faults(program="train_ppo.py")
+    assert "launcher.program" in faults(program="run_mlm.py")
+    assert "launcher.program" in faults(program="train_ppo.py")
 
 
 def test_accelerates_file_is_needed_unless_its_name_says_how_parameters_are_sharded():

@@ -16,7 +16,7 @@ from flopcast.files.nearest_names import alternatives, has_words, nearest, some_
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library.edits import merged
-from flopcast.library.hub import TUNED, hub_document, hub_model, named_without_size
+from flopcast.library.hub import TUNED, hub_document, hub_model, named_without_size, without_folders
 from flopcast.spec.cluster import Cluster, Device, Host
 from flopcast.spec.model import Model
 from flopcast.spec.operations import Price
@@ -101,8 +101,8 @@ def known(kind: str, written: str) -> str | None:
         return written
     if kind != "models":
         return _by_plain_name(kind).get(_plain(written))
-    shortened = written.replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
-    shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened).replace("_", "-")
+    shortened = (written := without_folders(written)).rpartition("/")[2].lower().replace("_", "-")
+    shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened)
     while True:
         name_known = _PUBLISHED.get(_plain(shortened)) or _by_plain_name(kind).get(_plain(shortened))
         cut = TUNED.sub("", shortened, count=1)

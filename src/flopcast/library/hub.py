@@ -21,6 +21,7 @@ from flopcast.records import dataclass
 TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
     r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
 )
+_CACHED = re.compile(r".*models--([^/]+?)--([^/]+).*")
 SIZE = re.compile(r"-\d+(\.\d+)?[bm](-a\d+b)?|-a\d+b")  # of a model, at the end of its name
 
 
@@ -68,6 +69,15 @@ def hub_models() -> Mapping[str, HubModel]:
         if "/" not in key:
             models.setdefault(TUNED.sub("", key), model)
     return models
+
+
+def without_folders(path: str) -> str:
+    """Return a path without a slash at its end; of one in the hub's folder of downloads, the model's id.
+
+    >>> without_folders("/data/hub/models--Qwen--Qwen3-8B/snapshots/851b"), without_folders("own/model/")
+    ('Qwen/Qwen3-8B', 'own/model')
+    """
+    return _CACHED.sub(r"\1/\2", path.replace("\\", "/")).rstrip("/")
 
 
 def hub_model(written: str) -> HubModel | None:

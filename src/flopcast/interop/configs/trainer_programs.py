@@ -14,9 +14,11 @@ from collections.abc import Mapping
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.unsupported_programs import BY_HAND
 from flopcast.records import replace
 
 COMMAND, RANKS, FILE = "launcher.command", "launcher.ranks", "launcher.config_file"
+PROGRAM = "launcher.program"
 REWARD = "center_rewards_coefficient"
 STAGE, DEEPSPEED_FILES = "zero_stage", ("deepspeed_config", "ds_config", "deepspeed_file")
 SHARDING = ("accelerate", "deepspeed", "fsdp")  # sections and keys of which one is enough
@@ -54,9 +56,7 @@ def with_defaults(document: Document) -> Document:
         stated["deepspeed"] = named[0]
     if STAGE in data:
         stated["deepspeed"] = {"zero_optimization": {"stage": data[STAGE]}}
-    for part in re.split(r"[^a-z0-9]+", str(launcher.get("program", "")).lower()):
-        if part in OTHER_TRAINING:
-            stated["launcher"] = {**launcher, "training": part}
+    for part in _parts(launcher.get("program")):
         stated = PROGRAMS.get(part, {}) | stated
     found = STAGE_IN_NAME.search(str(launcher.get("config_file", "")).lower())
     if found and not stated.keys() & set(SHARDING):
@@ -64,8 +64,17 @@ def with_defaults(document: Document) -> Document:
     return replace(document, data=stated)
 
 
-def check_second_file(reader: ConfigReader) -> None:
-    """Report a file of accelerate that a command names, unless it is given or its name says enough."""
+def _parts(program: object) -> list[str]:
+    return re.split(r"[^a-z0-9]+", str(program or "").lower())
+
+
+def check_program(reader: ConfigReader) -> None:
+    """Report a program that trains otherwise, and a file of accelerate that is not given.
+
+    Such a file is needed unless its name says enough.
+    """
+    if other := [part for part in _parts(reader.raw(PROGRAM)) if part in OTHER_TRAINING]:
+        reader.refuse(PROGRAM, f"programs for {other[0]}", BY_HAND)
     name = reader.text(FILE)
     known = reader.has(*SHARDING) or any(reader.below(key) for key in SHARDING)
     if not name or known or UNSHARDED.search(name.lower()):

@@ -29,13 +29,7 @@ from flopcast.interop.configs.keys import flattened, keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.placements import ACTIVATIONS, place
-from flopcast.interop.configs.trainer_programs import (
-    COMMAND,
-    RANKS,
-    REWARD,
-    check_second_file,
-    with_defaults,
-)
+from flopcast.interop.configs.trainer_programs import COMMAND, RANKS, REWARD, check_program, with_defaults
 from flopcast.interop.configs.trainers import (
     TRANSFORMERS,
     Adapter,
@@ -116,7 +110,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     packed = reader.flag("packing", length == LENGTHS[-1] and reader.has(length))
     note_lengths(reader, "packing" if reader.has("packing") else length, packed)
     check_launch(reader)
-    check_second_file(reader)
+    check_program(reader)
     pairs = reader.has(REWARD) or (_prefers(reader) and not reader.has(*KTO))
     read_training(reader, TRANSFORMERS, ranks_of_launch(reader), PAIR if pairs else 1)
     put_adapters(reader)

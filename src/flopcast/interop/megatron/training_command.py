@@ -10,6 +10,7 @@ launcher starts is one rank, unless WORLD_SIZE says otherwise. Inside srun the i
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document
@@ -29,7 +30,7 @@ PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_gpus", "--num-gpus")
 ALL_PROCESSES = ("--num_processes", "-np", "-n", "--np", "--ntasks", "--n")
 TASKS_OF_A_NODE = ("--ntasks-per-node", "--gpus-per-node", "--npernode", "-ppn", "--ppn")
 
-_HYDRA = "--config-name="  # names a file of settings without its ending
+_HYDRA = "--config-name"  # names a file of settings without its ending
 
 Options = Mapping[str, Word]
 
@@ -76,12 +77,8 @@ def _no_training(script: Script) -> Problem:
         program = program_of_command(" ".join(word.text for word in command.words))
         if program:
             return refusal(Document(script.name, None, {(): command.line}), program)
-    words = [
-        word for command in _acting(script) for word in (*command.environment.values(), *command.words[1:])
-    ]
-    if settings := [word for word in words if _is_settings(word)]:
+    if settings := [named for command in _acting(script) for named in _settings(command)]:
         named = settings[-1]  # an earlier one is the launcher's
-        named = replace(named, text=re.sub(f"^{_HYDRA}(.*)", r"\1.yaml", named.text))
         return Problem(
             where=f"{script.name}:{named.line}",
             field="training command",
@@ -119,12 +116,16 @@ def _acting(script: Script) -> list[Command]:
     return [each for each in script.commands if each.words[0].text.rpartition("/")[2] not in TALKERS]
 
 
-def _is_settings(word: Word) -> bool:
-    """Return whether a word names a file of settings, such as those of trainers."""
-    name = word.text.rpartition("/")[2]
-    if name.startswith(_HYDRA):
-        return "$" not in name
-    return not re.search(r"[$`=]", name) and name.endswith((".yaml", ".yml", ".toml"))
+def _settings(command: Command) -> list[Word]:
+    """Return the files of settings that a command names; Hydra's `--config-name` omits the ending."""
+    named = []
+    for before, word in pairwise([*command.environment.values(), *command.words]):
+        text = word.text.removeprefix(f"{_HYDRA}=")
+        if text != word.text or before.text == _HYDRA:
+            text = text.removesuffix(".yaml") + ".yaml"
+        if text.endswith((".yaml", ".yml", ".toml")) and not re.search(r"[$`=]", text.rpartition("/")[2]):
+            named.append(replace(word, text=text))
+    return named
 
 
 def _name(word: Word) -> str:

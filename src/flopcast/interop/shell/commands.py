@@ -15,6 +15,7 @@ from flopcast.records import dataclass
 SHELLS = ("bash", "sh")
 READ_BY = ("sbatch", *SHELLS)  # programs that run a here-document
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(\+?)=")
+_WRAPPING = {"sbatch": "--wrap", "xpk": "--command", "gcloud": "--command", "ssh": None}  # with which flag
 _TAKES_A_SCRIPT = re.compile(r"-[a-z]*c")
 
 
@@ -106,9 +107,19 @@ def variable_of_read(commands: Sequence[Command]) -> str:
 
 
 def wrapped_script(words: Sequence[Word]) -> Value:
-    """Return the script that `sbatch --wrap` makes of its argument; empty for any other command."""
-    if words[0].text.rpartition("/")[2] != "sbatch":
-        return ()
-    wrapped = [word for word in words if word.text.startswith("--wrap=")]
-    wrapped += [after for word, after in pairwise(words) if word.text == "--wrap"]
-    return (Piece(wrapped[0].text.removeprefix("--wrap="), wrapped[0].line),) if wrapped else ()
+    """Return the script that a command such as `sbatch --wrap` or `ssh` runs; empty for any other command.
+
+    >>> [piece.text for piece in wrapped_script([Word("ssh", 1), Word("node", 1), Word("vllm serve a", 1)])]
+    ['vllm serve a']
+    """
+    program = next((name for word in words[:2] if (name := _named(word)) in _WRAPPING), "")
+    flag = _WRAPPING.get(program)
+    if flag is None:
+        return (Piece(words[-1].text, words[-1].line),) if program and " " in words[-1].text else ()
+    wrapped = [word for word in words if word.text.startswith(f"{flag}=")]
+    wrapped += [after for word, after in pairwise(words) if word.text == flag]
+    return (Piece(wrapped[0].text.removeprefix(f"{flag}="), wrapped[0].line),) if wrapped else ()
+
+
+def _named(word: Word) -> str:
+    return word.text.rpartition("/")[2].removesuffix(".py")
