@@ -13,6 +13,12 @@ from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import source_of
 
 UNREAD_FILES = {
+    "MaxText's post-training": """
+base_config: base.yml
+use_tunix_gradient_accumulation: true
+train_data_columns: [messages]
+per_device_batch_size: 2
+""",
     "LitGPT": """
 checkpoint_dir: checkpoints/meta-llama/Llama-2-7b-hf
 out_dir: out/lora

@@ -119,7 +119,7 @@ def _acting(script: Script) -> list[Command]:
 def _settings(command: Command) -> list[Word]:
     """Return the files of settings that a command names; Hydra's `--config-name` omits the ending."""
     named = []
-    for before, word in pairwise([*command.environment.values(), *command.words]):
+    for before, word in pairwise([command.words[0], *command.environment.values(), *command.words]):
         text = word.text.removeprefix(f"{_HYDRA}=")
         if text != word.text or before.text == _HYDRA:
             text = text.removesuffix(".yaml") + ".yaml"
