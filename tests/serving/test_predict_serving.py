@@ -246,3 +246,17 @@ def test_the_cache_has_the_format_that_checkpoints_for_the_engine_state():
     }
 
     assert found == expected
+
+
+def test_passes_of_vllm_are_smaller_on_small_devices_and_on_a100():
+    """As EngineArgs.get_batch_defaults of vLLM chooses them, unless the user states them."""
+
+    def limits(cluster, **stated):
+        job = serving_job("llama-3-8b", cluster=cluster, gpus=1, **stated)
+        return job.engine.max_sequences, job.engine.max_tokens
+
+    small, large = (256, 2048), (1024, 8192)
+    found = {name: limits(name) for name in ("l40s-8", "dgx-a100", "dgx-h100", "dgx-b200")}
+    assert found == {"l40s-8": small, "dgx-a100": small, "dgx-h100": large, "dgx-b200": large}
+    assert limits("dgx-a100", changes=("engine.max_sequences=512",)) == (512, 8192)
+    assert limits("dgx-a100", engine="sglang") == limits("dgx-h100", engine="sglang")

@@ -138,6 +138,8 @@ def _engine(data: object, document: Document) -> Engine:
         raise SpecError([catalog.unknown_name("engines", str(name), "engine", document.where(("engine",)))])
     if not changes:
         return catalog.engine(own_name)
+    if {"max_sequences", "max_tokens"} & changes.keys():
+        changes = {"small_devices": None} | changes
     made = merged(catalog.document("engines", own_name).data, changes)
     return build(Engine, document, made, ("engine",)).model_copy(update={"name": own_name})
 
@@ -220,8 +222,9 @@ def with_degree(job: ServingJob) -> tuple[ServingJob, list[str]]:
     degree is the smallest power of two whose cache has room for several of the longest requests or, if none
     has, the largest that is possible.
     """
-    stated = job.plan.model_fields_set
-    notes = []
+    stated, device = job.plan.model_fields_set, job.cluster.node.device
+    engine = job.engine.on_device(device.name, device.memory_bytes)
+    job, notes = job.model_copy(update={"engine": engine}), []
     if "weights" not in stated:
         published = published_formats(job.model.name)
         plan = job.plan.model_copy(

@@ -119,6 +119,25 @@ LADDER = Overlap(given_fraction=(0.0,), network_ratio=(1.0,))
 """Messages of blocks with a ladder residual: small, so that they wait for latency and take no device."""
 
 
+class SmallDevices(StrictModel):
+    """Limits of passes on some devices, where an engine chooses them by the device.
+
+    Attributes
+    ----------
+    below_bytes : float
+        Devices with less memory have these limits.
+    devices : tuple of str
+        Other devices that have them: the beginnings of their names.
+    max_sequences, max_tokens : int
+        The limits, instead of those of the engine.
+    """
+
+    below_bytes: float = Field(gt=0)
+    devices: tuple[str, ...] = ()
+    max_sequences: int = Field(ge=1)
+    max_tokens: int = Field(ge=1)
+
+
 class Engine(StrictModel):
     """A serving engine of one era: its passes, its defaults and its costs.
 
@@ -150,6 +169,8 @@ class Engine(StrictModel):
         Largest number of sequences in one pass.
     max_tokens : int
         Largest number of new tokens in one pass.
+    small_devices : SmallDevices or None
+        Devices on which both limits are smaller by default.
     block_tokens : int
         Tokens of one block of the KV cache.
     memory_fraction : float
@@ -218,6 +239,7 @@ class Engine(StrictModel):
     own_all_reduce: bool = True
     max_sequences: int = Field(default=256, ge=1)
     max_tokens: int = Field(default=8192, ge=1)
+    small_devices: SmallDevices | None = None
     block_tokens: int = Field(default=16, ge=1)
     memory_fraction: float = Field(default=0.9, gt=0, le=1)
     memory_fraction_of: Literal["device", "weights_and_cache", "free_memory"] = "device"
@@ -250,6 +272,21 @@ class Engine(StrictModel):
             because = "only an engine with static batching pads prompts to the same length"
             raise ValueError(f"padding: false; because {because}; fix: set engine.batching to static")
         return self
+
+    def on_device(self, name: str, memory_bytes: float) -> "Engine":
+        """Return the engine with the limits of passes that it chooses on a device.
+
+        >>> small = SmallDevices(below_bytes=70e9, devices=("a100",), max_sequences=256, max_tokens=2048)
+        >>> engine = Engine(max_sequences=1024, small_devices=small)
+        >>> [engine.on_device(name, 80e9).max_sequences for name in ("a100-sxm4-80gb", "h100-sxm5-80gb")]
+        [256, 1024]
+        """
+        small = self.small_devices
+        if small is None or (memory_bytes >= small.below_bytes and not name.startswith(small.devices)):
+            return self
+        return self.model_copy(
+            update={"max_sequences": small.max_sequences, "max_tokens": small.max_tokens}
+        )
 
     def usable_bytes(self, capacity_bytes: float, weight_bytes: float, other_bytes: float) -> float:
         """Return the memory of a device that the engine uses in all.
