@@ -65,6 +65,17 @@ def test_variables_of_a_compose_file_have_their_values_or_what_the_command_line_
     assert eight["plan"]["tensor_parallel"] == 8
 
 
+def test_a_shell_in_a_container_expands_its_own_variables():
+    text = """services:
+  engine:
+    image: vllm/vllm-openai
+    environment: {DEGREE: "4"}
+    entrypoint: ["/bin/bash", "-c"]
+    command: ["vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size $${DEGREE}"]
+"""
+    assert document_of(text).data["plan"]["tensor_parallel"] == 4
+
+
 def test_a_manifest_of_several_documents_is_that_of_the_container_with_an_engine(tmp_path):
     file = tmp_path / "serve.yaml"
     file.write_text(MANIFEST, encoding="utf-8")

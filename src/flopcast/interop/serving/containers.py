@@ -136,7 +136,7 @@ def _script(container: Container, document: Document) -> Iterator[tuple[str, int
     for key in WORDS:
         value = entry.get(key)
         if isinstance(value, str):
-            text = value.replace("\\\n", " ").replace("\n", " ")
+            text = value.replace("\\\n", " ").replace("\n", " ").replace("$$", "$")
             yield f"{text} \\", line_of(key)
         words: Sequence[object] = value if isinstance(value, list) else ()
         for place, word in enumerate(words):
@@ -163,5 +163,5 @@ def _variables(entry: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 def _quoted(text: str) -> str:
     """Return a word in double quotes, in which variables are expanded."""
-    text = re.sub(r"\$\(([A-Za-z_]\w*)\)", r"${\1}", text)
+    text = re.sub(r"\$\(([A-Za-z_]\w*)\)", r"${\1}", text.replace("$$", "$"))
     return '"' + re.sub(r'([\\"`])', r"\\\1", text) + '"'
