@@ -42,35 +42,34 @@ class Place:
     parts: tuple[tuple[slice, slice], ...]
 
 
-def repeated(state: Paths | None, layer: Paths, repeat: Counts, place: Place) -> Paths:
+def repeated(state: Paths, layer: Paths, repeat: Counts, place: Place) -> Paths:
     """Return `state` followed by `layer`, `repeat` times: (plans, classes) whole numbers.
 
     Powers are computed by squaring: 100 layers take six squarings and three products. Powers of one matrix
     commute, so the bits of `repeat` may come in any order. `state` has the columns of the program.
     """
     times = repeat.astype(np.intp)
-    result = state
     power = layer
     bits = int(times.max()).bit_length() if times.size else 0
     for bit in range(bits):
         wanted = ((times >> bit) & 1).astype(bool)
         if wanted.any():
-            result = _then(result, power, wanted, place)
+            state = joined(state, power, place, None if wanted.all() else wanted)
         if bit + 1 < bits:
             power = joined(power, power)
-    return result if result is not None else _nothing(layer, times, place)
+    return state
 
 
-def _then(state: Paths | None, layer: Paths, wanted: np.ndarray, place: Place) -> Paths:
-    """Return `state` followed by `layer` where `wanted` is true, and `state` elsewhere."""
-    start = state if state is not None else _nothing(layer, wanted, place)
-    return joined(start, layer, place, None if wanted.all() else wanted)
+def starts(streams: tuple[str, ...], columns: int) -> Paths:
+    """Return two states before any layer: all streams but the data-parallel one are free; only that is.
 
-
-def _nothing(layer: Paths, like: np.ndarray, place: Place) -> Paths:
-    """Return the paths of an empty program with the streams of a layer."""
-    shape = np.broadcast_shapes(layer.longest_s.shape[2:], (1, *like.shape))
-    return unit(layer.longest_s.shape[0], shape, place.width)
+    Without a data-parallel stream, there is only the first state. Two rows are enough from layer to layer,
+    where the matrix of a layer has a row for each stream.
+    """
+    reduces = np.array([name == "dp" for name in streams])
+    rows = np.where(np.stack([reduces, ~reduces])[: 1 + reduces.any()], NEVER, 0.0)
+    time = rows[..., None, None, None]
+    return Paths(time, np.zeros((*time.shape, columns)))
 
 
 def unit(streams: int, shape: tuple[int, ...], columns: int) -> Paths:
@@ -94,7 +93,7 @@ def joined(
     best, middle = through.max(axis=1), through.argmax(axis=1)
     if wanted is not None:
         best = np.where(wanted, best, first.longest_s)
-        middle = np.where(wanted, middle, np.arange(len(best)).reshape(-1, *(1,) * (best.ndim - 2)))
+        middle = np.where(wanted, middle, np.arange(best.shape[1]).reshape(-1, *(1,) * (best.ndim - 2)))
     if not first.counts.shape[-1]:
         return Paths(best, np.zeros((*best.shape, 0)))
     start, end, *others = _grid(middle.shape)

@@ -10,7 +10,6 @@ matrix (max_plus.py), so a program costs as much to simulate with 2 layers as wi
 """
 
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from flopcast.timeline.layer import (
     num_columns,
     streams_of,
 )
-from flopcast.timeline.max_plus import NEVER, Paths, Place, repeated
+from flopcast.timeline.max_plus import NEVER, Paths, Place, repeated, starts
 from flopcast.timeline.shared_links import may_share
 from flopcast.workload.program import POSITIONS, Segment
 
@@ -92,10 +91,11 @@ def simulate(segments: Sequence[Segment], priced: Priced, attribute: bool) -> Si
     gathers = waits_for_gathers(segments)
 
     def made() -> tuple[Simulated, tuple[Paths, ...]]:
-        state: Paths | None = None
-        for layer, segment, place in zip(layers, segments, _places(columns), strict=True):
+        places = tuple(_places(columns))
+        state = starts(streams, places[0].width)
+        for layer, segment, place in zip(layers, segments, places, strict=True):
             state = repeated(state, layer, segment.repeat, place)
-        return _ends(_everywhere(cast("Paths", state)), streams, items, gathers), layers
+        return _ends(_everywhere(state, segments[0].repeat.shape), streams, items, gathers), layers
 
     if not priced.kept:
         return made()[0]
@@ -135,10 +135,9 @@ def _moved(columns: slice, number: int) -> slice:
     return slice(columns.start + number, columns.stop + number)
 
 
-def _everywhere(state: Paths) -> Paths:
-    """Return the same paths with an entry for every position, where one entry stood for all positions."""
-    before, _, *after = state.longest_s.shape[1:]
-    shape = (len(state.longest_s), before, len(POSITIONS), *after)
+def _everywhere(state: Paths, shape: tuple[int, ...]) -> Paths:
+    """Return the same paths with an entry for every position, plan and chunk class, (plans, classes)."""
+    shape = (*state.longest_s.shape[:2], len(POSITIONS), *shape)
     counts = np.broadcast_to(state.counts, (*shape, state.counts.shape[-1]))
     return Paths(np.broadcast_to(state.longest_s, shape), counts)
 
@@ -177,11 +176,10 @@ def _ends(
     reduction = np.zeros(seconds.shape)
     tail_counts, reduction_counts = np.zeros_like(counts), np.zeros_like(counts)
     if own >= 0:
-        others = [index for index in range(len(streams)) if index != own]
-        latest_s, tail_counts = _latest(state.longest_s[others, own], state.counts[others, own])
-        tail = np.where(gathers, NEVER, latest_s - seconds)
-        reduction = np.where(gathers, 0.0, np.maximum(state.longest_s[own, own], 0.0))
-        reduction_counts = state.counts[own, own]
+        tail = np.where(gathers, NEVER, state.longest_s[0, own] - seconds)
+        tail_counts = state.counts[0, own]
+        reduction = np.where(gathers, 0.0, np.maximum(state.longest_s[1, own], 0.0))
+        reduction_counts = state.counts[1, own]
     return Simulated(
         duration_s=seconds,
         tail_s=tail,
