@@ -137,7 +137,8 @@ def _moved(columns: slice, number: int) -> slice:
 
 def _everywhere(state: Paths, shape: tuple[int, ...]) -> Paths:
     """Return the same paths with an entry for every position, plan and chunk class, (plans, classes)."""
-    shape = (*state.longest_s.shape[:2], len(POSITIONS), *shape)
+    rows, streams, _, *after = state.longest_s.shape
+    shape = (rows, streams, len(POSITIONS), *np.broadcast_shapes(shape, tuple(after)))
     counts = np.broadcast_to(state.counts, (*shape, state.counts.shape[-1]))
     return Paths(np.broadcast_to(state.longest_s, shape), counts)
 
