@@ -12,9 +12,6 @@ each plan without further code.
 from collections.abc import Hashable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import cast
-
-import numpy as np
 
 from flopcast.cost.placement import Group, group_on
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
@@ -24,7 +21,7 @@ from flopcast.operators.tier_copies import HostUpdate, TierCopy
 from flopcast.records import dataclass, replace
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.plan import Plans
-from flopcast.spec.rows import EqualRows, arrays_of, in_groups, of_equal_split, of_rows
+from flopcast.spec.rows import EqualRows, arrays_of, of_equal_split, of_rows, taken
 
 _DEGREES = attrgetter(
     "data_parallel", "context_parallel", "tensor_parallel", "pipeline_parallel", "data_shard",
@@ -81,10 +78,11 @@ def priced_once(
             groups[axis, True] = Group(inside=inside, nodes=nodes, depth=depth)
     few = rows.size < plans.size
     known: dict[int, bool] = {}  # whether an array holds, by its identity: works share their arrays
-    arrays: dict[int, np.ndarray] = {}  # those of splits, by the identity of those of plans
+    made: dict[int, tuple[object, object]] = {}  # of splits, by the identity of those of plans
     narrowed = tuple(few and _is_alike(item, rows, groups, known) for item in items)
     found = tuple(
-        _of(item, rows, arrays) if narrow else item for item, narrow in zip(items, narrowed, strict=True)
+        replace(item, work=taken(item.work, rows.first, made)) if narrow else item
+        for item, narrow in zip(items, narrowed, strict=True)
     )
     return PricedOnce(found, narrowed, rows, groups)
 
@@ -112,7 +110,3 @@ def _is_alike(
         if not known[id(value)]:
             return False
     return True
-
-
-def _of(item: Item, rows: EqualRows, arrays: dict[int, np.ndarray]) -> Item:
-    return replace(item, work=cast("Work", in_groups(item.work, rows, arrays)))

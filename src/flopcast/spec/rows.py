@@ -10,20 +10,23 @@ grouped without sorting; otherwise sorting one number is ten times faster than s
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, cast
+from operator import is_
+from typing import TypeVar, cast
 
 import numpy as np
 
 from flopcast.dtypes import Counts, Integers
+from flopcast.kept_results import PLAIN
 from flopcast.records import dataclass, replace
 from flopcast.spec.plan import Plans
 from flopcast.spec.plan_fields import NUMERIC
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+Value = TypeVar("Value")
 
 MOST_NUMBERS = 2**62  # that fit into an integer
 SORTED_BEYOND = 16  # possible numbers a row: more take longer to go through than rows to sort
+WORTH_ROWS = 2048  # plans: of fewer, arrays take less time than the objects that hold them
+WORTH_GROUPS = 2  # plans for each split, on average
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -129,6 +132,14 @@ def of_equal_program(plans: Plans) -> EqualRows:
     return runs([getattr(plans, name)[:, 0] for name in NUMERIC if name != "global_batch"])
 
 
+def distinct_splits(plans: Plans) -> EqualRows | None:
+    """Return `of_equal_split` if its groups are worth computing layers for them alone, or None."""
+    if plans.size < WORTH_ROWS:
+        return None
+    rows = of_equal_split(plans)
+    return rows if WORTH_GROUPS * rows.size <= plans.size else None
+
+
 def rows_of(plans: Plans, rows: Integers) -> Plans:
     """Return some plans of a batch, in the order of `rows`."""
     return replace(plans, **{name: getattr(plans, name)[rows] for name in NUMERIC})
@@ -146,30 +157,48 @@ def arrays_of(value: object) -> Iterator[np.ndarray]:
     elif isinstance(value, tuple):
         for part in value:
             yield from arrays_of(part)
-    elif is_dataclass(value) and not isinstance(value, type):
+    else:
         for name in _names(cast("Hashable", type(value))):
             yield from arrays_of(getattr(value, name))
 
 
-def in_groups(value: object, rows: EqualRows, arrays: dict[int, np.ndarray]) -> object:
-    """Return a value whose arrays have one row for each group of plans instead of one for each plan.
+def taken(value: Value, rows: Integers, made: dict[int, tuple[object, object]] | None = None) -> Value:
+    """Return a value whose arrays have some rows of those of `value`; what has no such array is kept.
 
-    `arrays` holds the arrays that were made, by the identity of those of plans; values share their arrays.
+    `made` holds what was made, by the identity of the originals, which share arrays and items.
+
+    >>> taken((np.array([[1.0], [2.0]]), np.array([[3.0]])), np.array([1, 1, 0]))[0].tolist()
+    [[2.0], [2.0], [1.0]]
     """
-    if isinstance(value, np.ndarray):
-        found = arrays.get(id(value))
-        if found is None:
-            found = arrays[id(value)] = of_rows(value, rows.first)
-        return found
-    if isinstance(value, tuple):
-        return tuple(in_groups(part, rows, arrays) for part in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {name: getattr(value, name) for name in _names(type(value))}
-        return replace(value, **{name: in_groups(part, rows, arrays) for name, part in parts.items()})
-    return value
+    return cast("Value", _taken(value, rows, {} if made is None else made))
+
+
+def _taken(value: object, rows: Integers, made: dict[int, tuple[object, object]]) -> object:
+    kind = type(value)
+    if kind is tuple:
+        each = cast("tuple[object, ...]", value)
+        if PLAIN.issuperset(map(type, each)):
+            return value
+        return tuple([_taken(part, rows, made) for part in each])
+    known = made.get(id(value))
+    if known is not None:
+        return known[1]
+    new = value
+    if kind is np.ndarray:
+        array = cast("np.ndarray", value)
+        new = array if len(array) == 1 else array.take(rows, axis=0)
+    elif names := _names(cast("Hashable", kind)):
+        old = [getattr(value, name) for name in names]
+        parts = [part if type(part) in PLAIN else _taken(part, rows, made) for part in old]
+        if not all(map(is_, old, parts)):
+            new = kind(**dict(zip(names, parts, strict=True)))
+    made[id(value)] = value, new
+    return new
 
 
 @cache
 def _names(kind: Hashable) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields, without those that it fills in itself."""
-    return tuple(field.name for field in fields(cast("DataclassInstance", kind)) if field.init)
+    """Return the names of a dataclass's fields, without those that it fills in itself; () for others."""
+    if not is_dataclass(kind):
+        return ()
+    return tuple(field.name for field in fields(kind) if field.init)

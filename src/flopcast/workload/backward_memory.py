@@ -14,7 +14,6 @@ shares the fate of the first input of the item that reads it. Kernels' own works
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
 
 import numpy as np
 
@@ -27,14 +26,12 @@ from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.messages import AllReduce, Replicate, RingPass
 from flopcast.operators.quantise import Quantise
 from flopcast.records import dataclass, field, replace
-from flopcast.spec.plan import Plans
-from flopcast.spec.rows import arrays_of, equal_rows, in_groups, of_equal_split
+from flopcast.spec.rows import equal_rows
 from flopcast.workload.backward import exchange_of, exchanged_at_work, kept_tensors
 from flopcast.workload.recompute_order import recompute_order
 from flopcast.workload.tensor_sizes import tensor_bytes, weight_bytes
 
 AT_ONCE = -1  # there when the backward begins
-WORTH_GROUPS = 4  # plans for each split, on average, from which on grouping them saves time
 
 
 def backward_peak(
@@ -70,21 +67,6 @@ def backward_peak(
         found = _peak_of_rows(running, recomputed, writes_weight_gradients)
         peak_bytes = np.where(rows, found, peak_bytes)
     return peak_bytes
-
-
-def peak_of_groups(
-    forward: tuple[Item, ...], recomputed: frozenset[str], writes_weight_gradients: bool, plans: Plans
-) -> Floats:
-    """Return `backward_peak`, computed once for all plans of an equal split if their items are equal."""
-    rows = of_equal_split(plans) if plans.size >= WORTH_GROUPS else None
-    if rows is None or rows.size * WORTH_GROUPS > plans.size:
-        return backward_peak(forward, recomputed, writes_weight_gradients)
-    each = {id(array): array for array in arrays_of(forward)}
-    if not all(rows.holds(array) for array in each.values()):
-        return backward_peak(forward, recomputed, writes_weight_gradients)
-    items = cast("tuple[Item, ...]", in_groups(forward, rows, {}))
-    peak = backward_peak(items, recomputed, writes_weight_gradients)
-    return peak if len(peak) == 1 else peak[rows.group]
 
 
 def _alike(forward: tuple[Item, ...]) -> Iterator[tuple[np.ndarray, tuple[Item, ...]]]:

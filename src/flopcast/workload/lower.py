@@ -14,6 +14,7 @@ from flopcast.spec.batch import Batch
 from flopcast.spec.mirrored import halved
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plans
+from flopcast.spec.rows import distinct_splits, rows_of, taken
 from flopcast.workload.companions import beside_reference, beside_teacher
 from flopcast.workload.program import LogicalLayer, Workload
 
@@ -67,8 +68,12 @@ def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_
         plans = replace(plans, shared_by=batch.shared_by_kind)
     if not all(kind.offloads for kind in batch.kinds):
         plans = replace(plans, offloads=batch.offloads_by_kind)
+    rows = None if kept else distinct_splits(plans)
     split = plans.split(batch)
-    layers = lowered_layers(model, split, kept)
+    if rows is None:
+        layers = lowered_layers(model, split, kept)
+    else:
+        layers = taken(lowered_layers(model, rows_of(plans, rows.first).split(batch)), rows.group)
     uneven = len({len(each) for each in batch.rows}) > 1
     rows = batch.rows if len(batch.kinds) > 1 or uneven else ()
     return Workload(

@@ -20,9 +20,10 @@ from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.item import Item
 from flopcast.records import dataclass, replace
+from flopcast.spec.rows import EqualRows, distinct_splits, rows_of, taken
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import WHOLE_LAYER, derive_backward, kept_tensors, total_bytes
-from flopcast.workload.backward_memory import peak_of_groups
+from flopcast.workload.backward_memory import backward_peak
 from flopcast.workload.checkpoints import INNER
 from flopcast.workload.companions import run_forward
 from flopcast.workload.exchange_overlap import beside_other_micro_batch
@@ -119,7 +120,7 @@ def _backward(layer: Layer, software: Software) -> Layer:
         return forward_only(layer)
     forward, recomputed = layer.forward, with_recast(recomputed_modules(logical, workload, stack), stack)
     own, writes = recomputed - {WHOLE_LAYER}, stack.memory.writes_weight_gradients
-    peak = peak_of_groups(forward, own, writes, workload.plans)
+    peak = backward_peak(forward, own, writes)
     others = blocks_at_work(logical, workload) - 1.0  # of a group that runs again together
     peak = peak + total_bytes(kept_tensors(forward, frozenset())) * others
     whole = WHOLE_LAYER in recomputed
@@ -296,24 +297,26 @@ def run_passes(
     places = [(each.workload.model.hidden, each.workload.plans.structure, each.stack) for each in seen]
     # one object for each, which is quick to hash
     alike = tuple(kept.of(("software", *place), object) if kept else None for place in places)
-    return tuple(_passed(draft, software, seen, alike, accounting, kept) for draft in drafts)
+    rows = None if kept else distinct_splits(software.workload.plans)
+    if rows is not None:
+        seen = (_of_splits(seen[0], rows), _of_splits(seen[1], rows))
+    return tuple(_passed(draft, software, (seen, alike, rows), accounting, kept) for draft in drafts)
 
 
 def _passed(
     layer: Layer,
     software: Software,
-    seen: tuple[Software, Software],
-    alike: tuple[object, ...],
+    before: tuple[tuple[Software, Software], tuple[object, ...], EqualRows | None],
     accounting: list[Accounting],
     kept: KeptResults,
 ) -> Layer:
-    logical = layer.logical
+    logical, (seen, alike, rows) = layer.logical, before
 
     def made() -> tuple[Layer, list[Accounting], object]:
         return *_after(passes_of(software.stack), layer, seen[0]), alike
 
     def behind() -> tuple[Layer, list[Accounting], object]:
-        return *_after(BEHIND_CHECKPOINT, replace(same, logical=logical), seen[1]), (same, alike)
+        return *_after(BEHIND_CHECKPOINT, replace(same, logical=layer.logical), seen[1]), (same, alike)
 
     if kept:
         parts = (logical.kind, logical.checkpoint, logical.wide, logical.weights, logical.split)
@@ -321,11 +324,20 @@ def _passed(
         beside = tuple((id(each.forward), each.count) for each in logical.companions)
         whole, added, _ = kept.of(("placed", id(same), beside, id(alike[1])), behind)
     else:
+        layer = layer if rows is None else taken(layer, rows.first)
         same, changed, _ = made()
         whole, added, _ = behind()
+        if rows is not None:
+            whole, changed, added = taken((whole, (*changed,), (*added,)), rows.group)
     done, later = _after(BEHIND_BACKWARD, replace(whole, logical=logical), software)
     accounting += [*changed, *added, *later]
     return replace(done, weight_casts=(), forward=(*done.weight_casts, *done.forward))
+
+
+def _of_splits(software: Software, rows: EqualRows) -> Software:
+    """Return the software of one plan for each split."""
+    plans = rows_of(software.workload.plans, rows.first)
+    return replace(software, workload=replace(software.workload, plans=plans, layers=()))
 
 
 def _with_structure(software: Software, **fields: object) -> Software:
