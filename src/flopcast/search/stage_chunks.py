@@ -110,6 +110,23 @@ def tracks_of(runs: tuple[int, ...], stages: int, virtual: int) -> Tracks:
     )
 
 
+def counted(chunks: Chunks, tracks: Tracks) -> tuple[Integers, Integers]:
+    """Return the blocks before every cut, (cuts,): all of them, and those of the most common run."""
+    cuts = np.arange(chunks.blocks + 1)
+    return cuts, np.clip(cuts, tracks.low, tracks.high) - tracks.low
+
+
+def by_number(chunk_s: Floats, count: Integers) -> Floats:
+    """Return the least seconds of a chunk by its number of blocks, given the blocks before every cut."""
+    held = count - count[:, None]
+    start, stop = np.nonzero(held >= 0)
+    order = np.argsort(held[start, stop], kind="stable")
+    numbers, first = np.unique(held[start, stop][order], return_index=True)
+    each_s = np.full(len(count), np.inf)
+    each_s[numbers] = np.minimum.reduceat(chunk_s[start, stop][order], first)
+    return each_s
+
+
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ChunkDivision:
     """Blocks of every chunk, and the seconds that decide about the division.

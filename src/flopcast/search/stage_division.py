@@ -22,13 +22,14 @@ import numpy as np
 
 from flopcast.dtypes import Flags, Floats, Integers
 from flopcast.records import dataclass, replace
-from flopcast.search.stage_chunks import INNER, LAST, ChunkDivision, Chunks, Tracks
+from flopcast.search.stage_chunks import INNER, LAST, ChunkDivision, Chunks, Tracks, by_number, counted
+from flopcast.spec.rows import equal_rows
 
 EVENNESS = 1e-6  # of a sum: of divisions that equal each other so far, the one with equal chunks
 ROUNDING = 1e-9  # of a level: more than sums in another order differ by
 
 
-Allowed = Callable[[int, Integers, Integers], Flags]
+Allowed = Callable[[int, Integers, Integers], Flags] | None  # None: a stage may hold any chunks
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -142,18 +143,52 @@ class Rounds:
         row, here, weight_s = row[of], here[of], weight_s[of] + between.weight_s[more]
         at = np.stack([paths.at[row, 0], here], axis=1)
         after = _Paths(at=at, used=paths.used[row] + more, weight_s=weight_s, before=row)
-        after = _rows(after, np.flatnonzero(self.allowed(stage, *self._held(paths, after, stage))))
-        return _least(after, self.chunks.blocks + 1)
+        if self.allowed is not None:
+            after = _rows(after, np.flatnonzero(self.allowed(stage, *self._held(paths, after, stage))))
+        return self._least(after)
 
     def _ends(self, begin: Integers, place: int, stage: int) -> Flags:
         """Return where the chunk of a separately tracked round may end, (states, cuts)."""
-        left, tracks, blocks = self.chunks.stages - 1 - stage, self.tracks, self.chunks.blocks
-        stop: Integers = np.arange(blocks + 1)[None]
-        if tracks.together and place == tracks.leading - 1:  # where the others begin is left open
-            return np.asarray((stop >= tracks.low) | (left > 0))
-        is_last = place == tracks.alone - 1
-        end = np.full((len(begin), 1), blocks) if is_last else begin[:, place + 1, None]
-        return np.asarray(stop == end if left == 0 else stop <= end - left + int(is_last))
+        left, stop = self.chunks.stages - 1 - stage, np.arange(self.chunks.blocks + 1)[None]
+        end = self._end(begin, place)
+        if end is None:
+            return np.asarray((stop >= self.tracks.low) | (left > 0))
+        is_last = place == self.tracks.alone - 1
+        return np.asarray(stop == end[:, None] if left == 0 else stop <= end[:, None] - left + int(is_last))
+
+    def _end(self, begin: Integers, place: int) -> Integers | None:
+        """Return where a separately tracked round ends, (states,); None if that is left open.
+
+        The round before those that are tracked together ends where these begin.
+        """
+        if self.tracks.together and place == self.tracks.leading - 1:
+            return None
+        is_last = place == self.tracks.alone - 1
+        return np.full(len(begin), self.chunks.blocks) if is_last else begin[:, place + 1]
+
+    def _least(self, paths: _Paths) -> _Paths:
+        """Return the state of least weight of those that leave the same blocks to the same rounds."""
+        if len(paths.used) < 2:
+            return paths
+        begin, here = paths.at[:, 0], paths.at[:, 1]
+        columns = [
+            (count[here] - count[begin]).sum(axis=1) + paths.used
+            for count in counted(self.chunks, self.tracks)
+        ]
+        last = np.cumsum(self.chunks.runs)
+        for place in range(self.tracks.alone):
+            end, start = self._end(begin, place), here[:, place, None]
+            left = (
+                np.minimum(start, self.tracks.low)
+                if end is None
+                else np.clip(end[:, None], last - self.chunks.runs, last)
+                - np.clip(start, last - self.chunks.runs, last)
+            )
+            columns += list(left.T)
+        group = equal_rows(columns).group
+        order = np.lexsort((paths.weight_s, group))
+        first = np.flatnonzero(np.diff(group[order], prepend=-1))
+        return _rows(paths, order[first])
 
     def _more(
         self, begin: Integers, here: Integers, used: Integers, stage: int, room: Integers
@@ -164,7 +199,7 @@ class Rounds:
         """
         tracks, blocks = self.tracks, self.chunks.blocks
         least, most = np.zeros_like(used), np.full_like(used, blocks)
-        for count, later in zip(_counted(self.chunks, tracks), room, strict=True):
+        for count, later in zip(counted(self.chunks, tracks), room, strict=True):
             left = count[-1] - (count[here] - count[begin]).sum(axis=1) - used
             least = np.maximum(least, left - later)
         if tracks.together:
@@ -273,36 +308,19 @@ def _dealt(chunks: Chunks, tracks: Tracks, weight_s: Floats, stage: int) -> _Bet
     return found
 
 
-def _counted(chunks: Chunks, tracks: Tracks) -> tuple[Integers, Integers]:
-    """Return the blocks before every cut, (cuts,): all of them, and those of the most common run."""
-    cuts = np.arange(chunks.blocks + 1)
-    return cuts, np.clip(cuts, tracks.low, tracks.high) - tracks.low
-
-
 def _least_seconds(chunks: Chunks, tracks: Tracks, stage: int) -> Floats:
     """Return the least seconds of a stage with this many blocks anywhere: (ways to count, blocks + 1)."""
     size = chunks.blocks + 1
     more = np.arange(size)[:, None] - np.arange(size)  # blocks of a further chunk
     roles = chunks.roles(stage).tolist()
     found = np.full((2, size), np.inf)
-    for way, count in enumerate(_counted(chunks, tracks)):
-        added_s = {role: _by_number(chunks.chunk_s[role], count)[more] for role in set(roles)}
+    for way, count in enumerate(counted(chunks, tracks)):
+        added_s = {role: by_number(chunks.chunk_s[role], count)[more] for role in set(roles)}
         sums_s = np.where(np.arange(size) == 0, 0.0, np.inf)
         for role in roles:
             sums_s = np.where(more >= 0, sums_s + added_s[role], np.inf).min(axis=1)
         found[way] = sums_s
     return found
-
-
-def _by_number(chunk_s: Floats, count: Integers) -> Floats:
-    """Return the least seconds of a chunk by its number of blocks, given the blocks before every cut."""
-    held = count - count[:, None]
-    start, stop = np.nonzero(held >= 0)
-    order = np.argsort(held[start, stop], kind="stable")
-    numbers, first = np.unique(held[start, stop][order], return_index=True)
-    each_s = np.full(len(count), np.inf)
-    each_s[numbers] = np.minimum.reduceat(chunk_s[start, stop][order], first)
-    return each_s
 
 
 def _last_below(each_s: Floats, level_s: Floats) -> Integers:
@@ -325,12 +343,3 @@ def _rows(paths: _Paths, rows: Integers) -> _Paths:
     """Return some of the states."""
     columns = {field.name: getattr(paths, field.name)[rows] for field in fields(_Paths)}
     return _Paths(**columns)
-
-
-def _least(paths: _Paths, base: int) -> _Paths:
-    code = paths.used.astype(np.int64)
-    for column in (*paths.at[:, 0].T, *paths.at[:, 1].T):
-        code = code * base + column
-    order = np.lexsort((paths.weight_s, code))
-    first = np.flatnonzero(np.diff(code[order], prepend=-1))
-    return _rows(paths, order[first])

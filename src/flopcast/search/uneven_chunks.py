@@ -32,7 +32,7 @@ def best_chunks(
     ----------
     chunks : Chunks
     allowed : which stages may hold some chunks, (states,): asked with the stage, and the blocks at which
-        its chunks begin and end, (states, chunks) each
+        its chunks begin and end, (states, chunks) each; None if every stage may hold any chunks
     most_s : seconds that the slowest stage of a division that is worth looking for does not exceed
 
     Returns

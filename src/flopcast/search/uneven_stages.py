@@ -128,17 +128,12 @@ def _in_chunks(
     layers, slower_ratio = most
     most_s, micro = chunks.slowest_s(layers) * slower_ratio, plan.num_micro_batches
     key = ("chunks", content(chunks), micro, most_s)
-    (found,) = kept.of(key, lambda: (best_chunks(chunks, micro, _anywhere, most_s),))
+    (found,) = kept.of(key, lambda: (best_chunks(chunks, micro, None, most_s),))
     if found is not None and slower_ratio == 1.0 and layers == tuple(found.held.T.ravel().tolist()):
         return found.held
     if found is not None and not room.holds(found):
         found = best_chunks(chunks, micro, room.fits, most_s)
     return None if found is None else found.held
-
-
-def _anywhere(_stage: int, start: Integers, _stop: Integers) -> Flags:
-    """Return that a stage may hold any chunks, (states,)."""
-    return np.ones(len(start), dtype=bool)
 
 
 def busy_seconds(
