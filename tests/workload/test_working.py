@@ -1,6 +1,5 @@
 """What is alive while a layer runs its backward: by hand, tensor after tensor, and laws for every layer."""
 
-import numpy as np
 from all_cases import all_cases
 from workload_cases import BARE, GPT, HIDDEN, LENGTH, MODELS, at, block_of, realised, stack_with
 
@@ -10,10 +9,9 @@ from flopcast.operators.item import kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.spec.batch import Batch
-from flopcast.spec.plan import Plan, batch_plans, one_plan
-from flopcast.spec.rows import of_equal_split
+from flopcast.spec.plan import Plan, one_plan
 from flopcast.workload.backward import kept_tensors, total_bytes
-from flopcast.workload.backward_memory import backward_peak, peak_of_groups
+from flopcast.workload.backward_memory import backward_peak
 from flopcast.workload.lower import lower
 from flopcast.workload.realise import realise
 
@@ -104,19 +102,3 @@ def test_selective_recompute_is_at_work_no_fuller_than_a_block_that_keeps_all():
 
     assert totals[1] <= totals[0]
     assert at(selective.kept_bytes) < at(plain.kept_bytes) - LENGTH**2
-
-
-def test_plans_of_equal_splits_have_the_peak_of_each_plan_alone():
-    rows = np.repeat([[8.0], [16.0], [8.0]], 8, axis=0)
-    plans = batch_plans([Plan(mbs=int(row), gbs=16) for row in rows[:, 0]])
-    work = Matmul(m=rows, n=constant(9), k=constant(2), dtype="bf16")
-    items = (
-        kernel("up", work, ("x",), "inner", component="mlp"),
-        linear("down", "inner", "y", m=8, n=2, k=9),
-    )
-
-    together = peak_of_groups(items, NOTHING_AGAIN, False, plans)
-
-    assert of_equal_split(plans).size == 2
-    assert together.tolist() == backward_peak(items, NOTHING_AGAIN, False).tolist()
-    assert together[0] != together[8]

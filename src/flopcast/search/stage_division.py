@@ -185,10 +185,12 @@ class Rounds:
                 - np.clip(start, last - self.chunks.runs, last)
             )
             columns += list(left.T)
-        group = equal_rows(columns).group
-        order = np.lexsort((paths.weight_s, group))
-        first = np.flatnonzero(np.diff(group[order], prepend=-1))
-        return _rows(paths, order[first])
+        group, code = equal_rows(columns).group, paths.used.astype(np.int64)
+        for column in (*begin.T, *here.T):
+            code = code * (self.chunks.blocks + 1) + column
+        order = np.lexsort((code, paths.weight_s, group))  # of equal weights, the lowest code
+        chosen = order[np.flatnonzero(np.diff(group[order], prepend=-1))]
+        return _rows(paths, chosen[np.argsort(code[chosen])])
 
     def _more(
         self, begin: Integers, here: Integers, used: Integers, stage: int, room: Integers

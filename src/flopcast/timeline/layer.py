@@ -191,15 +191,15 @@ class _Running:
         """Return the later of a moment and the one at which another stream is free."""
         start_s, counts = start
         free_s = self.free_s[name]
+        if not self.columns.number:
+            return np.maximum(free_s, start_s), counts
         later = free_s > start_s
         number = np.count_nonzero(later)
         if number == 0:
             return start
         if number == later.size:
             return free_s, self.counts[name]
-        if self.columns.number:
-            counts = np.where(later[..., None], self.counts[name], counts)
-        return np.maximum(free_s, start_s), counts
+        return np.maximum(free_s, start_s), np.where(later[..., None], self.counts[name], counts)
 
     def put(self, name: str, start: Start, lasts_s: Floats, executed: Counts, column: int) -> None:
         """Put an item on a stream."""

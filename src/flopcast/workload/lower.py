@@ -68,12 +68,12 @@ def lower(model: Model, plans: Plans, batch: Batch, kept: KeptResults = NOTHING_
         plans = replace(plans, shared_by=batch.shared_by_kind)
     if not all(kind.offloads for kind in batch.kinds):
         plans = replace(plans, offloads=batch.offloads_by_kind)
-    rows = None if kept else distinct_splits(plans)
+    equal = None if kept else distinct_splits(plans)
     split = plans.split(batch)
-    if rows is None:
+    if equal is None:
         layers = lowered_layers(model, split, kept)
     else:
-        layers = taken(lowered_layers(model, rows_of(plans, rows.first).split(batch)), rows.group)
+        layers = taken(lowered_layers(model, rows_of(plans, equal.first).split(batch)), equal.group)
     uneven = len({len(each) for each in batch.rows}) > 1
     rows = batch.rows if len(batch.kinds) > 1 or uneven else ()
     return Workload(

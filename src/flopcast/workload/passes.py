@@ -15,12 +15,12 @@ from functools import partial
 
 import numpy as np
 
-from flopcast.dtypes import ZERO, Counts
+from flopcast.dtypes import ZERO, Counts, Integers
 from flopcast.errors import InternalError
 from flopcast.kept_results import NOTHING_KEPT, KeptResults, content
 from flopcast.operators.item import Item
 from flopcast.records import dataclass, replace
-from flopcast.spec.rows import EqualRows, distinct_splits, rows_of, taken
+from flopcast.spec.rows import distinct_splits, rows_of, taken
 from flopcast.spec.stack import Stack
 from flopcast.workload.backward import WHOLE_LAYER, derive_backward, kept_tensors, total_bytes
 from flopcast.workload.backward_memory import backward_peak
@@ -284,8 +284,8 @@ def run_passes(
     """Return layers after all passes; adds the accounts of those that changed them.
 
     Passes up to the split of the backward see neither schedule nor stages, and those up to the checkpoint
-    no placements either. Their results are those of an earlier layer of the same items and split, where
-    `kept` holds one.
+    no placements either: of many plans, they run for one plan of each split. Their results are those of an
+    earlier layer of the same items and split, where `kept` holds one.
 
     Raises
     ------
@@ -293,30 +293,34 @@ def run_passes(
         A pass changed the FLOP of the layer.
     """
     placed = _with_structure(software, schedule="auto", stage_layers=())
-    seen = (_with_structure(placed, offload=()), placed)
+    seen: tuple[Software, ...] = (_with_structure(placed, offload=()), placed)
     places = [(each.workload.model.hidden, each.workload.plans.structure, each.stack) for each in seen]
     # one object for each, which is quick to hash
     alike = tuple(kept.of(("software", *place), object) if kept else None for place in places)
-    rows = None if kept else distinct_splits(software.workload.plans)
-    if rows is not None:
-        seen = (_of_splits(seen[0], rows), _of_splits(seen[1], rows))
-    return tuple(_passed(draft, software, (seen, alike, rows), accounting, kept) for draft in drafts)
+    drafts, rows = tuple(drafts), None if kept else distinct_splits(software.workload.plans)
+    seen = tuple(_with_structure(each, rows.first) for each in seen) if rows else seen
+    early = taken(drafts, rows.first) if rows else drafts
+    found = tuple(_before_stages(draft, seen, alike, kept) for draft in early)
+    found = taken(found, rows.group) if rows else found
+    layers: list[Layer] = []
+    for draft, (whole, accounts) in zip(drafts, found, strict=True):
+        done, later = _after(BEHIND_BACKWARD, replace(whole, logical=draft.logical), software)
+        accounting += [*accounts, *later]
+        layers.append(replace(done, weight_casts=(), forward=(*done.weight_casts, *done.forward)))
+    return tuple(layers)
 
 
-def _passed(
-    layer: Layer,
-    software: Software,
-    before: tuple[tuple[Software, Software], tuple[object, ...], EqualRows | None],
-    accounting: list[Accounting],
-    kept: KeptResults,
-) -> Layer:
-    logical, (seen, alike, rows) = layer.logical, before
+def _before_stages(
+    layer: Layer, seen: tuple[Software, ...], alike: tuple[object, ...], kept: KeptResults
+) -> tuple[Layer, tuple[Accounting, ...]]:
+    """Return a layer after the passes that see neither schedule nor stages, and what these changed."""
+    logical = layer.logical
 
     def made() -> tuple[Layer, list[Accounting], object]:
-        return *_after(passes_of(software.stack), layer, seen[0]), alike
+        return *_after(passes_of(seen[0].stack), layer, seen[0]), alike
 
     def behind() -> tuple[Layer, list[Accounting], object]:
-        return *_after(BEHIND_CHECKPOINT, replace(same, logical=layer.logical), seen[1]), (same, alike)
+        return *_after(BEHIND_CHECKPOINT, replace(same, logical=logical), seen[1]), (same, alike)
 
     if kept:
         parts = (logical.kind, logical.checkpoint, logical.wide, logical.weights, logical.split)
@@ -324,25 +328,14 @@ def _passed(
         beside = tuple((id(each.forward), each.count) for each in logical.companions)
         whole, added, _ = kept.of(("placed", id(same), beside, id(alike[1])), behind)
     else:
-        layer = layer if rows is None else taken(layer, rows.first)
         same, changed, _ = made()
         whole, added, _ = behind()
-        if rows is not None:
-            whole, changed, added = taken((whole, (*changed,), (*added,)), rows.group)
-    done, later = _after(BEHIND_BACKWARD, replace(whole, logical=logical), software)
-    accounting += [*changed, *added, *later]
-    return replace(done, weight_casts=(), forward=(*done.weight_casts, *done.forward))
+    return whole, (*changed, *added)
 
 
-def _of_splits(software: Software, rows: EqualRows) -> Software:
-    """Return the software of one plan for each split."""
-    plans = rows_of(software.workload.plans, rows.first)
-    return replace(software, workload=replace(software.workload, plans=plans, layers=()))
-
-
-def _with_structure(software: Software, **fields: object) -> Software:
-    """Return the software with a plan whose structure has other values of some fields."""
-    plans = software.workload.plans
+def _with_structure(software: Software, rows: Integers | None = None, **fields: object) -> Software:
+    """Return the software with a plan whose structure has other values of some fields, for some rows."""
+    plans = software.workload.plans if rows is None else rows_of(software.workload.plans, rows)
     plans = replace(plans, structure=plans.structure.model_copy(update=fields))
     return replace(software, workload=replace(software.workload, plans=plans))
 

@@ -336,7 +336,10 @@ def divide_all(
         "earliest_stage": [_pad(d.earliest_stage, (classes,)) for d in divisions],
     }
     first_chunk = np.stack([_pad(d.stage_chunks[:, 0], (classes,)) for d in divisions]).astype(np.intp)
-    gathered = {name: np.stack(rows)[code] for name, rows in padded.items()}
+    gathered = {  # counts of one layer are next to each other, because most functions read those
+        name: np.moveaxis(np.moveaxis(np.stack(rows), -1, 0)[:, code], 0, -1)
+        for name, rows in padded.items()
+    }
     return Stages(divisions=divisions, code=code, first_chunk=first_chunk[code], **gathered)
 
 
