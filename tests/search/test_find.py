@@ -116,7 +116,7 @@ def test_no_plan_is_simulated_twice(searched):
     assert {plan_key(one.played.job) for one in answer.plans} <= set(simulated)
 
 
-def without_usual_plans(question, book_of, kept):
+def without_usual_plans(question, book_of, kept, told):
     return [UsualPlans(incumbents=NO_INCUMBENTS, best=None, jobs=()) for _ in question.sized()]
 
 

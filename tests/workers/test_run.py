@@ -107,7 +107,7 @@ def test_progress_counts_every_plan_once_and_ends_at_all_of_them():
     answer(search(9), Shuffled(2), None, heard.append)
 
     for doing in ("screening", "playing"):
-        done_by_then = [one.done for one in heard if one.doing == doing]
+        done_by_then = [one.done for one in heard if one.doing == doing and one.done]  # 0: usual plans
         assert done_by_then == sorted(set(done_by_then))
         totals = [one.total for one in heard if one.doing == doing]
         assert done_by_then[-1] == totals[-1] == max(totals)  # variants join the plans to play
@@ -120,7 +120,7 @@ def without_usual_plans(monkeypatch):
     nothing = UsualPlans(incumbents=NO_INCUMBENTS, best=None, jobs=())
     monkeypatch.setattr(
         "flopcast.workers.run.all_usual_plans",
-        lambda question, book_of, kept: (nothing,) * len(question.jobs),
+        lambda question, book_of, kept, told: (nothing,) * len(question.jobs),
     )
 
 

@@ -31,7 +31,7 @@ from flopcast.search.refine import Refining, asked_variants, refined
 from flopcast.search.screen import screen
 from flopcast.search.space import Space
 from flopcast.search.top_candidates import BEST, Candidate, TopCandidates
-from flopcast.search.usual_plans import usual_candidates, usual_spaces, usual_zero
+from flopcast.search.usual_plans import Told, usual_candidates, usual_spaces, usual_zero
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -224,30 +224,28 @@ class FirstChoice:
 
 
 def all_usual_plans(
-    question: Question, book_of: Callable[[Cluster], CurveBook], kept: KeptResults
+    question: Question,
+    book_of: Callable[[Cluster], CurveBook],
+    kept: KeptResults,
+    told: Told = lambda _: None,
 ) -> tuple[UsualPlans, ...]:
     """Return the usual plans of every setting of a question, in the order of `Question.sized`.
+
+    `told` hears the best plan of a setting so far, or None, after every batch.
 
     Raises
     ------
     SpecError
         A number of devices does not fill whole nodes.
     """
-    return tuple(usual_plans(question, job, book_of(job.cluster), kept) for job in question.sized())
+    return tuple(usual_plans(question, job, book_of(job.cluster), kept, told) for job in question.sized())
 
 
-def usual_plans(question: Question, job: Job, book: CurveBook, kept: KeptResults) -> UsualPlans:
-    """Return the usual plans for one of the settings of a question.
-
-    Parameters
-    ----------
-    question : Question
-    job : Job
-        The job of the setting, on its cluster and with its number of devices.
-    book : CurveBook
-    kept : KeptResults
-    """
-    found = usual_candidates(question, job, book, kept, BEST, feasible_only=False)
+def usual_plans(
+    question: Question, job: Job, book: CurveBook, kept: KeptResults, told: Told = lambda _: None
+) -> UsualPlans:
+    """Return the usual plans for `job`, which is one of `question.sized()`; `told` as above."""
+    found = usual_candidates(question, job, book, kept, BEST, feasible_only=False, told=told)
     return UsualPlans(
         incumbents=found.incumbents,
         best=found.best[0] if found.best else None,

@@ -32,7 +32,8 @@ from flopcast.search.settings import (
     settings_of,
     to_refine,
 )
-from flopcast.search.top_candidates import TopCandidates
+from flopcast.search.top_candidates import Candidate, TopCandidates
+from flopcast.search.usual_plans import Told
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.units import show_seconds, show_usd
@@ -266,8 +267,7 @@ def _screened(
     candidates_by_setting = CandidatesBySetting.empty(question)
     total = num_screened(question)
     try:
-        usual = all_usual_plans(question, book_of, kept)
-        say(first_look(question, usual, total))
+        usual = all_usual_plans(question, book_of, kept, first_look(question, total, say))
         first = [
             first_choice(question, plans.jobs, book_of(job.cluster), kept)
             for plans, job in zip(usual, question.sized(), strict=True)
@@ -283,22 +283,26 @@ def _screened(
     return candidates_by_setting, False
 
 
-def first_look(question: Question, usual: Sequence[UsualPlans], total: int) -> Progress:
-    """Return the progress after the usual plans of a space of `total` plans."""
-    return Progress(doing="screening", done=0, total=total, best=best_so_far(question, usual))
+def first_look(question: Question, total: int, say: OnProgress) -> Told:
+    """Return a function that reports usual plans, before any of `total` plans is screened."""
+    heard: list[Candidate] = []
+
+    def told(one: Candidate | None) -> None:
+        heard.extend([one] if one else [])
+        say(Progress(doing="screening", done=0, total=total, best=_text(question, heard)))
+
+    return told
 
 
 def best_so_far(question: Question, usual: Sequence[UsualPlans], seen: Sequence[TopCandidates] = ()) -> str:
-    """Return the best feasible plan so far with its estimate, as text for a progress line; "" without one.
-
-    Parameters
-    ----------
-    question : its first objective decides
-    usual : the usual plans of every setting
-    seen : streams that have been screened
-    """
+    """Return the best of usual plans and of screened streams with its estimate, or "", as text."""
     each = [one.best for one in usual if one.best is not None]
     each += [candidates_kept.best[0] for candidates_kept in seen if candidates_kept.best]
+    return _text(question, each)
+
+
+def _text(question: Question, each: Sequence[Candidate]) -> str:
+    """Return the estimate and the plan of the best candidate; "" without one."""
     if not each:
         return ""
     best, objective = min(each, key=lambda one: one.losses[0]), question.first

@@ -70,7 +70,7 @@ class SearchTime:
         now_s : since the start of the search
         processor_s : of this process, since then
         """
-        first = not self._seen
+        first = not self._seen or (progress.doing == SCREENING and not progress.done)
         self._seen[progress.doing] = progress
         if first:
             self._first_look_s = now_s

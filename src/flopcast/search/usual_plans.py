@@ -11,7 +11,7 @@ parameters are sharded too, then, instead of these, the embedding tables of an e
 tokens of each sequence, by context parallelism.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.kept_results import KeptResults
@@ -19,13 +19,14 @@ from flopcast.layers.traced import is_graph
 from flopcast.search.grid import batches_on
 from flopcast.search.question import Question
 from flopcast.search.space import USUAL_CHUNKS, Space
-from flopcast.search.top_candidates import TopCandidates
+from flopcast.search.top_candidates import Candidate, TopCandidates
 from flopcast.spec.job import Job
 from flopcast.spec.rules_tables import has_tables
 
 MICRO_BATCHES = (1, 2, 4, 8)
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # micro-batches of an exported graph, whose samples are small
 SHARDED = 3  # the ZeRO stage that shards parameters
+Told = Callable[[Candidate | None], None]
 CONTEXTS = (2, 4, 8, 16, 32)  # ranks that share a sequence which fits on no rank as a whole
 
 
@@ -82,6 +83,7 @@ def usual_candidates(
     most: int,
     *,
     feasible_only: bool = True,
+    told: Told = lambda _: None,
 ) -> TopCandidates:
     """Return the best of the usual plans of a question on one cluster; counts are of these plans.
 
@@ -93,12 +95,17 @@ def usual_candidates(
     kept : as for `screen`
     most : plans that are kept for their first loss
     feasible_only : as for `TopCandidates.after_each`
+    told : hears the best plan so far after every batch
     """
     found = TopCandidates(most=most)
     for space in usual_spaces(job, question.space):
-        of_space = TopCandidates(most=most).after_all(
-            question, batches_on(job, space), lambda _: book, kept, feasible_only=feasible_only
-        )
+        of_space, on_job = TopCandidates(most=most), batches_on(job, space)
+        for after in of_space.after_each(
+            question, on_job, lambda _: book, kept, feasible_only=feasible_only
+        ):
+            of_space = after
+            if told is not None and after.best:
+                told(after.best[0])
         found = found.joined(of_space)
         if found.best:
             break

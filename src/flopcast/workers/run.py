@@ -86,13 +86,13 @@ def answer(
         return find.find(search.question, book_of, on_progress)
     done, kept = Counter[str](), Counter[str]()
     try:
-        usual = all_usual_plans(search.question, book_of, KEPT)
+        told = find.first_look(search.question, search.num_plans, on_progress)
+        usual = all_usual_plans(search.question, book_of, KEPT, told)
     except KeyboardInterrupt:  # before anything is screened
         nothing = [None] * len(search.question.given)
         return find.decided(
             search.question, CandidatesBySetting.empty(search.question), nothing, partial=True
         )
-    on_progress(find.first_look(search.question, usual, search.num_plans))
     search = replace(search, usual=usual)
 
     def hear(did: RunSummary) -> None:
