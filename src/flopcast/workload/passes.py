@@ -284,8 +284,7 @@ def run_passes(
     """Return layers after all passes; adds the accounts of those that changed them.
 
     Passes up to the split of the backward see neither schedule nor stages, and those up to the checkpoint
-    no placements either: of many plans, they run for one plan of each split. Their results are those of an
-    earlier layer of the same items and split, where `kept` holds one.
+    no placements either. They run once for all plans of a split, unless `kept` holds such a layer.
 
     Raises
     ------
@@ -295,15 +294,13 @@ def run_passes(
     placed = _with_structure(software, schedule="auto", stage_layers=())
     seen: tuple[Software, ...] = (_with_structure(placed, offload=()), placed)
     places = [(each.workload.model.hidden, each.workload.plans.structure, each.stack) for each in seen]
-    # one object for each, which is quick to hash
     alike = tuple(kept.of(("software", *place), object) if kept else None for place in places)
     drafts, rows = tuple(drafts), None if kept else distinct_splits(software.workload.plans)
     seen = tuple(_with_structure(each, rows.first) for each in seen) if rows else seen
     early = taken(drafts, rows.first) if rows else drafts
     found = tuple(_before_stages(draft, seen, alike, kept) for draft in early)
-    found = taken(found, rows.group) if rows else found
     layers: list[Layer] = []
-    for draft, (whole, accounts) in zip(drafts, found, strict=True):
+    for draft, (whole, accounts) in zip(drafts, taken(found, rows.group) if rows else found, strict=True):
         done, later = _after(BEHIND_BACKWARD, replace(whole, logical=draft.logical), software)
         accounting += [*accounts, *later]
         layers.append(replace(done, weight_casts=(), forward=(*done.weight_casts, *done.forward)))
@@ -314,7 +311,7 @@ def _before_stages(
     layer: Layer, seen: tuple[Software, ...], alike: tuple[object, ...], kept: KeptResults
 ) -> tuple[Layer, tuple[Accounting, ...]]:
     """Return a layer after the passes that see neither schedule nor stages, and what these changed."""
-    logical = layer.logical
+    logical = layer.logical  # `alike` has one object for each of `seen`, which is quick to hash
 
     def made() -> tuple[Layer, list[Accounting], object]:
         return *_after(passes_of(seen[0].stack), layer, seen[0]), alike

@@ -324,8 +324,8 @@ def divide_all(
         )
         for row, (p, v) in zip(equal.first.tolist(), distinct.tolist(), strict=True)
     ]
-    divisions = tuple(divide(pile, "listed" if pile.listed else rule.partition) for pile in piles)
-    code = equal.group
+    code, rules = equal.group, ["listed" if pile.listed else rule.partition for pile in piles]
+    divisions = tuple(map(divide, piles, rules))
     chunks = max(len(d.chunk_counts) for d in divisions)
     classes = max(len(d.stage_counts) for d in divisions)
     padded = {
@@ -336,10 +336,8 @@ def divide_all(
         "earliest_stage": [_pad(d.earliest_stage, (classes,)) for d in divisions],
     }
     first_chunk = np.stack([_pad(d.stage_chunks[:, 0], (classes,)) for d in divisions]).astype(np.intp)
-    gathered = {  # counts of one layer are next to each other, because most functions read those
-        name: np.moveaxis(np.moveaxis(np.stack(rows), -1, 0)[:, code], 0, -1)
-        for name, rows in padded.items()
-    }
+    rows = {name: np.moveaxis(np.stack(each), -1, 0)[:, code] for name, each in padded.items()}
+    gathered = {name: np.moveaxis(each, 0, -1) for name, each in rows.items()}  # of a layer: contiguous
     return Stages(divisions=divisions, code=code, first_chunk=first_chunk[code], **gathered)
 
 
