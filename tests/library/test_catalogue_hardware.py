@@ -74,11 +74,13 @@ def test_a_host_that_was_not_measured_is_as_fast_as_the_reference_and_says_so(na
 CLOCKS = {  # dense FLOP of a clock and multiprocessor: fp16 matrix, fp32 vector; their MHz; multiprocessors
     # NVIDIA A100 white paper, tables 3 and 4
     "a100-sxm4-40gb": (2048, 128, 1410, 1410, 108),
+    "a100-sxm-64gb": (2048, 128, 1410, 1410, 124),  # arXiv:2307.16885
     "a100-sxm4-80gb": (2048, 128, 1410, 1410, 108),
     "a800-sxm-80gb": (2048, 128, 1410, 1410, 108),
     "a100-pcie-40gb": (2048, 128, 1410, 1410, 108),
     "a100-pcie-80gb": (2048, 128, 1410, 1410, 108),
     # NVIDIA H100 white paper, tables 2 and 3: matrices run at a lower boost clock than vectors
+    "h100-sxm5-64gb": (4096, 256, 1830, 1980, 132),
     "h100-sxm5-80gb": (4096, 256, 1830, 1980, 132),
     "h100-sxm5-96gb": (4096, 256, 1830, 1980, 132),
     "h800-sxm-80gb": (4096, 256, 1830, 1980, 132),
@@ -141,6 +143,8 @@ PINS = {  # width of the memory's bus in bits, Gbit/s of each: the makers' white
     "a100-sxm4-80gb": (5120, 3.186),
     "a800-sxm-80gb": (5120, 3.186),
     "a100-pcie-80gb": (5120, 3.024),
+    "a100-sxm-64gb": (4096, 3.186),  # four of the five stacks
+    "h100-sxm5-64gb": (4096, 3.186),
     "h100-sxm5-80gb": (5120, 5.234),
     "h100-sxm5-96gb": (6144, 3.186),  # the memory of H100 PCIe, in six stacks
     "h800-sxm-80gb": (5120, 5.234),
@@ -222,6 +226,7 @@ SPARSE = {  # TFLOP/s that data sheets print in large type: bf16, fp8
     "a100-pcie-40gb": (624, None),
     "a100-pcie-80gb": (624, None),
     "h100-sxm5-80gb": (1979, 3958),
+    "h100-sxm5-64gb": (1979, 3958),
     "h100-sxm5-96gb": (1979, 3958),
     "h200-sxm-141gb": (1979, 3958),
     "gh200-96gb": (1979, 3958),
@@ -317,8 +322,10 @@ SCALE_UP = {  # links of a device, GB/s of each in one direction
     "v100-pcie-16gb": (16, 1),  # lanes of PCIe 3.0
     "arc-pro-b60-24gb": (8, 4),  # lanes of PCIe 5.0
     "a100-sxm4-40gb": (12, 25),  # NVLink 3
+    "a100-sxm-64gb": (12, 25),
     "a100-sxm4-80gb": (12, 25),
     "h100-sxm5-80gb": (18, 25),  # NVLink 4
+    "h100-sxm5-64gb": (18, 25),
     "h100-sxm5-96gb": (18, 25),
     "h200-sxm-141gb": (18, 25),
     "gh200-96gb": (18, 25),
@@ -388,13 +395,14 @@ CARDS = {  # network cards of a node, Gbit/s of each: documentation of the machi
     **dict.fromkeys(("azure-nd-a100-v4", "azure-ndm-a100-v4", "dgx-a100", "selene"), (8, 200)),
     **dict.fromkeys(("mi300x-8", "mi325x-8", "mi355x-8"), (8, 400)),
     **dict.fromkeys(("gcp-a3-ultra", "gcp-a4", "aws-p6-b200"), (8, 400)),
-    **dict.fromkeys(("alps", "isambard-ai", "jupiter", "frontier"), (4, 200)),
+    **dict.fromkeys(("alps", "isambard-ai", "jupiter", "frontier", "marenostrum-5"), (4, 200)),
     **dict.fromkeys(("perlmutter", "perlmutter-40gb", "perlmutter-tcp"), (4, 200)),
     **dict.fromkeys(("a100-pcie-40gb-8", "a100-pcie-80gb-8", "delta-a40"), (1, 200)),
     **dict.fromkeys(("aws-p4d", "aws-p4de", "l40s-8", "dgx-1"), (4, 100)),
     **dict.fromkeys(("aws-p3dn", "gcp-a2-ultra", "rtx-4090-8", "v100-sxm2-16gb-8"), (1, 100)),
     **dict.fromkeys(("rtx-2080-ti-8", "rtx-3090-8", "rtx-4080-8", "rtx-5090-8"), (1, 100)),
     **dict.fromkeys(("aws-g4dn", "aws-g5", "aws-g6", "gcp-g2"), (1, 100)),
+    "leonardo": (4, 100),
     "oci-bm-gpu-a10-4": (2, 50),
     "l40-8": (1, 200),
     **dict.fromkeys(("aws-p5", "aws-p5e"), (32, 100)),
@@ -451,6 +459,8 @@ def test_devices_share_the_network_cards_of_their_node_in_equal_parts(name):
         ("perlmutter-40gb", 6144),  # docs.nersc.gov: 1536 of its nodes hold 40 GB devices
         ("hgx-h800", 2048),  # arXiv:2412.19437
         ("polaris", 2240),  # docs.alcf.anl.gov
+        ("leonardo", 13824),  # leonardo-supercomputer.cineca.eu
+        ("marenostrum-5", 4480),  # bsc.es
         ("piz-daint", 5704),  # cscs.ch
         ("dgx-2", 512),  # arXiv:2104.07857
         ("delta-a40", 400),  # docs.ncsa.illinois.edu
@@ -505,7 +515,7 @@ def test_a_fabric_has_the_hardware_on_which_its_curves_were_measured(name):
 
     assert cluster.node.devices == devices
     family = cluster.tiers[0].fabric.rpartition("-")[0].removesuffix("-nvlink")
-    assert cluster.node.device.name.startswith("a100-sxm4" if family in ("a100", "perlmutter") else family)
+    assert cluster.node.device.name.startswith("a100-sxm" if family in ("a100", "perlmutter") else family)
 
 
 @EVERY_DEVICE

@@ -29,6 +29,7 @@ OTHER_MODULES = {"dgx-1": (4, 2133), "gb200-nvl72": (8, 6000), "gb300-nvl72": (8
 SOCKETS = {  # processors of a node; all other nodes have two
     **dict.fromkeys(("alps", "isambard-ai", "jupiter"), 4),
     **dict.fromkeys(("perlmutter", "perlmutter-40gb", "perlmutter-tcp", "polaris", "frontier", "vista"), 1),
+    "leonardo": 1,
     **dict.fromkeys(("delta-a40", "gcp-n1", "rtx-a6000", "rtx-pro-6000-max-q", "piz-daint"), 1),
 }
 
@@ -98,7 +99,7 @@ HOST_LINKS = {  # lanes of PCIe, GB/s of each in one direction; links of other k
     **dict.fromkeys(("v100-pcie-16gb", "v100-sxm2-16gb", "v100-sxm2-32gb", "t4-16gb"), (16, 1)),
     **dict.fromkeys(("rtx-2080-ti-11gb", "p100-pcie-16gb"), (16, 1)),
     **dict.fromkeys(("a100-sxm4-40gb", "a100-sxm4-80gb", "a100-pcie-40gb", "a100-pcie-80gb"), (16, 2)),
-    "a800-sxm-80gb": (16, 2),
+    **dict.fromkeys(("a800-sxm-80gb", "a100-sxm-64gb"), (16, 2)),
     **dict.fromkeys(("a10-24gb", "a10g-24gb", "a40-48gb", "l4-24gb", "l40-48gb", "l40s-48gb"), (16, 2)),
     **dict.fromkeys(("rtx-3090-24gb", "rtx-4080-16gb", "rtx-4090-24gb", "rtx-a6000-48gb"), (16, 2)),
     "gaudi2-96gb": (16, 2),
@@ -108,6 +109,7 @@ HOST_LINKS = {  # lanes of PCIe, GB/s of each in one direction; links of other k
     "rtx-pro-6000-max-q-96gb": (16, 4),
     **dict.fromkeys(("mi300x-192gb", "mi325x-256gb", "mi355x-288gb"), (16, 4)),
     "arc-pro-b60-24gb": (8, 4),
+    "h100-sxm5-64gb": (16, 4),
     **dict.fromkeys(("gh200-96gb", "gh200-144gb", "gb200-192gb", "gb300-288gb"), (1, 450)),  # NVLink-C2C
     "mi250x-gcd-64gb": (1, 36),  # Infinity Fabric (Frontier user guide)
 }
