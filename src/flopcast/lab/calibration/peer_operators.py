@@ -48,6 +48,17 @@ BLACKWELL = {
 }
 BLOCKED = {mark: name for mark, name in NARROW.items() if not name.startswith("rtx")}
 SERVING = "serving kernels, which are slower than those of training"
+ODD_ROWS = (
+    "products in 8 bits with a number of rows that is no multiple of 4 take longer than larger ones on"
+    " Hopper (513 rows longer than 768), and both training and engines pad rows to multiples of 8"
+)
+SMALL_TILE = 64.0  # rows up to which products of any number of rows run the same kernel
+
+
+def odd_rows(r: Columns) -> np.ndarray:
+    """Return the rows of Hopper that ran a kernel which training and engines seldom run."""
+    hopper = is_word("system=h100_sxm")(r) | is_word("system=h200_sxm")(r)
+    return np.asarray(hopper & (r["m"] > SMALL_TILE) & (r["m"] % 4 != 0))
 
 
 def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
@@ -58,6 +69,7 @@ def _narrow(dtype: str, devices: Mapping[str, str], peak: str) -> PeerFile:
         devices=devices,
         operator=matmul("fp8"),
         belongs=all_of(is_word(f"dtype={dtype}"), not_small("m", "n", "k")),
+        faults={ODD_ROWS: odd_rows} if dtype == "fp8" else {},
         remark=f"{dtype}, {SERVING}",
         peak=peak,
     )

@@ -33,7 +33,7 @@ import numpy as np
 from flopcast.dtypes import Counts, constant
 from flopcast.lab.calibration.peer_decode import DECODE_FILES
 from flopcast.lab.calibration.peer_grouped import LAYER_FAULTS, POWER_LAWS, TUNED
-from flopcast.lab.calibration.peer_operators import BLACKWELL, BLOCKED, NARROW, SYSTEMS
+from flopcast.lab.calibration.peer_operators import BLACKWELL, BLOCKED, NARROW, ODD_ROWS, SYSTEMS, odd_rows
 from flopcast.lab.calibration.peer_tables import Columns, Mask, PeerFile, all_of, column, is_word
 from flopcast.layers.expert_load import fullest_rank_load
 from flopcast.operators.formats import SERVED_FORMATS
@@ -47,11 +47,6 @@ CACHED_BYTES = (1e6, 16e6)
 FEW_ROWS = 256.0  # with more, products take longer than reading such weights
 CACHE_FAULT = "the benchmark read the weights from the cache, but an engine reads them from memory"
 GB200_FAULT = "its kernels of 16 bits have two speeds, 0.42 and 0.72 of the peak; B200 has the same chip"
-ODD_ROWS = (
-    "products in 8 bits with a number of rows that is no multiple of 4 take longer than larger ones on"
-    " Hopper (513 rows longer than 768), and engines pad passes of CUDA graphs to multiples of 8"
-)
-SMALL_TILE = 64.0  # rows up to which products of any number of rows run the same kernel
 UNGATED = "these experts have no gate, and the table does not state which GEMMs ran"
 DATA_CENTRE = {mark: name for mark, name in BLACKWELL.items() if not name.startswith("rtx")}
 NEWER = {mark: name for mark, name in SYSTEMS.items() if not name.startswith("a100")}
@@ -109,13 +104,7 @@ def _faults(word: str, weights: str) -> dict[str, Mask]:
     faults = {CACHE_FAULT: _cached(weights)}
     if word == "bfloat16":
         return {**faults, GB200_FAULT: lambda r: r["system=gb200"] == 1}
-    return {**faults, ODD_ROWS: _odd_rows} if word == "fp8" else faults
-
-
-def _odd_rows(r: Columns) -> np.ndarray:
-    """Return the rows of Hopper that ran a kernel which engines seldom run."""
-    hopper = is_word("system=h100_sxm")(r) | is_word("system=h200_sxm")(r)
-    return np.asarray(hopper & (r["m"] > SMALL_TILE) & (r["m"] % 4 != 0))
+    return {**faults, ODD_ROWS: odd_rows} if word == "fp8" else faults
 
 
 def _products(word: str, devices: Mapping[str, str], large: str) -> tuple[PeerFile, ...]:
