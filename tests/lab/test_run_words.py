@@ -20,6 +20,8 @@ from flopcast.lab.validation.run import Architecture, Machine, Mapping, Software
         ("NVIDIA H100 80GB HBM3", "dgx-h100", ""),
         ("H100 PCIe", "h100-pcie-8", ""),
         ("H100-94GB", "grand-teton-h100", ""),
+        ("H100-64GB", "marenostrum-5", ""),
+        ("NVIDIA A100-SXM-64GB", "leonardo", ""),
         ("H200-141GB", "dgx-h200", ""),
         ("H20", "hgx-h20", ""),
         ("GH200", "alps", ""),
