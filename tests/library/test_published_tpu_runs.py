@@ -79,7 +79,7 @@ def test_the_sizes_of_a_script_have_as_many_parameters_as_the_table_names(name):
 
 
 def test_published_runs_of_tpu_v5e_lie_inside_their_intervals(rows):
-    """Their products are as fast as two that JAX's documentation times, and the software is that of GPUs."""
+    """Their products are as fast as two in the documentation of JAX; the software is that of GPUs."""
     ratios = {}
     for name, devices, sequences, mfu_percent in rows:
         job = job_of_run(name, devices, sequences)
