@@ -76,4 +76,4 @@ def test_a_pack_that_was_broken_off_too_early_is_told(tmp_path):
     ended = fit(pack_of(tmp_path / "pack", 2), tmp_path / "out", "--device", DEVICE)
 
     assert ended.code == 1
-    assert "it continues an existing pack" in ended.err
+    assert "it continues existing measurements" in ended.err

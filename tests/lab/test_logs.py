@@ -53,6 +53,7 @@ def told(text):
         ("deepspeed", "deepspeed", [10, 20, 30, 40]),
         ("torchtitan-two-ranks", "torchtitan", [1, 10, 20, 30, 40]),
         ("internevo", "internevo", [30, 31, 32, 33]),
+        ("maxtext", "maxtext", [5, 6, 7, 8]),
         ("nemo", "nemo", [0, 1, 2, 3]),
         ("nemo-progress-bar", "nemo-progress-bar", [0, 1, 2, 3]),
         ("hugging-face-trainer", "hugging-face-trainer", [1]),

@@ -12,7 +12,8 @@ Where the formats stand: `training_log` of Megatron-LM (megatron/training/traini
 and GPT-NeoX (megatron/logging.py); ThroughputTimer of DeepSpeed (deepspeed/utils/timer.py),
 PipelineEngine.train_batch and the flops profiler; MetricsProcessor.log of torchtitan
 (torchtitan/components/metrics.py); record_current_batch_training_metrics of InternEvo
-(internlm/train/pipeline.py); logs printed by NeMo and by the Trainer of transformers; mllog
+(internlm/train/pipeline.py); MetricLogger of MaxText (maxtext/common/metric_logger.py); logs printed by
+NeMo and by the Trainer of transformers; mllog
 (mlcommons/logging) and the results of mlcommons/training_results_v5.1.
 """
 
@@ -74,6 +75,10 @@ _TITAN = re.compile(
     rf"(?<!validate )step:\s*(\d+)\s.*?\b(?:tps|wps):\s*{NUMBER}(?:.*?\btflops:\s*{NUMBER})?"
 )
 _INTERN = re.compile(rf"\btflops={NUMBER},step=(\d+),.*\btgs \(tokens/gpu/second\)={NUMBER}")
+_MAXTEXT = re.compile(
+    rf"completed step:\s*(\d+), seconds:\s*{NUMBER}"
+    rf"(?:.*?TFLOP/s/device:\s*{NUMBER}, Tokens/s/device:\s*{NUMBER})?"
+)
 _BAR = re.compile(rf"global_step={NUMBER},.*train_step_timing in s={NUMBER}")
 _RUN = re.compile(rf"'train_runtime':\s*'?{NUMBER}.*'train_samples_per_second':\s*'?{NUMBER}")
 _RUN_STEPS = re.compile(rf"'train_steps_per_second':\s*'?{NUMBER}")
@@ -287,6 +292,11 @@ FORMATS = {
         # tokens per second of one device; the step time is not printed
         read=_ruled(_INTERN, device_flop_per_s=1e12, step=1.0, device_tokens_per_s=1.0),
         example="tflops=…,step=10,loss=…,tgs (tokens/gpu/second)=…,fwd_bwd_time=…",
+    ),
+    "maxtext": LogFormat(
+        cues=("completed step:",),
+        read=_ruled(_MAXTEXT, step=1.0, step_time_s=1.0, device_flop_per_s=1e12, device_tokens_per_s=1.0),
+        example="completed step: 10, seconds: …, TFLOP/s/device: …, Tokens/s/device: …",
     ),
     "deepspeed-pipeline": LogFormat(
         cues=("iter time (s):",),
