@@ -10,6 +10,7 @@ from all_cases import all_cases
 from command_line import flopcast
 
 JOB = "predict llama-3.2-1b --gpus 16"
+FEW_SEARCH = "search bloom-560m --gpus 2 --tokens 1T --plan 'mbs=1 gbs=16 cp=1 zero=1 vpp=1 dp_shard=0'"
 FIXES = {  # a command line → the fix of one of its errors
     f"{JOB} --gpus 32": "leave out all but one --gpus",
     f"{JOB} --plan tp=2 --plan pp=2": "leave out all but one --plan",
@@ -53,6 +54,10 @@ FIXES = {  # a command line → the fix of one of its errors
         "remove traffic, or use flopcast predict, which predicts serving jobs, too"
     ),
     "compare llama-3-8b llama-3-8b plan.precision=fp8": ("flopcast compare llama-3-8b plan.precision=fp8"),
+    f"{FEW_SEARCH} --budget '0 USD'": 'write --budget "2M USD"',
+    f"{JOB} plan.stages=[8,8]": "did you mean stage_layers?",
+    f"{JOB} plan.tensor_parallel=[2]": "set tensor_parallel to 2",
+    f"{JOB} --plan none": "leave out the plan; flopcast then chooses one",
     "catalog gpus h100": "flopcast catalog devices h100",
     "validate --precision int8": "choose one of these values, such as --precision amp",
     "predict llama-3.2-1b --gpus 60 --plan 'dp=5 gbs=60'": "set --gpus to 56 or 64",

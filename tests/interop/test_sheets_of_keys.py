@@ -88,7 +88,7 @@ def test_a_switch_is_true_or_false(written, expected):
         ("Full", "whole", None),
         ("none", "", None),
         ("ful", "dflt", "did you mean full?"),
-        ("7", "dflt", "write full"),
+        ("7", "dflt", "choose one of these values, such as full"),
     ],
 )
 def test_a_choice_takes_words_in_any_case_and_offers_the_nearest(written, found, fix):

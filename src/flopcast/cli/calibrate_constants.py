@@ -213,9 +213,10 @@ page.
 Each constant is in one of five files in `src/flopcast/catalog/constants`:
 
 - `runs.json`: factors of training, fitted by `flopcast calibrate constants --runs TABLE --out FILE`;
-- `sites.json`: differences between sites whose software or device no fitted run has, and the residuals
-  from which `flopcast calibrate constants --sites --runs TABLE` fits them. They are also fitted on the
-  development runs, but `flopcast validate` never uses residuals of the source that it predicts;
+- `sites.json`: differences between sites for which no fitted run has the software or the device, and the
+  residuals from which `flopcast calibrate constants --sites --runs TABLE` fits them. They are also
+  fitted on the development runs, but `flopcast validate` never uses residuals of the source that it
+  predicts;
 - `offload.json`: factors of states in host memory or on drives, fitted by the same command on a table of
   such runs;
 - `checkpoints.json`: factors of checkpoints, fitted by the same command on published checkpoints;

@@ -141,8 +141,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "unknown_site": FactorKind(
         label="sites without a fitted run of this software",
-        meaning="sigma of the differences between sites whose software, or software on this device, no"
-        " fitted run has: [family: what is unknown, side]. It widens one side of an interval and does not"
+        meaning="sigma of the differences between sites for which no fitted run has the software, or has it"
+        " on this device: [family: what is unknown, side]. It widens one side of an interval and does not"
         " change the predicted step time",
         rests_on="prior: releases of a framework differ by up to 30 %",
         is_lever=False,

@@ -70,7 +70,7 @@ def _other_bracket(place: Place, opening: str, whole: str) -> SyntaxFault:
 def unopened(place: Place) -> SyntaxFault:
     """Return the fault of a closing bracket or a comma where no bracket is open."""
     line, column = place.line(place.at), place.column(place.at)
-    closing = _unopened(place.content(place.at)[column:]) if place.character == "," else ""
+    closing = unopened_in(place.content(place.at)[column:]) if place.character == "," else ""
     if not closing:
         because = f"no bracket is open where {place.character} stands"
         return SyntaxFault(line, because, f"remove {place.character} in line {line}, column {column}")
@@ -79,7 +79,7 @@ def unopened(place: Place) -> SyntaxFault:
     return SyntaxFault(line, because, f"add the missing {opening} in line {line}, or remove the {closing}")
 
 
-def _unopened(text: str) -> str:
+def unopened_in(text: str) -> str:
     """Return the first closing bracket of a text that closes none of its brackets; "" if there is none."""
     depth = 0
     for bracket in map(str, BRACKET.findall(text)):

@@ -103,6 +103,9 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
             value = f"[{detail['input']}]"
         if kind.startswith("bool_"):
             value = (_usual(owner, field) or "true").lower()
+        inside = detail["input"] if isinstance(detail["input"], list) else []
+        if kind.startswith("int_") and len(inside) == 1 and isinstance(inside[0], int):
+            value = str(inside[0])
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
         info = owner.model_fields.get(field) if owner else None
         if allowed == TYPES[int] and info is not None and info.metadata and name == field:
@@ -222,7 +225,8 @@ def _range(context: Mapping[str, float], info: FieldInfo | None, field: str) -> 
     whole = info is not None and int in (info.annotation, *get_args(info.annotation))
     noun = "a whole number" if whole else "a quantity" if unit else "a number"
     if lower is not None and upper is not None:
-        return f"{noun} from {lower:g} to {upper:g}{unit}"
+        shown = [f"{end:,}" if whole else f"{end:g}" for end in (lower, upper)]
+        return f"{noun} from {' to '.join(shown)}{unit}"
     ends = {"of at least": lower, "above": above, "of at most": upper, "below": below}
     if lower is None:
         ends["at most"] = ends.pop("of at most") if above is not None else None
@@ -280,7 +284,7 @@ def field_meaning(owner: type[BaseModel] | None, field: str) -> str:
     if owner is None:
         return ""
     text = re.split(r"(?<=[^.][.;]) ", field_text(owner, field))[0].rstrip(".;:")
-    if text.lower().startswith(("left out:", "default:", "by default")):
+    if text.lower().startswith(("left out:", "default:", "by default", "as in")):
         return ""
     if text.partition(" ")[0][1:].islower():
         text = text[0].lower() + text[1:]  # but no abbreviation

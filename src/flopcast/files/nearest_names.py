@@ -128,12 +128,17 @@ def choice_fix(text: str, values: Mapping[str, str], default: str, option: str =
     --------
     >>> dtypes = {"fp16": "fp16", "bf16": "bf16"}
     >>> choice_fix("bf15", dtypes, "fp16"), choice_fix("int8", dtypes, "bf16")
-    ('did you mean bf16?', 'write bf16')
+    ('did you mean bf16?', 'choose one of these values, such as bf16')
     """
     import difflib  # only a wrong word needs it
 
-    near = difflib.get_close_matches(text, values, n=1)
+    digits = {word: word[len(word.rstrip("0123456789")) :] for word in (text, *values)}
+    alike = [
+        word for word in values if digits[word] == digits[text] or len(digits[text]) != len(digits[word])
+    ]
+    near = difflib.get_close_matches(text, alike, n=1)
     if near:
         return f"did you mean {near[0]}?"
     usual = next((word for word, meaning in values.items() if meaning == default and word), "")
-    return f"write {option} {usual or next(filter(None, values))}".replace("  ", " ")
+    word = f"{option} {usual or next(filter(None, values))}".strip()
+    return f"choose one of these values, such as {word}" if len(values) > 1 else f"write {word}"

@@ -256,7 +256,8 @@ def _unknown_key(key: str, value: object, known: Iterable[str], field: str, wher
     names = sorted(known)
     near = nearest(key, names, least_ratio=NEAR) if len(key) > 1 else []
     because = "an unknown key raises an error, so that no setting is silently ignored"
-    fix = MEANT.get(key) or (f"did you mean {near[0]}?" if near else f"remove {key}")
+    of_lists = "did you mean stage_layers?" if key == "stages" and "," in str(value) else ""
+    fix = of_lists or MEANT.get(key) or (f"did you mean {near[0]}?" if near else f"remove {key}")
     return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import yaml
 
-from flopcast.files.bracket_faults import CLOSING, in_brackets, last_open, unopened
+from flopcast.files.bracket_faults import CLOSING, in_brackets, last_open, unopened, unopened_in
 from flopcast.files.syntax_places import Place, SyntaxFault
 from flopcast.records import replace
 
@@ -118,7 +118,14 @@ def _second_colon(place: Place) -> SyntaxFault:
     if place.indent(place.at) <= place.indent(above):
         because = f"line {place.line(above)} has no colon after its key"
         return SyntaxFault(place.line(above), because, f"write {KEY_VALUE} in line {place.line(above)}")
+    if closing := unopened_in(place.content(place.at)):
+        opening = next(one for one, other in CLOSING.items() if other == closing)
+        because = f"no {opening} is open where {closing} stands in line {line}"
+        return SyntaxFault(line, because, f"add the missing {opening} in line {place.line(above)}")
     because = f"line {line} is indented below line {place.line(above)}, which already has a value"
+    if place.content(above).rstrip().endswith(","):
+        because = f"line {place.line(above)} ends with a comma, but no bracket is open"
+        return SyntaxFault(place.line(above), because, f"add the missing {{ in line {place.line(above)}")
     below = place.text.split("\n")[line:]
     own = place.indent(place.at)
     last = line + next(

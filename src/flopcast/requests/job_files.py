@@ -72,7 +72,8 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes
         because = getattr(error, "strerror", None) or str(error)
         allowed = "a file that exists and may be read"
         fault = f"{shown(str(path))} cannot be read"
-        raise spec_error("file", str(path), allowed, because, "check the path", where, fault) from None
+        fix = "give a file in this folder" if isinstance(error, IsADirectoryError) else "check the path"
+        raise spec_error("file", str(path), allowed, because, fix, where, fault) from None
 
 
 def job_of(document: Document, read: ReadFile = read_file) -> Job:

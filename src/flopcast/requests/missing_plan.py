@@ -220,7 +220,7 @@ def with_fitting_values(
     fitting = plan_of(job, fields_of(job.plan))
     numbers = {name: DIGITS.search(str(problem.value)) for name, problem in wrong.items()}
     given = {name: int(number[0]) for name, number in numbers.items() if number and int(number[0])}
-    likely = fitting.model_copy(update=given)
+    likely = plan_of(job, {**fields_of(job.plan), **given})
     plans = [each for each in (likely, fitting) if not check(job.model_copy(update={"plan": each}))]
     if not plans:
         return list(problems)

@@ -56,7 +56,12 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
         )
         raise SpecError(
             Problem(
-                f"--{name}", getattr(request, name), allowed, because, f"leave out --{name}, or --phases"
+                f"--{name}",
+                getattr(request, name),
+                allowed,
+                because,
+                f"leave out --{name}, or --phases",
+                fault="and --phases exclude each other",
             )
             for name in stated
         )

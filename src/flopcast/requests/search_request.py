@@ -242,12 +242,14 @@ def _dollars(text: object) -> float | None:
     try:
         amount = parse_tokens(str(text).replace("$", "").replace("USD", ""))
     except ValueError:
-        amount = 0.0
-    if amount <= 0:
+        amount = None
+    if amount is None or amount <= 0:
         allowed = 'dollars above 0, such as "2.5M USD" or 40000'
         right = rewritten_count(str(text))
         fix = f'write --budget "{right} USD"' if right else "convert the budget to US dollars"
         because = "a budget is an amount of US dollars, and flopcast does not convert currencies"
+        if amount is not None:
+            because, fix = "the amount is not above 0", 'write --budget "2M USD"'
         raise spec_error("--budget", text, allowed, because, fix)
     return amount
 

@@ -280,5 +280,6 @@ def _label(task: Task) -> str:
 
 def schedule_problem(where: str, value: object, allowed: str, because: str, fix: str) -> Problem:
     """Return the error for a row of a user's own schedule."""
-    fault = "has no tasks" if value is None else ""
+    name, colon, wrong = str(value).partition(": ")
+    fault = "has no tasks" if value is None else f"has a row with {name} {wrong}" if colon else ""
     return Problem("plan.schedule", value, allowed, because, fix, where=where, fault=fault)

@@ -122,8 +122,7 @@ class ConfigReader:
     def count(self, key: str, default: int = 1, least: int = 1, auto: str | None = None) -> int:
         """Return a whole number of `least` or more; `default` is what the program takes without the key.
 
-        `auto` says who decides where the value is "auto": then it is the default, with a note. If it is
-        None, "auto" is a fault.
+        `auto` says who decides if the value is "auto", which then is the default; None: it is a fault.
         """
         value = self.raw(key)
         if value is None or self._automatic(key, value, default, auto):
@@ -131,7 +130,9 @@ class ConfigReader:
         number = whole_number(value)
         if number is None or not least <= number <= MOST:
             because = "the value is not a whole number" if number is None else "the value is out of range"
-            self.fault(key, f"a whole number of at least {least}", because, f"write {max(least, default)}")
+            usual = EXAMPLES.get(key.rpartition(".")[2]) if default <= 1 else None
+            right = -number if number and max(least, 2) <= -number <= MOST else usual or max(least, default)
+            self.fault(key, f"a whole number of at least {least}", because, f"write {right}")
             return default
         return number
 
@@ -172,8 +173,8 @@ class ConfigReader:
             return default
         text = str(value).lower()
         if text not in values:
-            fix = choice_fix(text, values, default)
-            self.fault(key, ", ".join(filter(None, values)), "flopcast does not support this value", fix)
+            known, because = ", ".join(filter(None, values)), "flopcast does not support this value"
+            self.fault(key, known, because, choice_fix(text, values, default))
             return default
         return values[text]
 
