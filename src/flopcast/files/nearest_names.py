@@ -133,8 +133,8 @@ def choice_fix(text: str, values: Mapping[str, str], default: str, option: str =
     import difflib  # only a wrong word needs it
 
     digits = {word: word[len(word.rstrip("0123456789")) :] for word in (text, *values)}
-    alike = [
-        word for word in values if digits[word] == digits[text] or len(digits[text]) != len(digits[word])
+    alike = [  # float32 is no slip of the pen for float16
+        word for word in values if sum(map(str.__ne__, digits[word], digits[text])) < 2
     ]
     near = difflib.get_close_matches(text, alike, n=1)
     if near:
