@@ -97,7 +97,7 @@ def _in_common(name: str, other: str) -> int:
 def some_of(names: Sequence[str], shown: Sequence[str] = ()) -> str:
     """Return names as a list that is cut after 24 of them; those in `shown` come first.
 
-    >>> some_of(["dp", "tp"]), some_of([str(number) for number in range(30)])[-22:]
+    >>> some_of(["dp", "tp"]), some_of([str(number) for number in range(30)])[-21:]
     ('dp, tp', '22, 23, … (30 in all)')
     """
     if len(names) <= MOST_NAMES:
