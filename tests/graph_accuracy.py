@@ -105,8 +105,9 @@ REMARKS = """\
   the RTX Pro 6000 Max-Q. We do not know the cause.
 - In training on the RTX 3090, kernels move bytes at 0.84 of the rate that they reach in inference. With
   the device left out, the predicted times are 5 to 8 % too short for vision transformers (ViT, DeiT), and
-  15 % too short for EfficientNet. They are 71 % too short for RegNet and NFNet in NHWC, because we found no
-  measurements of the gradients of grouped convolutions on other devices.
+  15 % too short for EfficientNet. They are 71 % too short for RegNet and NFNet in NHWC: the rate of
+  the gradients of grouped convolutions could not be fitted, because we found no measurements of them on
+  other devices.
 - On CPUs, without fitted constants, the median error is -57 to -60 %, because there are no benchmarks
   of single kernels on a CPU.
 - Submissions of DLRM state the throughput of the whole run, which includes 20 evaluations per epoch. On

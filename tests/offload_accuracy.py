@@ -67,8 +67,8 @@ numbers by machine, model and method.
 - If a device generation is left out, flopcast multiplies the rates in the data sheets by fractions that
   were fitted on the other generation. For predictions of H100, they were fitted on A100, and for
   predictions of A100, they were fitted on H100.
-- For the score *data sheets*, copies reach the whole bandwidth of their link, and updates reach the
-  whole bandwidth of the memory.
+- The predictions of the score named *data sheets* assume that copies reach the whole bandwidth of their
+  link, and updates the whole bandwidth of the memory.
 - The tables do not describe the machines. We assumed the hosts, networks and drives
   (lab/offload_runs/machines.py).
 

@@ -243,10 +243,10 @@ def equal_jobs(runs):
             errors += [abs(np.median(values) / value - 1) for value in values] if len(values) > 1 else []
         median, ninth = (f"{each:.1%}".replace("%", " %") for each in np.quantile(errors, (0.5, 0.9)))
         text = (
-            f"Some jobs have several measurements of `{quantity}`, although their rows and published launch"
-            f" commands are equal. There are {len(errors)} such values. A value differs from the median of"
-            f" its job by {median} (median over all values) and {ninth} (p90). The errors of predictions"
-            " cannot be smaller than these differences."
+            "For some jobs, rows with the same settings and the same published launch command have"
+            f" different values of `{quantity}`. There are {len(errors)} such values. A value differs from"
+            f" the median of its job by {median} (median over all values) and {ninth} (p90). The errors of"
+            " predictions cannot be smaller than these differences."
         )
         texts.append("\n" + textwrap.fill(text, 108))
     return texts

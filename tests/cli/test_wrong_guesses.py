@@ -57,6 +57,13 @@ FIXES = {  # a command line → the fix of one of its errors
     f"{FEW_SEARCH} --budget '0 USD'": 'write --budget "2M USD"',
     f"{JOB} plan.stages=[8,8]": "did you mean stage_layers?",
     f"{JOB} plan.tensor_parallel=[2]": "set tensor_parallel to 2",
+    "search bloom-560m --gpus 2 --slow link=12:0": "write link=12:0.5",
+    f"{JOB} --engine vllm engine.tensor_parallel=3": "set plan.tensor_parallel instead",
+    f"{JOB} --engine vllm --batch 7": "remove --batch, or remove --engine to predict training",
+    f"{JOB} --engine vllm --slo 1e9}}": "write ttft_p99=2s",
+    f"{JOB} --lora 0": "write a number such as --lora 16, or remove --lora to train without adapters",
+    f"{JOB} --plan 'dp=17 mbs=1 gbs=64'": "set data_parallel to 16",
+    "calibrate constants --runs nothing.csv": "choose a CSV file that exists",
     f"{JOB} --plan none": "leave out the plan; flopcast then chooses one",
     "catalog gpus h100": "flopcast catalog devices h100",
     "validate --precision int8": "choose one of these values, such as --precision amp",
@@ -72,6 +79,34 @@ def test_a_wrong_guess_is_one_error_with_an_edit_that_helps(line, tmp_path, monk
     assert ended.code == 1
     assert re.findall("fix: +(.*)", ended.err) == [FIXES[line]]
     assert not list(tmp_path.iterdir())
+
+
+IN_FILES = {  # a command line → a file, and the fix of the only error
+    "sweep job.yaml": ("model: llama-3-8b\nplan: {tp: 2}\n", "run flopcast predict job.yaml"),
+    f"{JOB} --site job.yaml": ("model: llama-3-8b\ncluster: dgx-h100\n", "choose a site file for --site"),
+    "sweep grid.yaml": ("gpus: 8\n", "add a line such as model: llama-3-8b"),
+    "predict list.yaml": (
+        "a:\n  - {b: 1}\nc: 2\n  - {b: 2}\n", "remove line 3, or move it above or below the list"
+    ),
+    "predict keys.yaml": ("a:\n  b: 1\nc: 2\n  d: 2\n", "remove line 3, or indent it by 2 spaces"),
+    "import torchtitan a.toml": ("[a]\nb = null\n", "remove line 2, so that b has its default"),
+    "predict model.yaml": ("name: a\nhidden: 64\nvocabulary: 64\nblock: []\n", "did you mean blocks?"),
+    "memory llama-3.2-1b --gpus 8 --plan 'pp=2 mbs=1 gbs=16 schedule=s.csv'": (
+        "kind,micro_batch\nF,0\n", "add stage to the first line, and the values to each row"
+    ),
+}  # fmt: skip
+
+
+@all_cases("line", list(IN_FILES))
+def test_a_file_with_a_slip_has_one_error_with_an_edit_that_helps(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text, fix = IN_FILES[line]
+    (name,) = re.findall(r"[\w]+\.(?:yaml|toml|csv)", line)
+    (tmp_path / name).write_text(text)
+    ended = flopcast(*shlex.split(line))
+
+    assert ended.code == 1
+    assert re.findall("fix: +(.*)", ended.err) == [fix]
 
 
 def test_options_that_are_lists_may_stand_twice():

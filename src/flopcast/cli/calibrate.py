@@ -74,7 +74,7 @@ def fit(data: Path, out: Path, device: str | None) -> None:
 @command.command(
     "jitter", short_help="Print the jitter of measured runs: mean step time divided by best step time."
 )
-@click.option("--suite", required=True, help="Suite of measured runs that state mean and best step times.")
+@click.option("--suite", required=True, help="Suite of runs with mean and best step times, such as paper.")
 def jitter(suite: str) -> None:
     """Print the ratio of mean to best step time for each system of a suite.
 

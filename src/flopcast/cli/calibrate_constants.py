@@ -61,8 +61,8 @@ def constants(
     Without --runs, the command prints the constants that predictions use. Constants marked "only source"
     were fitted on a single source. A fit takes minutes. If you interrupt it, the file of --out does not
     change. The tables of --runs determine the constants that are fitted: those of training, of offload, of
-    checkpoints, or of serving engines. --sites predicts the runs with constants of other sources, and fits
-    how much more the runs of unknown sites differ from these predictions than their intervals say.
+    checkpoints, or of serving engines. --sites predicts each run with constants of other sources, and fits
+    how much wider the interval of a run must be if no other source has its framework or its device.
 
     \b
     flopcast calibrate constants

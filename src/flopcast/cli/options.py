@@ -149,8 +149,9 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "loader": click.option(
         "--loader",
         metavar="STAGE=VALUE[,...]",
-        help='Stages of data loading, such as "decode=9ms:8,copy=602kB@link". In this example, 8 workers '
-        "each need 9 ms to decode a sample, and 602 kB per sample are copied over the link to the device.",
+        help="Stages of data loading: NAME=TIME:WORKERS or NAME=BYTES@link. With"
+        ' "decode=9ms:8,copy=602kB@link", 8 workers each need 9 ms to decode a sample, and 602 kB per'
+        " sample are copied over the link to the device.",
     ),
     "site": click.option(
         "--site",

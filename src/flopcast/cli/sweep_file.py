@@ -11,7 +11,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import NEAR
 from flopcast.files.yaml_text import Document, read_yaml
@@ -110,6 +111,10 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
             ]
         )
     data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
+    if "batch" in data or isinstance(data.get("plan"), dict):
+        allowed, because = "a grid, with values for each axis", "the file describes one job"
+        fix = f"run flopcast predict {document.name}"
+        raise spec_error(document.name, None, allowed, because, fix, fault="is a job file, and not a grid")
     unknown = [_unknown(document, key, data) for key in data if key not in (*AXES, *ALONE)]
     problems: list[Problem] = []
     axes: dict[str, Sequence[object]] = dict.fromkeys(AXES, (None,))
@@ -177,8 +182,8 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
             allowed = "a whole number above 0, or a range such as 64..1024"
             yield _fault(document, name, value, allowed, "this axis is the number of devices", "write 8")
         elif not (whole or isinstance(value, str)):
-            because = "each value of an axis is a text or a number"
-            yield _fault(document, name, value, "names, paths or numbers", because, "name a file")
+            because, allowed = "each value of an axis is a text or a number", "names, paths or numbers"
+            yield _fault(document, name, value, allowed, because, f"write a name or a path after {name}")
 
 
 def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem]:
@@ -192,6 +197,8 @@ def _placed(problems: Sequence[Problem], document: Document) -> Iterator[Problem
         written = next((name for name in (key, *ALIASES) if ALIASES.get(name, name) == key and
                         isinstance(document.data, dict) and name in document.data), key)  # fmt: skip
         fix = OPTION.sub(r"write \1: \2", problem.fix.replace("set --", "set "))
+        if key == "model" and problem.fault == "is missing":
+            fix = f"add a line such as model: {EXAMPLES['model']}"
         field = written if problem.field in (f"--{key}", word) and key == option else problem.field
         yield replace(problem, field=field, where=document.where((written,)), fix=fix)
 

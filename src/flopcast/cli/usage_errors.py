@@ -145,7 +145,8 @@ def _wrong_value(
     """Return the fault of the value of an option or an argument, or of a missing one."""
     name, allowed, usual = _name(parameter), _allowed(parameter, context), _usual(parameter, context)
     if isinstance(error, click.MissingParameter):
-        because = f"{context.command_path} needs {name}"
+        about = (getattr(parameter, "help", None) or "").partition(". ")[0].rstrip(".")
+        because = f"{context.command_path} needs {name}{f' ({about})' if about else ''}"
         example = _with_value(name, usual)
         if isinstance(parameter.type, click.Path):
             usual = f"my_{name.lower()}" if "." in name else "my_file"
@@ -163,6 +164,8 @@ def _wrong_value(
         fix = f"choose one of these values, such as {_with_value(name, usual)}"
     if name in EXAMPLES and usual == EXAMPLES[name]:
         fix = f"write a number such as {name} {usual}"
+        if name in ("--lora", "--qlora") and value == "0":
+            fix += f", or remove {name} to train without adapters"
     fault = "" if found else f"is wrong: {error.message.rstrip('.')}"
     return Problem(name, _plain(value), allowed, _because(parameter, value), fix, fault=fault)
 

@@ -172,9 +172,10 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "interleaved_update": FactorKind(
         label="speed of updates that the host and the device share",
-        meaning="two ratios of an optimizer update that host and device share. `[host]` is the time of the"
-        " host, divided by the time of its usual updates. `[device]` is the time of the device, divided by"
-        " half of the time of the host",
+        meaning="two ratios of an optimizer update that host and device share. `[host]` is the time that"
+        " the host needs for its parameters, divided by the time that it needs for as many parameters in an"
+        " update without the device. `[device]` is the time that the device needs for its parameters,"
+        " divided by half of the time that the host alone needs for as many",
         rests_on="prior: updates on the device take between no time and as much time as on the host",
     ),
     "checkpoint_copies": FactorKind(
@@ -209,8 +210,9 @@ KINDS: Mapping[str, FactorKind] = {
     "rollouts": FactorKind(
         label="time of rollouts in reinforcement learning",
         meaning="time in which a trainer of reinforcement learning generates all answers of a step, divided"
-        " by the time that the engine alone needs for answers of the stated lengths. It stands for the"
-        " software of the trainer, for log-probabilities of sampled tokens, and for very long answers",
+        " by the time that the engine alone needs for answers of the stated lengths. This ratio"
+        " covers three costs that flopcast does not model: the software of the trainer, the"
+        " log-probabilities of sampled tokens, and very long answers",
         rests_on="prior: the usual error of a load that nobody measured",
     ),
     "loader": FactorKind(

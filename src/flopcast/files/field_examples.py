@@ -127,6 +127,9 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
 MEANT = {  # keys of other programs, or of other parts of a job → what to write instead
     "sequence_length": "set batch.sequence_length, or --seq, instead",
     "seq": "set batch.sequence_length, or --seq, instead",
+    "tensor_parallel": "set plan.tensor_parallel instead",
+    "pipeline_parallel": "set plan.pipeline_parallel instead",
+    "expert_parallel": "set plan.expert_parallel instead",
     "gradient_accumulation_steps": "set global_batch to data_parallel · micro_batch · accumulation steps",
     "stages": "did you mean pipeline_parallel?",
     "layers_per_stage": "did you mean stage_layers?",

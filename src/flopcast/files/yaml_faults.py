@@ -126,8 +126,22 @@ def _second_colon(place: Place) -> SyntaxFault:
     if place.content(above).rstrip().endswith(","):
         because = f"line {place.line(above)} ends with a comma, but no bracket is open"
         return SyntaxFault(place.line(above), because, f"add the missing {{ in line {place.line(above)}")
+    return _below_value(place, above, because)
+
+
+def _below_value(place: Place, above: int, because: str) -> SyntaxFault:
+    """Return the fault of a line that is indented below one with a value, or of that line."""
+    line = place.line(place.at)
     below = place.text.split("\n")[line:]
     own = place.indent(place.at)
+    earlier = place.end_before(place.text.rfind("\n", 0, above) + 1)
+    if place.indent(above) < own == place.indent(earlier) and place.line(earlier) < place.line(above):
+        misplaced = place.line(above)
+        because = f"line {misplaced} is less indented than the lines before and after it"
+        fix = f"remove line {misplaced}, or indent it by {_blanks(own)}"
+        if place.content(place.at).lstrip().startswith("- "):
+            fix = f"remove line {misplaced}, or move it above or below the list"
+        return SyntaxFault(misplaced, because, fix)
     last = line + next(
         (i for i, each in enumerate(below) if len(each) - len(each.lstrip()) < own), len(below)
     )

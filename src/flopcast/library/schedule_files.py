@@ -89,7 +89,11 @@ def _rows(lines: list[str], name: str) -> Iterator[Row]:
         wanted = ",".join(NEEDED)
         allowed = f"{wanted}, and also chunk if stages have several chunks"
         because = "the first line contains the names of the columns"
-        fault = schedule_problem(f"{name}:{first}", ",".join(columns), allowed, because, f"write {wanted}")
+        lacking = [column for column in NEEDED if column not in columns]
+        fix = f"write {wanted}"
+        if lacking and set(columns) <= {*NEEDED, *OPTIONAL}:
+            fix = f"add {' and '.join(lacking)} to the first line, and the values to each row"
+        fault = schedule_problem(f"{name}:{first}", ",".join(columns), allowed, because, fix)
         raise SpecError([fault])
     read = [_row(columns, [cell.strip() for cell in cells], f"{name}:{at}") for at, cells in numbered[1:]]
     problems = [problem for row in read if not isinstance(row, Row) for problem in row]

@@ -54,7 +54,7 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
     """
     if "=" not in text:
         allowed = "NAME=VALUE for each setting, with spaces between them"
-        because = "flopcast reads no sentences"
+        because = "the value contains no setting of this form"
         fix = 'write --traffic "rate=4/s prompt=2000 output=300"'
         raise spec_error("traffic", text, allowed, because, fix, where=where)
     return words_of("traffic", text, where)
@@ -94,7 +94,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
     data: dict[str, object] = {}
     problems = []
     if text.split() and "=" not in text:
-        allowed, because = "METRIC_pPERCENTILE=TIME for each limit", "flopcast reads no sentences"
+        allowed, because = "METRIC_pPERCENTILE=TIME for each limit", "the value names no metric"
         raise spec_error("slo", text, allowed, because, "write ttft_p99=2s", where=where)
     for word in text.split():
         match = _WORD.fullmatch(word)

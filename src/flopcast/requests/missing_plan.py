@@ -59,6 +59,9 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
     most = devices // replica
     whole = [d for d in divisors(most) if "global_batch" in named and plan.global_batch % d == 0]
     fixed = min(whole or divisors(most), key=lambda d: (abs(d - plan.data_parallel), d))
+    more = plan.devices > devices and (
+        "global_batch" not in named or plan.global_batch % plan.data_parallel == 0
+    )
     fault = Problem(
         field="plan.data_parallel",
         value=plan.data_parallel,
@@ -66,7 +69,7 @@ def faults_of_whole(job: Job) -> tuple[Problem, ...]:
         because=f"{plan.data_parallel} replicas need at least {plan.devices} devices"
         if plan.devices > devices
         else "every replica has the same number of devices",
-        fix=f"set data_parallel to {fixed}" + f", or use --gpus {plan.devices}" * (plan.devices > devices),
+        fix=f"set data_parallel to {fixed}" + f", or use --gpus {plan.devices}" * more,
     )
     return tuple(fault if problem.field == "plan" else problem for problem in problems)
 

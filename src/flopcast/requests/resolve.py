@@ -218,6 +218,10 @@ def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobR
         data = document.data if isinstance(document.data, dict) else {}
     if request.site is not None:
         given = read_yaml(read_file(request.site), str(request.site))
+        if isinstance(given.data, dict) and given.data.keys() & {"model", "cluster", "plan"}:
+            allowed, because = "a file of flopcast calibrate from-run", "the file describes a job"
+            fix, fault = "choose a site file for --site", "is a job file, and not a site file"
+            raise spec_error(str(request.site), None, allowed, because, fix, fault=fault)
         document = replace(document, data=data | {"site": given.data})
         document = placed(document, ("site",), given.name, given)
     return document, request

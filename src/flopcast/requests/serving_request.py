@@ -34,6 +34,7 @@ OF_TRAINING = (
     "offload",
     "slow",
     "seq",
+    "batch",
     "images",
     "lora",
     "qlora",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 SCRIPT = "megatron"  # the kind of a launch script
 OWN = {"plan", "cluster", "stack", "batch", "engine", "traffic"}  # keys of a job of ours
+OF_MODEL = {"name", "hidden", "vocabulary", "blocks"}  # keys of a model; three of them identify one
 FURTHER = {
     "model",
     "run",
@@ -331,4 +332,4 @@ def _is_config(document: Document) -> bool:
 def _is_model(document: Document) -> bool:
     """Return whether this describes a model alone: a Hugging Face config, or a model in our own YAML."""
     data = document.data
-    return _is_config(document) or (isinstance(data, dict) and {"hidden", "blocks"} <= data.keys())
+    return _is_config(document) or (isinstance(data, dict) and len(OF_MODEL & data.keys()) >= 3)

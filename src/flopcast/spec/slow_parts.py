@@ -79,6 +79,10 @@ def _of_word(word: str) -> dict[str, object]:
         allowed = f"KIND=INDEX:FRACTION with a fraction of the usual speed, such as {EXAMPLE}"
         because = "each entry describes one slow device, host or link"
         raise ValueError(f"{allowed}; because {because}; fix: set slow to {EXAMPLE}")
+    if not 0 < fraction <= 1:
+        allowed = "a speed above 0 and at most 1 after the colon"
+        because = "it is the speed of this part divided by the speed of the others"
+        raise ValueError(f"{allowed}; because {because}; fix: write {kind.strip()}={index}:0.5")
     return {"kind": kind.strip(), "index": int(index), "speed_fraction": fraction}
 
 

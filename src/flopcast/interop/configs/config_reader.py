@@ -301,7 +301,7 @@ class ConfigReader:
         keys = self.keys
         if value_key := keys.value_above(key):
             because = f"{keys.program} expects a single value here, not a section"
-            fix = f"write {value_key} without keys below it"
+            fix = f"write one value for {value_key}, in place of the keys below it"
             self.fault(value_key, "a value", because, fix, "is a mapping")
             return
         if keys.sets(key):

@@ -232,7 +232,7 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
     if len(own := [key for key in OWN if key in document.data]) > 1:
         because = f"the file has {' and '.join(own)}, so it is a job file of flopcast"
         fix = f"run flopcast predict {document.name}"
-        allowed, fault = KINDS[kind].description, f"is not one of {kind}"
+        allowed, fault = KINDS[kind].description, f"is not {KINDS[kind].description.partition(' (')[0]}"
         raise spec_error(document.name, None, allowed, because, fix, fault=fault)
     return KINDS[kind].read(document, options)
 

@@ -63,6 +63,8 @@ def read_toml(raw: bytes, name: str) -> Document:
 def _reason(message: str, content: str, line: int) -> tuple[str, str]:
     """Return why the parser cannot read a line, and the fix."""
     key, _, value = (part.strip() for part in content.partition("="))
+    if value.lower() in ("null", "none", "~"):
+        return f"TOML has no {value}", f"remove line {line}, so that {key} has its default"
     if message.startswith("Invalid value"):
         return (
             f"{value or 'the value'} is no value of TOML",

@@ -230,5 +230,8 @@ def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> P
 
 def _unreadable(path: Path, why: str, line: int = 0) -> Problem:
     """Return the fault of a file that is not a table; `line` is where that shows, 0 if nowhere."""
-    allowed, fix = "a CSV file, plain or .gz", "check the file"
+    allowed, fix = (
+        "a CSV file, plain or .gz",
+        f"choose a CSV file that exists{' and is readable' * path.exists()}",
+    )
     return Problem("file", str(path), allowed, why, fix, where=f"{path}:{line}" if line else "")
