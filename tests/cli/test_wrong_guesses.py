@@ -88,6 +88,15 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
     "predict list.yaml": (
         "a:\n  - {b: 1}\nc: 2\n  - {b: 2}\n", "remove line 3, or move it above or below the list"
     ),
+    "predict traffic.yaml": (
+        "model: llama-3.2-1b\ncluster: dgx-h100\nengine: vllm\n"
+        "traffic: {rate: 4, prompt: 2000, output: null}\n",
+        "write output: 2000",
+    ),
+    "import torchtitan b.toml --cluster dgx-h100 --gpus 7 --model llama-3-8b": (
+        "[parallelism]\ntensor_parallel_degree = 2\ndata_parallel_shard_degree = 8\n",
+        "change these degrees, or set --gpus to 16, as the file states",
+    ),
     "predict keys.yaml": ("a:\n  b: 1\nc: 2\n  d: 2\n", "remove line 3, or indent it by 2 spaces"),
     "import torchtitan a.toml": ("[a]\nb = null\n", "remove line 2, so that b has its default"),
     "predict model.yaml": ("name: a\nhidden: 64\nvocabulary: 64\nblock: []\n", "did you mean blocks?"),

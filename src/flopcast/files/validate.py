@@ -203,6 +203,8 @@ def _problem(
     fault = f"needs {needed}" if needed else ""
     if value is None and not _is_given(data, location):
         fault = "is missing"
+    elif value is None and where[-1:].isdigit():  # a line of a file, whose entry is null
+        fix = re.sub(r"^write (\w+)=", r"write \1: ", fix)
     value = _as_given(data, location) if isinstance(value, float) else value
     return Problem(field, value, needed or words.allowed, words.because, fix, where=where, fault=fault)
 

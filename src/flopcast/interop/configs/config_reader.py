@@ -267,7 +267,8 @@ class ConfigReader:
         if devices % share:
             allowed = f"degrees whose product (tensor × pipeline × context) divides {devices} devices"
             because = f"each data-parallel replica needs {share} ranks"
-            fix = f"change these degrees, or set --gpus to a multiple of {share}"
+            known = stated and not stated % share and f"{stated}, as the file states"
+            fix = f"change these degrees, or set --gpus to {known or f'a multiple of {share}'}"
             self.fault(shared, allowed, because, fix, f"leads to replicas of {share} ranks")
         return devices
 
