@@ -153,6 +153,7 @@ def test_a_job_finds_what_it_asked_for_in_its_variables(nodes, tasks, gpus):
     variables = {name: value[0].text for name, value in slurm_variables(slurm_options(text)).items()}
 
     assert variables == {
+        "HOME": "~",
         "SLURM_NNODES": f"{nodes}",
         "SLURM_JOB_NUM_NODES": f"{nodes}",
         "SLURM_NTASKS_PER_NODE": f"{tasks}",
