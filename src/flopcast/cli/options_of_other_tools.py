@@ -53,7 +53,7 @@ _AS_OPTION: Mapping[str, tuple[str, str]] = {
 }
 
 
-def same_here(option: str, value: str | None, known: Collection[str]) -> str:
+def same_here(option: str, value: str | None, known: Collection[str], given: Collection[str] = ()) -> str:
     """Return the edit that states in flopcast what an option states elsewhere; "" if none is known.
 
     Parameters
@@ -64,6 +64,8 @@ def same_here(option: str, value: str | None, known: Collection[str]) -> str:
         The word after it, if that is no option.
     known : collection of str
         The options of the command, without which an edit is no help.
+    given : collection of str
+        The words of the command line: an option among them is not to be written twice.
 
     Examples
     --------
@@ -75,6 +77,8 @@ def same_here(option: str, value: str | None, known: Collection[str]) -> str:
     'write --cluster NAME:2 for two nodes, or --gpus 16'
     >>> same_here("--nnodes", "2", {"--plan"}), same_here("--foo", None, {"--plan"})
     ('', '')
+    >>> same_here("--nnodes", "2", {"--cluster"}, ["--nnodes", "2", "--cluster", "dgx-h100:2"])
+    'remove --nnodes 2; --cluster is already given'
     """
     name = option.lstrip("-").replace("_", "-").lower()
     if name in KINDS_OF_DEVICES.split() and value and value.isdecimal():
@@ -84,11 +88,15 @@ def same_here(option: str, value: str | None, known: Collection[str]) -> str:
         setting = f"{key}={value or usual}"
         return f'write --plan "{setting}", or add {setting} to the plan'
     needed, edit = _AS_OPTION.get(name, ("", ""))
+    if needed not in known:
+        return ""
+    if needed in given and edit.startswith(f"write {needed}"):
+        return f"remove {' '.join(filter(None, (option, value)))}; {needed} is already given"
     if name in KINDS_OF_DEVICES.split() and value:
         edit = _with_device(value) or edit
     if value and re.fullmatch(f"write {needed} [0-9]+", edit):
         edit = f"write {needed} {value}"  # instead of a usual number
-    return edit if needed in known else ""
+    return edit
 
 
 def _with_device(written: str) -> str:

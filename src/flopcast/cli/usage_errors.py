@@ -50,11 +50,7 @@ def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.Us
             break
         except click.NoSuchOption as error:
             value = next_word(words, error.option_name)
-            if fix := same_here(error.option_name, value, _options(fresh)):
-                target = fix.split()[1].rstrip(",")  # "write --gpus 16"
-                if target != "--plan" and target in words:
-                    wrong = " ".join(filter(None, (error.option_name, value)))
-                    fix = f"remove {wrong}; {target} is already given"
+            if fix := same_here(error.option_name, value, _options(fresh), words):
                 error = ForeignOptionError(error.option_name, fix, fresh)
             yield error
             unknown.append(error)

@@ -34,14 +34,14 @@ def with_sharded_operators(layer: Layer, stack: Stack, plans: Plans) -> Layer:
         return layer
     return replace(
         layer,
-        forward=(*_dispatch(layer.forward, "forward", shards), *layer.forward),
-        backward=(*_dispatch(layer.backward, "backward", shards), *layer.backward),
+        forward=(_dispatch(layer.forward, "forward", shards), *layer.forward),
+        backward=(_dispatch(layer.backward, "backward", shards), *layer.backward),
     )
 
 
-def _dispatch(items: Iterable[Item], phase: str, shards: Flags) -> tuple[Item, ...]:
+def _dispatch(items: Iterable[Item], phase: str, shards: Flags) -> Item:
     """Return the time in which the host dispatches the operators of a pass, as one item."""
-    one = Item(
+    return Item(
         name=f"host.{KIND}",
         work=HostWork(kind=KIND),
         component="host",
@@ -50,7 +50,6 @@ def _dispatch(items: Iterable[Item], phase: str, shards: Flags) -> tuple[Item, .
         waits=(),
         count=np.where(shards, sum(map(_operators, items)), 0.0),
     )
-    return (one,)
 
 
 def _operators(item: Item) -> float:

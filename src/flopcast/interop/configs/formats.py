@@ -139,15 +139,21 @@ def _fit(document: Document, name: str) -> tuple[float, int]:
 
 def _way_out(document: Document) -> str:
     """Return what to do with a file that no format fits: name that with most of its signs, if any."""
+    best = _most_similar(document)
+    return f"run flopcast predict {document.name} --kind {best}" if best else BY_HAND
+
+
+def _most_similar(document: Document) -> str:
+    """Return the format that has most of its signs in a file; "" if no format has any."""
     counts = {name: _signs(document.data, kind.signs) for name, kind in KINDS.items()}
     best = max(counts, key=counts.__getitem__)
-    return f"run flopcast predict {document.name} --kind {best}" if counts[best] else BY_HAND
+    return best if counts[best] else ""
 
 
 def _nearest(document: Document) -> str:
     """Return how many keys of a file the format knows that has most of its signs; "" without any sign."""
-    best = max(KINDS, key=lambda name: _signs(document.data, KINDS[name].signs))
-    if not _signs(document.data, KINDS[best].signs):
+    best = _most_similar(document)
+    if not best:
         return ""
     keys = KINDS[best].keys or keys_of(best)
     names = [".".join(map(str, path)) for path, _ in flattened(document.data)]
