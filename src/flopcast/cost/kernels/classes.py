@@ -43,14 +43,14 @@ GEMM = KernelFamily(
     family="gemm_level",
     power_class="products",
     is_product=True,
-    extrapolation_log_sigma_factor=0.07,
-    other_device_log_sigma_factor=0.16,
+    extrapolation_log_sigma_factor=0.06,
+    other_device_log_sigma_factor=0.20,
 )
 LOW_PRECISION_GEMMS = replace(
-    GEMM, name="narrow products", extrapolation_log_sigma_factor=0.15, other_device_log_sigma_factor=0.36
+    GEMM, name="narrow products", extrapolation_log_sigma_factor=0.14, other_device_log_sigma_factor=0.36
 )
 GROUPED_GEMM = replace(
-    GEMM, name="grouped products", extrapolation_log_sigma_factor=0.0, other_device_log_sigma_factor=0.27
+    GEMM, name="grouped products", extrapolation_log_sigma_factor=0.0, other_device_log_sigma_factor=0.26
 )
 ATTENTION = KernelFamily(
     name="attention",
@@ -59,13 +59,19 @@ ATTENTION = KernelFamily(
     extrapolation_log_sigma_factor=0.0,
     other_device_log_sigma_factor=0.29,
 )
+LINEAR_ATTENTION = replace(
+    ATTENTION,
+    name="linear attention",
+    extrapolation_log_sigma_factor=0.84,
+    other_device_log_sigma_factor=0.17,
+)
 MEMORY = KernelFamily(
     name="memory-bound",
     family="memory_level",
     power_class="memory",
     is_core_bound=False,
-    extrapolation_log_sigma_factor=0.01,
-    other_device_log_sigma_factor=0.28,
+    extrapolation_log_sigma_factor=0.0,
+    other_device_log_sigma_factor=0.26,
 )
 SERVED_GEMM = replace(
     GEMM, name="served products", extrapolation_log_sigma_factor=0.11, other_device_log_sigma_factor=0.21
@@ -80,9 +86,12 @@ DECODE = KernelFamily(
     other_device_log_sigma_factor=0.85,
 )
 SERVED_EXPERTS = replace(
-    GEMM, name="served experts", extrapolation_log_sigma_factor=0.08, other_device_log_sigma_factor=0.24
+    GEMM, name="served experts", extrapolation_log_sigma_factor=0.08, other_device_log_sigma_factor=0.25
 )
-KINDS = (GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, ATTENTION, MEMORY, SERVED_GEMM, SERVED_EXPERTS, DECODE)
+KINDS = (
+    *(GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, SERVED_GEMM, SERVED_EXPERTS),
+    *(ATTENTION, LINEAR_ATTENTION, DECODE, MEMORY),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +145,7 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     **dict.fromkeys(("decode_attention", "latent_decode"), KernelBase(kind=DECODE, serves=True)),
     "fused_experts": KernelBase(kind=SERVED_EXPERTS, serves=True),
     **dict.fromkeys(
-        ("gated_delta", "state_space"), KernelBase(kind=ATTENTION, serves=True, also_trains=True)
+        ("gated_delta", "state_space"), KernelBase(kind=LINEAR_ATTENTION, serves=True, also_trains=True)
     ),
     "causal_convolution": KernelBase(kind=MEMORY, serves=True, also_trains=True),
     **dict.fromkeys(("delta_decode", "row_sort"), KernelBase(kind=MEMORY, serves=True)),
