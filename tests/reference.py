@@ -132,10 +132,17 @@ def http_page() -> str:
         *(f"| {code} | {told} |" for code, told in refusals.items()),
     ]
     for name, schema in schemas.items():
-        parts += ["", f"## {name}", "", "| field | type | meaning |", "|---|---|---|"]
+        fields, of_job = schema["properties"], schemas["Job"]["properties"]
+        parts += ["", f"## {name}", ""]
+        if name != "Job" and fields.keys() >= of_job.keys():
+            several = [f"`{field}`" for field in of_job if fields[field] != of_job[field]]
+            lists = f' Each of {", ".join(several)} can list several values: "1,2".' if several else ""
+            parts += [f"The fields of [Job](#job), and the following.{lists}", ""]
+            fields = {field: each for field, each in fields.items() if field not in of_job}
+        parts += ["| field | type | meaning |", "|---|---|---|"]
         parts += [
-            f"| `{word}` | {_kind(each)} | {each.get('description', '')} |"
-            for word, each in schema["properties"].items()
+            f"| `{field}` | {_kind(each)} | {each.get('description', '')} |"
+            for field, each in fields.items()
         ]
     return "\n".join([*parts, ""])
 

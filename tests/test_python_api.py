@@ -109,8 +109,11 @@ def test_every_fault_of_the_words_is_told_at_once():
         ({"model": None}, "arguments", "such as model llama-3-8b"),
         ({"gpus": 12}, "gpus", "set gpus to 8 or 16"),
         ({"gpus": 0}, "gpus", "set gpus to 8"),
-        ({"gpus": "64"}, "gpus", "set gpus to 8"),
-        ({"gpus": 64.5}, "gpus", "set gpus to 8"),
+        ({"gpus": "64"}, "gpus", "set gpus to 64"),
+        ({"gpus": 64.5}, "gpus", "set gpus to 64"),
+        ({"lora": True}, "argument lora", "set lora to a value such as 16"),
+        ({"gpu": 64}, "gpu", "did you mean gpus?"),
+        ({"tp": 2}, "tp", 'write plan="tp=2"'),
     ],
 )
 def test_faults_name_arguments_and_no_options(words, place, fix):
@@ -119,6 +122,28 @@ def test_faults_name_arguments_and_no_options(words, place, fix):
 
     assert any(place in (each.where, each.field) and fix in each.fix for each in caught.value.problems)
     assert "--" not in str(caught.value)
+
+
+def test_a_value_in_the_place_of_a_job_is_reported_with_the_call_that_makes_one(asked):
+    calls = {
+        "flopcast.job('llama-3-8b')": lambda: flopcast.predict("llama-3-8b"),
+        "flopcast.job(model='llama-3-8b')": lambda: flopcast.predict_memory({"model": "llama-3-8b"}),
+        "flopcast.job('run.sh')": lambda: flopcast.search_plans("run.sh"),
+        "flopcast.job('llama-2-7b')": lambda: flopcast.compare(asked, "llama-2-7b"),
+        "plan=flopcast.Plan(...)": lambda: flopcast.predict(asked.model_copy(update={"plan": "tp=2"})),
+        "flopcast.predict(job)": lambda: flopcast.report_page(asked),
+        "did you mean tp?": lambda: flopcast.search_plans(asked, {"tpp": 2}),
+    }
+    for fix, call in calls.items():
+        with pytest.raises(flopcast.SpecError) as caught:
+            call()
+        assert fix in str(caught.value)
+
+
+def test_changes_may_be_a_mapping_or_one_text():
+    several = [["plan.recompute=full"], "plan.recompute=full", {"plan.recompute": "full"}]
+
+    assert len({flopcast.job(**WORDS, changes=changes) for changes in several}) == 1
 
 
 def test_a_job_that_is_kept_comes_back(tmp_path, asked):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from flopcast.argument_checks import check_job
 from flopcast.errors import spec_error
 from flopcast.library.curves import load_serving_book
 from flopcast.prediction import programs_of
@@ -46,6 +47,7 @@ def predict(job: Job) -> Report:
     >>> report.step_time_low_s < report.step_time_s < report.step_time_high_s
     True
     """
+    check_job(job)
     return SHARED.predict(job)
 
 
@@ -168,6 +170,7 @@ def predict_memory(job: Job) -> MemoryReport:
     >>> predict_memory(load_catalog_job("paper/llemma-7b-vista-pp4-tp2-dp2")).fits
     True
     """
+    check_job(job)
     return SHARED.memory(job)
 
 
@@ -235,9 +238,13 @@ def compare(
     if isinstance(first, (Job, Report)) and isinstance(second, (Job, Report)):
         one, other = (predict(each) if isinstance(each, Job) else each for each in (first, second))
         return versus(one, other)
+    from flopcast.serving.serving_report import ServingReport
     from flopcast.serving.versus import serving_versus
     from flopcast.spec.serving_job import ServingJob
 
+    for name, each in (("first", first), ("second", second)):
+        if not isinstance(each, (Job, Report, ServingJob, ServingReport)):
+            check_job(each, name)
     if isinstance(first, (Job, Report)) or isinstance(second, (Job, Report)):
         because = "a training step and a serving job have no metrics in common"
         allowed = "a job of the same kind as the first one"
@@ -311,6 +318,9 @@ def report_page(report: "Report | SlowStep | ServingReport | RlReport") -> str:
     from flopcast.rl.step import RlReport
     from flopcast.serving.serving_report import ServingReport
 
+    if isinstance(report, Job):
+        because, fix = "a job has not been predicted", "write flopcast.report_page(flopcast.predict(job))"
+        raise spec_error("report", "a job", "a report", because, fix)
     if isinstance(report, RlReport):
         from flopcast.render import rl_page
 

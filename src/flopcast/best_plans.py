@@ -4,9 +4,12 @@ Answers: how does a program search?
 Elsewhere: the search itself (search/), one prediction (api.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
+from flopcast.argument_checks import check_job
+from flopcast.files.validate import build
+from flopcast.files.yaml_text import Document
 from flopcast.library.curves import load_book
 from flopcast.search.find import OnProgress, SearchResult, find
 from flopcast.search.largest_model import LargestOn, largest_model
@@ -17,7 +20,7 @@ from flopcast.spec.job import Job
 
 def search_plans(
     jobs: Job | Sequence[Job],
-    space: Space | None = None,
+    space: Space | Mapping[str, object] | None = None,
     objectives: Sequence[str] = ("step_time",),
     total_tokens: float | None = None,
     deadline_s: float | None = None,
@@ -32,8 +35,8 @@ def search_plans(
         Their plans set the fields that the space does not contain (global batch, optimizer, rank order).
         `stage_layers` is used only if the space allows only its number of stages.
     space : Space
-        Allowed values of the fields of a plan. By default, all degrees and all options that the stack
-        supports.
+        Allowed values of the fields of a plan, or a mapping such as {"tp": "1,2"}. By default, all degrees
+        and all options that the stack supports.
     objectives : names of search.objectives.OBJECTIVES
         Plans are ranked by the first objective. All objectives form the Pareto front.
     total_tokens, deadline_s, budget_usd
@@ -55,8 +58,11 @@ def search_plans(
     >>> found.candidates >= found.possible >= found.feasible >= len(found.plans) - found.refined > 0
     True
     """
-    space = space or Space()
-    several = tuple(_without_list(job, space) for job in ((jobs,) if isinstance(jobs, Job) else jobs))
+    given = tuple(jobs) if isinstance(jobs, Sequence) and not isinstance(jobs, str) else (jobs,)
+    for each in given:
+        check_job(each, "jobs")
+    space = space if isinstance(space, Space) else build(Space, Document("space", space, {}), space or {})
+    several = tuple(_without_list(job, space) for job in given)
     if total_tokens is None and several:
         total_tokens = several[0].run_tokens
     question = Question(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flopcast.argument_checks import known_arguments
 from flopcast.errors import SpecError
 from flopcast.files.exported import Exported
 from flopcast.files.yaml_text import read_yaml
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Part = str | Mapping[str, object]
 
 
+@known_arguments
 def job(
     file: str | Path | None = None,
     *,
@@ -53,7 +55,7 @@ def job(
     kind: str | None = None,
     arg: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
-    changes: Sequence[str] = (),
+    changes: Sequence[str] | Mapping[str, object] = (),
 ) -> Job:
     """Return the job that these options describe; `job.assumptions` lists what flopcast chose.
 
@@ -65,7 +67,7 @@ def job(
     gpus, batch, seq, inference, autocast, lora, qlora, tokens, samples, epochs, site, price, kind : as the
         options of `flopcast predict` with these names
     size, arg, env : mappings from names to values, such as {"batch": 8} or {"1": "8"}
-    changes : texts of the form KEY=VALUE
+    changes : texts of the form KEY=VALUE, or a mapping such as {"plan.recompute": "full"}
 
     Raises
     ------
@@ -84,6 +86,7 @@ def job(
         checkpoint=checkpoint, loader=loader, images=images))  # fmt: skip
 
 
+@known_arguments
 def serving_job(
     file: str | Path | None = None,
     *,
@@ -96,7 +99,7 @@ def serving_job(
     slo: Part | None = None,
     site: str | Path | None = None,
     price: str | None = None,
-    changes: Sequence[str] = (),
+    changes: Sequence[str] | Mapping[str, object] = (),
 ) -> "ServingJob":
     """Return the serving job that these options describe; `assumptions` lists what flopcast chose.
 
@@ -144,16 +147,18 @@ def _common(
     file: str | Path | None,
     model: Part | Path | None,
     site: str | Path | None,
-    changes: Sequence[str],
+    changes: Sequence[str] | Mapping[str, object],
     *words: Mapping[str, str] | Mapping[str, int] | None,
 ) -> dict[str, Any]:
     """Return the fields of a request that have other types than the arguments; `words`: size, arg, env."""
+    if isinstance(changes, Mapping):
+        changes = [f"{name}={value}" for name, value in changes.items()]
     texts = (tuple(f"{name}={value}" for name, value in (each or {}).items()) for each in words)
     return {
         "files": () if file is None else (str(file),),
         "model": str(model) if isinstance(model, Path) else model,
         "site": None if site is None else Path(site),
-        "changes": tuple(changes),
+        "changes": (changes,) if isinstance(changes, str) else tuple(changes),
     } | dict(zip(("size", "arg", "env"), texts, strict=False))
 
 

@@ -86,6 +86,17 @@ def rewritten_count(text: str) -> str:
     return count if parse_tokens(count) > 0 else ""
 
 
+def rewritten_whole(value: object, otherwise: int) -> int:
+    """Return the whole number above 0 that a wrong count probably means.
+
+    >>> [rewritten_whole(wrong, 8) for wrong in ("16", 16.5, -4, "four", True)]
+    [16, 16, 4, 8, 8]
+    """
+    match = None if isinstance(value, bool) else _QUANTITY.fullmatch(without_separators(str(value).strip()))
+    number = abs(float(match[1])) if match and not match[2] else 0.0
+    return int(number) if 1 <= number < _MOST else otherwise
+
+
 def _price(number: str, written: str) -> str:
     """Return a price in dollars per hour; "" for other currencies and times."""
     match = _PRICE.fullmatch(written)

@@ -76,6 +76,8 @@ def test_the_same_job_twice_is_no_faster(server):
         ("predict", JOB | {"tpp": 5}, "tpp"),
         ("predict", {"cluster": "dgx-h100"}, "model"),
         ("compare", {"a": JOB, "c": JOB}, "c"),
+        ("compare", {"a": JOB}, "b"),
+        ("compare", {"a": JOB, "b": "llama-3-8b"}, "b"),
         ("search", JOB | {"objectives": "speed"}, "objective"),
         ("memory", JOB | {"model": ["a"]}, "model"),
         ("diagnose", JOB | {"log": "no log"}, "log"),

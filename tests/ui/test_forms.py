@@ -20,7 +20,7 @@ from flopcast.ui.form_fields import FIELDS
 from flopcast.ui.openapi import described
 from flopcast.ui.packed_documents import packed, unpacked
 from flopcast.ui.page import PAGES, START
-from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
+from flopcast.ui.request_values import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 from flopcast.ui.responses import fields_of
 
 JOB = {"model": "gpt3-175b", "cluster": "selene", "gpus": "64", "tp": "8", "gbs": "128"}

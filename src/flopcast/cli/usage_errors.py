@@ -21,6 +21,7 @@ NEAR_RATIO = 0.7  # of letters in common, below which an option is no suggestion
 COMMAND = re.compile(r"^No such command '(.*)'\.")
 MOST_COMMANDS = 3  # that have an option and that an error names
 OTHER = "the value does not have this form"
+SUCH_AS = re.compile(r"such as (\S+)$")  # an example at the end of a help text
 EXTRA = re.compile(r"unexpected extra arguments? \(([^)]*)\)")
 SWITCH = re.compile(r"does not take a value")
 VALUE = re.compile(r"^'(.*)' is not|^(\S+) is not in the range")  # in messages of click's types
@@ -116,8 +117,8 @@ def usage_problem(error: click.ClickException) -> Problem:
     if isinstance(error, click.BadOptionUsage) and not isinstance(error, click.NoSuchOption):
         return _wrong_use(error)
     if context is None:
-        see = "see flopcast --help"
-        return Problem("arguments", None, "flopcast COMMAND", error.message, see, fault="are wrong")
+        fix = "write a command, such as flopcast predict llama-3-8b"
+        return Problem("arguments", None, "flopcast COMMAND", error.message, fix, fault="are wrong")
     if isinstance(error, click.NoSuchOption):
         return _unknown_option(error, context)
     word = COMMAND.search(error.message)
@@ -131,7 +132,7 @@ def missing_command(context: click.Context, group: click.Group) -> Problem:
     """Return the fault of a group without one of its commands, such as `flopcast import`."""
     known, where = group.list_commands(context), context.command_path
     kind = "KIND" if where.endswith(" import") else "COMMAND"
-    fix = f"add one of these words, such as {where} {known[0]}; {where} --help describes all"
+    fix = f"add one of these words, such as {where} {known[0]}"
     return Problem(kind, None, ", ".join(known), f"{where} needs {kind}", fix, fault="is missing")
 
 
@@ -141,9 +142,11 @@ def _wrong_value(
     """Return the fault of the value of an option or an argument, or of a missing one."""
     name, allowed, usual = _name(parameter), _allowed(parameter, context), _usual(parameter, context)
     if isinstance(error, click.MissingParameter):
-        about = (getattr(parameter, "help", None) or "").partition(". ")[0].rstrip(".")
-        because = f"{context.command_path} needs {name}{f' ({about})' if about else ''}"
-        example = _with_value(name, usual)
+        about = _first_sentence(parameter)
+        because = (
+            f"{context.command_path} needs {name}{f' ({about})' if about not in ('', allowed) else ''}"
+        )
+        example = _with_value(name, usual or "".join(SUCH_AS.findall(about)[:1]))
         if isinstance(parameter.type, click.Path):
             usual = f"my_{name.lower()}" if "." in name else "my_file"
             example = f"the path of a {_path_kind(parameter)}, such as {_with_value(name, usual).lower()}"
@@ -206,13 +209,10 @@ def _wrong_use(error: click.BadOptionUsage) -> Problem:
 
 def _extra_arguments(error: click.ClickException, context: click.Context) -> Problem:
     """Return the fault of arguments that the command does not take."""
-    extra = EXTRA.search(error.message)
+    extra, taken = (EXTRA.search(error.message), " ".join(context.command.collect_usage_pieces(context)))
     if extra is None:
-        see = f"see {context.command_path} --help"
-        return Problem(
-            "arguments", None, "the arguments that the help lists", error.message, see, fault="are wrong"
-        )
-    taken = " ".join(context.command.collect_usage_pieces(context))
+        fix = f"write {context.command_path} {taken}"
+        return Problem("arguments", None, taken, error.message, fix, fault="are wrong")
     number = sum(isinstance(each, click.Argument) for each in context.command.params)
     because = (
         f"{context.command_path} takes {('no arguments', 'one argument')[number] if number < 2 else taken}"
@@ -313,8 +313,13 @@ def _allowed(parameter: click.Parameter, context: click.Context) -> str:
     return some_of(_words(parameter, context)) or (
         f"the path of a {_path_kind(parameter)}"
         if isinstance(kind, click.Path)
-        else f"see {context.command_path} --help"
+        else _first_sentence(parameter) or "a text"
     )
+
+
+def _first_sentence(parameter: click.Parameter) -> str:
+    """Return the first sentence of the help of an option, without its period; "" for an argument."""
+    return (getattr(parameter, "help", None) or "").partition(". ")[0].rstrip(".")
 
 
 def _path_kind(parameter: click.Parameter) -> str:

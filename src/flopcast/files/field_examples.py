@@ -133,6 +133,7 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "gradient_accumulation_steps": "set global_batch to data_parallel · micro_batch · accumulation steps",
     "stages": "did you mean pipeline_parallel?",
     "layers_per_stage": "did you mean stage_layers?",
+    "node": "did you mean groups.0.node, the nodes of the first group?",
     "none": "leave out the plan; flopcast then chooses one",
     "fsdp": "write zero=3, which shards all states as FSDP does",
     "hsdp": "write zero=3 and dp_shard=8, where 8 is the number of ranks over which states are sharded",

@@ -141,7 +141,8 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
     other = f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
     because = because or (other if kind == "literal_error" else "the value does not have this form")
     example = SUCH_AS.search(f"{allowed} ")
-    right = _choice(detail["input"], message, usual) or (f"{SUCH}{example[1]}" if example else "")
+    such = example[1] if example else EXAMPLES.get(name)
+    right = _choice(detail["input"], message, usual) or (f"{SUCH}{such}" if such else "")
     fix = fix or (f"set {name} to {right}" if right else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Entry = TypeVar("Entry", Device, Host, Model, Stack, "Engine", Site, Price)
 
+OWN = {"models": "For another model, give the path of its Hugging Face config.json"}
+OWN |= {"devices": "For another device, change a similar one: {base: h100-sxm5-80gb, memory_bytes: 90 GB}"}
 MOST_CLUSTERS = 5  # that an error names for a device
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "engines", "sites", "prices")
 _PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → its name here
@@ -154,19 +156,20 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     if kind == "devices":  # a vendor's or a brand's word is in no name
         name_known = "-".join(_words_that_begin(name, all_names)) or name
     near = list(with_device) or _of_size(name, all_names) or nearest(name_known, all_names, most=3)
-    other = " For another model, give the path of its Hugging Face config.json" * (kind == "models")
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
+    others = [each[:-1] for each in ("models", "clusters") if each != kind and known(each, name)]
+    of_other = "".join(f"; {name} is a {other}" for other in others)
     price = 'write "2.10 USD/h", or ' * (kind == "prices")
     listing = f" (flopcast catalog {kind} lists all)" * (kind in KINDS)
-    fix = f"{price}choose one of these names{listing}"
     meant = [f"{one} ({with_device[one]})" if one in with_device else one for one in near]
+    fix = f"did you mean {alternatives(meant)}?" if near else f"{price}choose one of these names{listing}."
     return Problem(
         where=where,
-        field=field or kind.removesuffix("s"),
+        field=field or kind[:-1],
         value=name,
         allowed=some_of(all_names, near),
-        because=f"the catalogue has no such {kind.removesuffix('s')}{no_file}",
-        fix=f"did you mean {alternatives(meant)}?{other}" if near else fix,
+        because=f"the catalogue has no such {kind[:-1]}{of_other}{no_file}",
+        fix=f"{fix} {OWN[kind]}" if kind in OWN and (near or kind == "devices") else fix.rstrip("."),
     )
 
 

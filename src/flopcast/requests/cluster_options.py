@@ -10,6 +10,7 @@ from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 from flopcast.library.edits import merged, placed
+from flopcast.other_units import rewritten_whole
 from flopcast.records import replace
 from flopcast.requests.job_files import AUTO
 from flopcast.requests.job_request import JobRequest
@@ -75,8 +76,8 @@ def with_gpus(document: Document, gpus: object) -> Document:
         return document
     fix = "remove --gpus, or choose a cluster of the catalogue with --cluster"
     if not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 1:
-        because = "the option is the number of devices"
-        raise spec_error("--gpus", gpus, "a whole number above 0", because, "set --gpus to 8")
+        because, fix = "the value is the number of devices", f"set --gpus to {rewritten_whole(gpus, 8)}"
+        raise spec_error("--gpus", gpus, "a whole number above 0", because, fix)
     cluster = stated_cluster(document)
     if "base" not in cluster:
         because = "flopcast knows the devices of a node only for clusters of the catalogue"

@@ -20,6 +20,7 @@ from flopcast.library.edits import in_long_names, merged, without_entry
 from flopcast.library.link_files import with_links
 from flopcast.library.schedule_files import with_schedule
 from flopcast.library.teachers import with_teacher
+from flopcast.other_units import rewritten_whole
 from flopcast.records import dataclass
 from flopcast.requests.block_counts import with_num_layers
 from flopcast.requests.missing_parts import is_misspelt, missing_part, with_base_value
@@ -316,7 +317,7 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
             nodes,
             "a whole number of at least 1",
             "a cluster has at least one node",
-            "write nodes: 1",
+            f"write nodes: {rewritten_whole(nodes, 1)}",
             where,
         )
     return own_name, nodes

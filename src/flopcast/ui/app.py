@@ -20,6 +20,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from flopcast.errors import Problem
+from flopcast.files.nearest_names import nearest
 from flopcast.files.package_table import read_text
 from flopcast.records import replace
 from flopcast.render.error_json import INPUT
@@ -32,6 +34,7 @@ from flopcast.ui.form import plan_note
 from flopcast.ui.limits import Limits, busy
 from flopcast.ui.openapi import OPERATIONS, described
 from flopcast.ui.pool import Answer, BusyError, Pool
+from flopcast.ui.request_values import REQUEST
 
 MOST_WAITING = 64
 HEARTBEAT_S = 2.0
@@ -210,8 +213,10 @@ async def _data(desk: Desk, task: str, request: Request) -> Response:
             raise ValueError(f"a request is one object, not {type(words).__name__}")
         json.dumps(words, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError) as error:
-        message = f"The body is not a JSON object: {str(error)[:200]}"
-        return Response(errors_as_json(INPUT, message), 400, media_type="application/json")
+        allowed = 'one JSON object, such as {"model": "llama-3-8b", "gpus": 16}'
+        fix = "send the request as one JSON object"
+        problem = Problem("body", None, allowed, str(error)[:200], fix, REQUEST, "is not a JSON object")
+        return Response(errors_as_json(INPUT, "", [problem]), 400, media_type="application/json")
     return _passed_on(await desk.ask(task, words))
 
 
@@ -293,7 +298,12 @@ async def _lost(request: Request, _: Exception) -> Response:
     """Return 404: a page for browsers, JSON for programs."""
     if "text/html" in request.headers.get("accept", ""):
         return _html(page.lost_page(), 404)
-    return Response("not found", 404, media_type="text/plain")
+    paths = [f"/api/v1/{name}" for name in OPERATIONS]
+    near = nearest(request.url.path, paths)
+    fix = f"did you mean {near[0]}?" if near else "choose one of these paths"
+    because, path = "the server has no other requests", request.url.path[:100]
+    problem = Problem("path", path, ", ".join(paths), because, fix, REQUEST, f"{path} does not exist")
+    return Response(errors_as_json(INPUT, "", [problem]), 404, media_type="application/json")
 
 
 async def _busy(_: Request, __: Exception) -> Response:

@@ -14,7 +14,8 @@ from flopcast.lab.logs.reader import read_log
 from flopcast.render import log_comparison
 from flopcast.render.page.measured import measured
 from flopcast.ui.page import preview
-from flopcast.ui.request_fields import Words, brought_from, job_from
+from flopcast.ui.request_fields import brought_from, job_from
+from flopcast.ui.request_values import Words
 from flopcast.units import show_count, show_seconds
 
 

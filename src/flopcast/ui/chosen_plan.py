@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlencode
 
-from flopcast.ui.request_fields import OF_PLAN
+from flopcast.ui.request_values import OF_PLAN
 
 CHOSEN = "chosen"
 PARTS = "parts"  # of a report that a page shows unfolded; of the others, an answer has the headings

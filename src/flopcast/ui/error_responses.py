@@ -11,15 +11,17 @@ from html import escape
 
 from flopcast.errors import Problem
 from flopcast.files.yaml_text import COMMAND_LINE
+from flopcast.records import replace
 from flopcast.render.error_json import fault, input_faults
 from flopcast.requests.resolve import without_options
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name
 from flopcast.ui.form_fields import FIELDS
 from flopcast.ui.pool import Answer
-from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
+from flopcast.ui.request_values import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING, REQUEST
 
 JSON = "application/json"
+ARGUMENT = re.compile(r"^argument (?=\w+$)")  # the place of a value that has a field of its own
 DATA = "api."  # tasks of the API: their answers are data, all others are shown on a page
 RETRY_AFTER_S = 1
 FORM_FIELDS = {*OF_JOB, *OF_PLAN, *OF_SEARCH, *OF_SERVING, "plan", "changes"}
@@ -28,7 +30,6 @@ OF_TRAFFIC = {  # fields of a traffic → fields of a form
 }  # fmt: skip
 OPTIONS = {"objective": "objectives", "batch": "gbs"}  # options of the command line → fields of a form
 FREE = ("plan", "changes", "settings")  # fields of a form that hold several words
-REQUEST = "request"  # where a fault is that a field of a form causes
 NAMED = re.compile(r"--(?P<option>[a-z][a-z-]*)|\b(?P<dotted>(?:plan|traffic|batch|run)\.\w+)\b(?!=)")
 EDIT = re.compile(
     rf"\b(?:write|set|use|add) (?:--)?(?P<name>{'|'.join((*FIELDS, *Plan.model_fields))})(?:=| to | (?=\d))"
@@ -59,6 +60,7 @@ def refusal(
 def errors_as_json(kind: str, message: str, problems: Sequence[Problem] = ()) -> str:
     """Return errors as `flopcast --json` prints them."""
     named = [without_options(each) for each in problems]
+    named = [replace(each, where=ARGUMENT.sub("field ", each.where)) for each in named]
     data = input_faults(named) if named else fault(kind, message)
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
 

@@ -17,7 +17,7 @@ from flopcast.requests.missing_parts import USUAL
 from flopcast.search.objectives import OBJECTIVES
 from flopcast.ui.chosen_plan import CHOSEN
 from flopcast.ui.form_fields import FIELDS, FINDS, Field
-from flopcast.ui.request_fields import OF_DEGREES, OF_FORMATS, OF_LIMITS, OF_PLAN, OF_SEARCH
+from flopcast.ui.request_values import OF_DEGREES, OF_FORMATS, OF_LIMITS, OF_PLAN, OF_SEARCH
 
 Fields = Mapping[str, str]
 JOB = ("model", "cluster", "gpus", "gbs", "seq", "stack")

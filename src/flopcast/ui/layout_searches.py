@@ -20,7 +20,8 @@ from flopcast.requests.resolve import resolve
 from flopcast.requests.search_request import OF_RANKING, OF_SPACE
 from flopcast.spec.job import Job
 from flopcast.ui.form_fields import FINDS
-from flopcast.ui.request_fields import OF_SEARCH, Words, job_from, question_from, text_of
+from flopcast.ui.request_fields import job_from, question_from
+from flopcast.ui.request_values import OF_SEARCH, Words, text_of
 
 Found = tuple[str, dict[str, object], Job | None]  # as text, as JSON, and the job with the best layout
 

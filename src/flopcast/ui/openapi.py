@@ -8,10 +8,19 @@ from collections.abc import Mapping, Sequence
 
 import flopcast
 from flopcast.render.error_json import FIELDS, KINDS
+from flopcast.requests.search_request import OF_SPACE
 from flopcast.ui.form_fields import FIELDS as FORM_FIELDS
-from flopcast.ui.request_fields import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
+from flopcast.ui.request_values import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
+BARE = (
+    "rate",
+    "prompt",
+    "output",
+    "tokens",
+    "samples",
+    "epochs",
+)  # numbers, or texts such as "4/s" or "2T"
 OPERATIONS = {
     "predict": (
         "Time, rate, memory, cost and energy of one training step, each with its interval",
@@ -92,11 +101,14 @@ def _words(names: Sequence[str], several: Sequence[str] = ()) -> Schema:
 def _word(name: str, *, several: bool) -> Schema:
     field = FORM_FIELDS[name]
     description = field.about
+    if name in OF_SPACE or name == "evolve":
+        return {"type": "boolean", "description": description}
     if several:
         return {"type": ["string", "integer"], "description": f'{description} Several values: "1,2".'}
     if name in WHOLE:
         return {"type": "integer", "minimum": 0 if name == "zero" else 1, "description": description}
-    return {"type": "string", "description": description}
+    kinds = "integer" if field.counts else ["string", "number"] if name in BARE else "string"
+    return {"type": kinds, "description": description}
 
 
 def _operation(name: str, summary: str, body: str) -> Schema:

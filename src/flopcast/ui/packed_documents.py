@@ -39,6 +39,8 @@ def unpacked(word: str) -> str:
             raise ValueError
         return raw.decode()
     except (ValueError, binascii.Error, zlib.error):
-        allowed = f"a document of at most {MOST_DOCUMENT_BYTES >> 10} KiB, compressed by the page"
-        because = "the address contains the whole document"
-        raise spec_error("job", word, allowed, because, "choose the file again", "request") from None
+        most = f"at most {MOST_DOCUMENT_BYTES >> 10} KiB"
+        allowed = f"a JSON object, as in a job file, or a document of {most} that a page compressed"
+        fix = 'write "job": {"model": "llama-3-8b", "cluster": "dgx-h100"}, or upload the file again'
+        because = "the server opens no files"
+        raise spec_error("job", word, allowed, because, fix, "request") from None

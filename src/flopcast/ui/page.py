@@ -12,7 +12,7 @@ from urllib.parse import quote_plus, urlencode
 from flopcast.requests.missing_parts import USUAL
 from flopcast.ui.chosen_plan import without_chosen
 from flopcast.ui.form import compare_form, machine_fields, predict_form, search_form, serve_form
-from flopcast.ui.request_fields import OF_SEARCH
+from flopcast.ui.request_values import OF_SEARCH
 
 PAGES = {
     "predict": ("/", "Predict"),

@@ -15,7 +15,7 @@ from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.spec.job import Job
 from flopcast.spec.offload import offload_word
-from flopcast.ui.request_fields import Words
+from flopcast.ui.request_values import Words
 
 HOW_TO_ASK = "set proposals to true to get a placement outside the devices with which the plan fits"
 

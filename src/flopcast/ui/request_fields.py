@@ -23,46 +23,30 @@ from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest, JobSource
 from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.resolve import resolve
-from flopcast.requests.search_request import OF_RANKING, OF_SPACE, SearchRequest, question_of
+from flopcast.requests.search_request import SearchRequest, question_of
 from flopcast.requests.sources import is_script, refuse_values, source_of
 from flopcast.search.question import Question
 from flopcast.spec.job import Job
 from flopcast.ui.packed_documents import packed, unpacked
+from flopcast.ui.request_values import (
+    COUNTS,
+    OF_JOB,
+    OF_PLAN,
+    OF_SEARCH,
+    OF_TRAINING,
+    PLAIN,
+    WHOLE,
+    Words,
+    checked,
+    count,
+    text_of,
+)
 
-OF_MACHINE = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit", "slow", "loader")
-COUNTS = ("gpus", "seq", "lora", "qlora")
-OF_TRAINING = (
-    "lora",
-    "qlora",
-    "samples",
-    "epochs",
-    "tokens",
-    "checkpoint",
-    "images",
-)  # what is trained, for how long
-OF_JOB = (*OF_MACHINE, *OF_TRAINING)
-OF_PLAN = (
-    "dp", "tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision", "schedule",
-    "offload",
-)  # fmt: skip
-WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
-FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
-OF_SEARCH = ("find", *OF_RANKING, *OF_SPACE)
-OF_ENGINE = ("model", "cluster", "gpus", "engine", "price")
-OF_TRAFFIC = ("rate", "concurrency", "prompt", "output", "requests")
-OF_DEGREES = ("tp", "dp", "ep", "pp", "replicas")
-OF_LIMITS = ("max_sequences", "max_tokens")
-OF_FORMATS = ("weights", "cache")
-OF_DEPLOYMENT = (*OF_DEGREES, *OF_LIMITS, *OF_FORMATS)
-OF_SERVING = (*OF_ENGINE, *OF_TRAFFIC, "slo", *OF_DEPLOYMENT, "settings")
 _FIELD_OF = {name.replace("_", "-"): name for name in (*OF_JOB, *OF_SEARCH, "offload", "plan", "log")}
 _FIELD_OF |= {"engine": "engine", "slo": "slo", "traffic": "rate, prompt and output"}
 _FIELD_OF |= {"objective": "objectives", "trace": "flopcast diagnose --trace"}
 _OPTION = re.compile(rf"--(?<![\w-]--)({'|'.join(_FIELD_OF)})(?![\w-])")  # finds "--" fast
-PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
-USUAL_COUNTS = {"gbs": 512, "seq": 4096, "lora": 16, "qlora": 16, "requests": 1000, "max_tokens": 8192}
 MOST_NAME = 100  # characters in the name of a file
-Words = Mapping[str, object]
 Made = TypeVar("Made")
 
 
@@ -76,8 +60,7 @@ def job_from(words: Words, resolved: Callable[[JobRequest], Job] = resolve) -> J
     InfeasibleError
         No plan fits.
     """
-    check_names(words, PLAIN)
-    words, problems = without_faults(words)
+    words, problems = checked(words, PLAIN)
 
     def made() -> Job:
         request, source = _request(words)
@@ -95,8 +78,8 @@ def question_from(words: Words) -> Question:
     SpecError
         The fields have faults; all of them are reported.
     """
-    check_names(words, (*PLAIN, *OF_SEARCH))
-    numbers, problems = without_faults(dict(words) | {"gpus": None, "power_limit": None})
+    words, problems = checked(words, (*PLAIN, *OF_SEARCH), several=("gpus", "power_limit"))
+    numbers = words | {"gpus": None, "power_limit": None}
     clusters, stacks, objectives = (
         str(words.get(name) or "").replace(",", " ").split() for name in ("cluster", "stack", "objectives")
     )
@@ -217,27 +200,6 @@ def _request(words: Words) -> tuple[JobRequest, JobSource]:
     return request, source_of(text.encode(), name, request)
 
 
-def without_faults(words: Words) -> tuple[dict[str, object], list[Problem]]:
-    """Return a request without the counts and the model that are wrong, and what is wrong with them.
-
-    A page shows the form again with all other values, and all faults together. A wrong model is replaced by
-    the usual one, because other fields can be checked only with some model.
-    """
-    problems: list[Problem] = []
-    rest = dict(words)
-    for name in COUNTS:
-        try:
-            count(words, name)
-        except SpecError as wrong:
-            problems += wrong.problems
-            del rest[name]
-    model = text_of(words, "model")
-    if model is not None and catalog.known("models", model) is None:
-        problems.append(catalog.unknown_name("models", model, "model", "request"))
-        rest["model"] = USUAL["model"]
-    return rest, problems
-
-
 def reported_together(problems: Sequence[Problem], made: Callable[[], Made]) -> Made:
     """Return what `made` returns; its errors and `problems` are reported together.
 
@@ -288,51 +250,3 @@ def _stated_words(words: Words) -> list[str]:
     rest = str(words.get("plan") or "").split()
     plan_words(" ".join([*short, *rest]), "plan")  # raises if there are faults
     return [*short, *(word for word in rest if word != "auto")]
-
-
-def text_of(words: Words, name: str) -> str | None:
-    """Return a field as a text, or None if it is empty."""
-    value = words.get(name)
-    return None if value in (None, "") else str(value)
-
-
-def count(words: Words, name: str) -> int | None:
-    """Return a field as a whole number above 0, or None if it is empty.
-
-    Raises
-    ------
-    SpecError
-        The value is not a whole number above 0.
-    """
-    value = words.get(name)
-    if value in (None, ""):
-        return None
-    if not str(value).isdecimal() or not 0 < int(str(value)[:12]) < 10**9:
-        raise spec_error(
-            name,
-            value,
-            "a whole number above 0",
-            "this field is a whole number",
-            f"write {name}={USUAL_COUNTS.get(name, 8)}",
-            "request",
-        )
-    return int(str(value))
-
-
-def check_names(words: Words, known: tuple[str, ...]) -> None:
-    """Refuse unknown fields.
-
-    Raises
-    ------
-    SpecError
-        There are unknown fields; each is reported.
-    """
-    because = "unknown fields raise an error, so that none is silently ignored"
-    allowed = ", ".join(known)
-    faults = [
-        Problem(name, words[name], allowed, because, "remove it", "request")
-        for name in words
-        if name not in known
-    ]
-    if faults:
-        raise SpecError(faults)

@@ -19,6 +19,7 @@ from flopcast.lab.diagnosis.diagnose import diagnose
 from flopcast.lab.diagnosis.settings import best_changes
 from flopcast.lab.logs.reader import read_log
 from flopcast.library import catalog
+from flopcast.records import replace
 from flopcast.render import comparison, diagnosis, search_json
 from flopcast.render.offload_advice import placed_json, placed_plans
 from flopcast.render.page.evidence import COSTS, EVIDENCE, costs, evidence, saving
@@ -45,7 +46,8 @@ from flopcast.ui.form import used_values
 from flopcast.ui.layout_searches import finds, found, page_part
 from flopcast.ui.live_search import LiveSearch
 from flopcast.ui.proposals import applied, asks_for_proposals, placement_link, proposals
-from flopcast.ui.request_fields import OF_JOB, OF_PLAN, Words, job_from, question_from
+from flopcast.ui.request_fields import job_from, question_from
+from flopcast.ui.request_values import OF_JOB, OF_PLAN, REQUEST, Words
 from flopcast.ui.search_answer import SHOWN_PLANS, search_parts
 from flopcast.units import show_count
 
@@ -299,18 +301,30 @@ def _part(section: Section, state: str) -> str:
 
 def _compared(words: Words) -> tuple[versus.ReportComparison, tuple[Report, Report]]:
     """Return the comparison of the fields `a` and `b`, or of those that begin with "a." and "b."."""
-    sides = []
+    example, because = '{"model": "llama-3-8b", "gpus": 16}', "a comparison needs two jobs"
+    problems = [
+        Problem(name, words[name], "a and b: two jobs", because, f"remove {name}", REQUEST)
+        for name in words
+        if name not in ("a", "b") and name[:2] not in ("a.", "b.")
+    ]
+    jobs = []
     for side in ("a", "b"):
-        given = words.get(side)
-        own = dict(given) if isinstance(given, Mapping) else {}
-        own |= {name[2:]: value for name, value in words.items() if name.startswith(f"{side}.")}
-        sides.append(own)
-    unknown = [name for name in words if name not in ("a", "b") and name[:2] not in ("a.", "b.")]
-    if unknown:
-        allowed, because = "a and b: two jobs", "a comparison needs two jobs"
-        fix = "leave it out"
-        raise SpecError([Problem(name, words[name], allowed, because, fix) for name in unknown])
-    first, second = (api.predict(job_from(own)) for own in sides)
+        given = words.get(side, {})
+        own = {name[2:]: value for name, value in words.items() if name.startswith(f"{side}.")}
+        if not isinstance(given, Mapping) or not (given or own):
+            fix, fault = f'write "{side}": {example}', "" if given else "is missing"
+            problems.append(Problem(side, given, f"an object: {example}", because, fix, REQUEST, fault))
+            continue
+        try:
+            jobs.append(job_from({**given, **own}))
+        except SpecError as error:
+            unplaced = ("", REQUEST) if given else ()
+            problems += [
+                replace(one, where=side if one.where in unplaced else one.where) for one in error.problems
+            ]
+    if problems:
+        raise SpecError(problems)
+    first, second = map(api.predict, jobs)
     return versus.versus(first, second), (first, second)
 
 

@@ -26,7 +26,8 @@ from flopcast.search.deployments.question import DeploymentQuestion
 from flopcast.search.deployments.space import DeploymentSpace
 from flopcast.spec.serving_job import ServingJob
 from flopcast.ui.form import used_values
-from flopcast.ui.request_fields import (
+from flopcast.ui.request_fields import reported_together
+from flopcast.ui.request_values import (
     OF_DEGREES,
     OF_DEPLOYMENT,
     OF_FORMATS,
@@ -34,11 +35,9 @@ from flopcast.ui.request_fields import (
     OF_SERVING,
     OF_TRAFFIC,
     Words,
-    check_names,
+    checked,
     count,
-    reported_together,
     text_of,
-    without_faults,
 )
 
 LONG_NAMES = {
@@ -60,8 +59,7 @@ def serving_job_from(words: Words) -> ServingJob:
     SpecError
         The fields have faults; all of them are reported.
     """
-    check_names(words, OF_SERVING)
-    words, problems = without_faults(words)
+    words, problems = checked(words, OF_SERVING)
     stated = {name: text_of(words, name) for name in OF_SERVING}
     words_of_plan = [f"{name}={value}" for name in OF_DEPLOYMENT if (value := stated[name]) is not None]
     plan = " ".join([*words_of_plan, *([stated["settings"]] if stated["settings"] else [])])

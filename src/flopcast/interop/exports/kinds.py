@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from flopcast.errors import spec_error
 from flopcast.files.exported import Exported
+from flopcast.files.nearest_names import nearest
 from flopcast.interop.exports.deepspeed import export_deepspeed
 from flopcast.interop.exports.launch_commands import LaunchExport
 from flopcast.interop.exports.megatron import export_megatron
@@ -74,8 +75,6 @@ def kind_named(name: str) -> ExportFormat | LaunchExport:
     every: dict[str, ExportFormat | LaunchExport] = {**KINDS, **SERVING}
     if name in every:
         return every[name]
-    because, fix = (
-        "flopcast cannot write this format",
-        "choose one of these formats, which flopcast export --help describes",
-    )
+    near, because = nearest(name, every), "flopcast cannot write this format"
+    fix = f"did you mean {near[0]}?" if near else "choose one of these formats"
     raise spec_error("KIND", name, ", ".join(every), because, fix)

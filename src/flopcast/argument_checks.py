@@ -1,0 +1,71 @@
+"""Checks of the arguments of public functions: unknown names, and values of a wrong type.
+
+Answers: which edit corrects a call of a public function?
+Elsewhere: values inside jobs (files/validate.py), HTTP requests (ui/request_values.py).
+"""
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec, TypeVar
+
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.nearest_names import nearest
+from flopcast.files.validate import NEAR
+from flopcast.spec.job import Job
+from flopcast.spec.plan import Plan
+from flopcast.spec.plan_fields import short_name
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+PARTS = ("model", "cluster", "plan", "stack", "batch")  # of a job, each with a class of its own
+
+
+def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Decorate a function so that unknown keyword arguments raise a SpecError with a fix for each."""
+    known = [
+        name for name, each in signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY
+    ]
+    fields = {short_name(name, field): name for name, field in Plan.model_fields.items()}
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+        problems = []
+        for name in kwargs.keys() - {"file", *known}:
+            near = nearest(name, known, least_ratio=NEAR)
+            fix = f"did you mean {near[0]}?" if near else f"remove {name}"
+            if name in fields or name in Plan.model_fields:
+                fix = f'write plan="{name}={kwargs[name]}", or add {name}={kwargs[name]} to the plan'
+            because = f"{function.__name__} has no such argument"
+            fault = "is not a known argument"
+            problems.append(Problem(name, kwargs[name], ", ".join(known), because, fix, fault=fault))
+        if problems:
+            raise SpecError(problems)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_job(value: object, name: str = "job") -> None:
+    """Refuse a value that is not a job, or a job of which a part has a wrong type.
+
+    Raises
+    ------
+    SpecError
+        The fix states how to make a job of the value.
+    """
+    if isinstance(value, Job):
+        for part in PARTS:
+            kind, given = Job.model_fields[part].annotation, getattr(value, part)
+            if isinstance(kind, type) and not isinstance(given, kind):
+                because = "model_copy does not check the values that it gets"
+                fix = f"pass {part} to flopcast.job, or write {part}=flopcast.{kind.__name__}(...)"
+                raise spec_error(f"{name}.{part}", given, f"a flopcast.{kind.__name__}", because, fix)
+        return
+    made = "flopcast.job(...)"
+    if isinstance(value, str):
+        made = f"flopcast.job({value!r})"
+    elif isinstance(value, Mapping):
+        made = f"flopcast.job({', '.join(f'{key}={each!r}' for key, each in value.items())})"
+    because = f"the value is of type {type(value).__name__}"
+    raise spec_error(name, value, "a job, as flopcast.job returns it", because, f"write {made}")

@@ -1,0 +1,169 @@
+"""The names of the fields of HTTP requests, and checks of their values.
+
+Answers: which fields may a request have, and which of its fields are unknown or of a wrong type?
+Elsewhere: the job or the search that the fields describe (request_fields.py), what they mean
+(form_fields.py).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.nearest_names import nearest
+from flopcast.files.validate import NEAR, NO_UNIT
+from flopcast.library import catalog
+from flopcast.other_units import rewritten, rewritten_whole
+from flopcast.requests.missing_parts import USUAL
+from flopcast.requests.search_request import OF_RANKING, OF_SPACE
+from flopcast.spec.plan import Plan
+from flopcast.spec.plan_fields import short_name
+from flopcast.units import parse_length, parse_quantity
+
+OF_MACHINE = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit", "slow", "loader")
+COUNTS = ("gpus", "seq", "lora", "qlora")
+OF_TRAINING = (
+    "lora",
+    "qlora",
+    "samples",
+    "epochs",
+    "tokens",
+    "checkpoint",
+    "images",
+)  # what is trained, for how long
+OF_JOB = (*OF_MACHINE, *OF_TRAINING)
+OF_PLAN = (
+    "dp", "tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision", "schedule",
+    "offload",
+)  # fmt: skip
+WHOLE = ("tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision")  # all but dp
+FREE = ("plan", "changes", "job")  # other fields of a plan; KEY=VALUE; a document, packed for an address
+OF_SEARCH = ("find", *OF_RANKING, *OF_SPACE)
+OF_ENGINE = ("model", "cluster", "gpus", "engine", "price")
+OF_TRAFFIC = ("rate", "concurrency", "prompt", "output", "requests")
+OF_DEGREES = ("tp", "dp", "ep", "pp", "replicas")
+OF_LIMITS = ("max_sequences", "max_tokens")
+OF_FORMATS = ("weights", "cache")
+OF_DEPLOYMENT = (*OF_DEGREES, *OF_LIMITS, *OF_FORMATS)
+OF_SERVING = (*OF_ENGINE, *OF_TRAFFIC, "slo", *OF_DEPLOYMENT, "settings")
+PLAIN = (*OF_JOB, *OF_PLAN, *FREE)
+USUAL_COUNTS = {"gbs": 512, "seq": 4096, "lora": 16, "qlora": 16, "requests": 1000, "max_tokens": 8192}
+Words = Mapping[str, object]
+REQUEST = "request"  # the place of errors in a request
+ONLY_IN = {"serve": OF_SERVING, "search": OF_SEARCH, "diagnose": ("log",)}  # fields of other requests
+MOST_SHORT = 3  # letters of a name, most of which are similar to a degree of a plan
+MEANT = {
+    "gpu": "gpus",
+    "batch": "gbs",
+    "global_batch_size": "gbs",
+    "micro_batch_size": "mbs",
+    "seq_length": "seq",
+}
+MEANT |= {"sequence_length": "seq", "world_size": "gpus", "num_gpus": "gpus", "framework": "stack"}
+
+
+def checked(
+    words: Words, known: Sequence[str], several: Sequence[str] = ()
+) -> tuple[dict[str, object], list[Problem]]:
+    """Return a request without fields that are unknown or have a value of a wrong type, and these errors.
+
+    The other fields can still be checked, so that all errors are reported together. A wrong model is
+    replaced by the usual one, because other fields can be checked only with some model.
+
+    Parameters
+    ----------
+    known : names of the fields that the request may have
+    several : counts that may list several values
+    """
+    rest, problems = dict(words), []
+    for name, value in words.items():
+        problem = _unknown(name, value, known) if name not in known else _mistyped(name, value, several)
+        if problem is not None:
+            problems.append(problem)
+            del rest[name]
+    model = text_of(rest, "model")
+    unknown_model = model is not None and catalog.known("models", model) is None
+    if unknown_model:
+        problems.append(catalog.unknown_name("models", str(model), "model", REQUEST))
+    if unknown_model or "model" in words.keys() - rest.keys():
+        rest["model"] = USUAL["model"]
+    return rest, problems
+
+
+def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
+    """Return the error of a field that the request may not have."""
+    because = "unknown fields raise an error, so that none is silently ignored"
+    of_plan = short_name(name, Plan.model_fields[name]) if name in Plan.model_fields else ""
+    similar = nearest(name, known, least_ratio=NEAR) if len(name) > MOST_SHORT else []
+    near = [each for each in (MEANT.get(name), of_plan) if each in known] + similar
+    other = next((path for path, names in ONLY_IN.items() if name in names), None)
+    fix = f"remove {name}"
+    if near:
+        fix = f"did you mean {near[0]}?"
+    elif of_plan and "plan" in known:
+        fix = f'write "plan": "{of_plan}={value}"'
+    elif other is not None:
+        fix = f"send the request to /api/v1/{other}, or remove {name}"
+    return Problem(name, value, ", ".join(known), because, fix, REQUEST, "is not a known field")
+
+
+def _mistyped(name: str, value: object, several: Sequence[str]) -> Problem | None:
+    """Return the error of a value that the field never has; None if there is no such error."""
+    if name == "job":
+        return None
+    if isinstance(value, (Mapping, list)):
+        allowed, because = "a text or a number", "the value is a list or an object"
+        return Problem(name, value, allowed, because, _as_text(name, value), REQUEST)
+    if name == "power_limit" and name not in several and value not in (None, ""):
+        try:
+            parse_quantity(str(value), ("W",))
+        except ValueError as error:
+            right = rewritten(str(value), ("W",)) or "500 W"
+            because = NO_UNIT if right.startswith(str(value)) else "the value is not a power in watts"
+            return Problem(name, value, str(error), because, f'write {name} "{right}"', REQUEST)
+    try:
+        if name in COUNTS and name not in several:
+            count({name: value}, name)
+    except SpecError as wrong:
+        return wrong.problems[0]
+    return None
+
+
+def _as_text(name: str, value: object) -> str:
+    """Return the edit that replaces a list or an object by what the field can hold."""
+    if isinstance(value, Mapping):
+        if name in ("model", "cluster", "stack"):
+            return f'write "job": {json.dumps({name: value})}'
+        text = " ".join(f"{key}={each}" for key, each in value.items())
+    else:
+        text = (" " if name in FREE else ",").join(map(str, value if isinstance(value, list) else ()))
+    return f'write "{name}": "{text}"'
+
+
+def text_of(words: Words, name: str) -> str | None:
+    """Return a field as a text, or None if it is empty."""
+    value = words.get(name)
+    return None if value in (None, "") else str(value)
+
+
+def count(words: Words, name: str) -> int | None:
+    """Return a field as a whole number above 0, or None if it is empty; a length may be 8k.
+
+    Raises
+    ------
+    SpecError
+        The value is not a whole number above 0.
+    """
+    value = words.get(name)
+    if value in (None, ""):
+        return None
+    text = str(value)
+    if name == "seq" and isinstance(value, str):
+        try:
+            text = str(parse_length(value))
+        except ValueError:
+            text = value
+    if not text.isdecimal() or not 0 < int(text[:12]) < 10**9:
+        right = rewritten_whole(value, USUAL_COUNTS.get(name, 8))
+        because = "this field is a whole number"
+        raise spec_error(name, value, "a whole number above 0", because, f"set {name} to {right}", REQUEST)
+    return int(text)
