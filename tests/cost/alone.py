@@ -64,6 +64,7 @@ DEVICES = {  # device → a cluster of it
     "gaudi2-96gb": "gaudi2-8",
     "gaudi3-128gb": "gaudi3-8",
     "mi325x-256gb": "mi325x-8",
+    "mi350x-288gb": "mi350x-8",
     "mi355x-288gb": "mi355x-8",
     "p100-pcie-16gb": "piz-daint",
     "rtx-2080-ti-11gb": "rtx-2080-ti-8",

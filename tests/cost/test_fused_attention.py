@@ -30,6 +30,13 @@ CUDNN_BACKWARD_MS = {
     "gb300-nvl72": {4096: 0.575, 8192: 1.985, 16384: 7.380},
 }
 
+# op_tests/cpp/mha/README.md in ROCm/aiter: TFLOP/s of AMD's assembly kernels, forward and backward, of one
+# causal sequence with 64 heads of 128 and 8 of keys, by tokens
+AMD_TFLOP_PER_S = {
+    "mi300x-8": {4096: (474.385, 378.155), 8192: (518.29, 433.285), 16384: (541.55, 412.04)},
+    "mi355x-8": {4096: (1046.085, 941.16), 8192: (1300.105, 1064.56), 16384: (1392.485, 1162.805)},
+}
+
 
 def attention(is_gradient=False, tokens=4096, kv_heads=64):
     """Causal attention."""
@@ -96,6 +103,16 @@ def test_backwards_without_a_table_take_as_long_as_cudnn_measured_beside_forward
 
     assert all(1.0 <= ratio <= 1.6 for ratio in found.values()), found
     assert math.prod(found.values()) ** (1 / len(found)) <= 1.45
+
+
+@all_cases("cluster", sorted(AMD_TFLOP_PER_S))
+def test_attention_of_amd_takes_what_its_library_states(cluster):
+    place = catalog.cluster(cluster)
+    for tokens, both in AMD_TFLOP_PER_S[cluster].items():
+        for is_gradient, tflop_per_s in enumerate(both):
+            flop = attention(is_gradient, tokens=tokens, kv_heads=8).work().flop.item()
+            found_s = seconds(place, "generic", bool(is_gradient), tokens=tokens, kv_heads=8)
+            assert flop / found_s / 1e12 == pytest.approx(tflop_per_s, rel=0.12), (tokens, is_gradient)
 
 
 def test_what_was_measured_runs_at_its_own_speed():

@@ -107,7 +107,7 @@ HOST_LINKS = {  # lanes of PCIe, GB/s of each in one direction; links of other k
     **dict.fromkeys(("h20-96gb", "h800-sxm-80gb", "b200-sxm-180gb", "b200-simumax-180gb"), (16, 4)),
     **dict.fromkeys(("b300-sxm-288gb", "rtx-5090-32gb", "rtx-pro-6000-96gb", "gaudi3-128gb"), (16, 4)),
     "rtx-pro-6000-max-q-96gb": (16, 4),
-    **dict.fromkeys(("mi300x-192gb", "mi325x-256gb", "mi355x-288gb"), (16, 4)),
+    **dict.fromkeys(("mi300x-192gb", "mi325x-256gb", "mi350x-288gb", "mi355x-288gb"), (16, 4)),
     "arc-pro-b60-24gb": (8, 4),
     "h100-sxm5-64gb": (16, 4),
     **dict.fromkeys(("gh200-96gb", "gh200-144gb", "gb200-192gb", "gb300-288gb"), (1, 450)),  # NVLink-C2C

@@ -42,7 +42,8 @@ GENERATIONS: dict[str, Generation] = {
 
 # Owner of curves of attention → the kernel that was measured: data/README.md (flash-attn 2.5 on Perlmutter
 # and Vista), column kernel_source of data/peers/aiconfigurator. What serves on Blackwell
-# (FlashInfer's), and what InferSim ran on H20 and H800 (FlashAttention 3), counts as the third.
+# (FlashInfer's), what InferSim ran on H20 and H800 (FlashAttention 3), and AMD's assembly kernels
+# (op_tests/cpp/mha in ROCm/aiter) count as the third.
 MEASURED: dict[str, str] = {
     **dict.fromkeys(
         ("a100-sxm4-80gb", "gh200-96gb", "l40s-48gb", "rtx-pro-6000-96gb", "arc-pro-b60-24gb"), "flash-2"
@@ -51,6 +52,7 @@ MEASURED: dict[str, str] = {
     **dict.fromkeys(
         ("b200-sxm-180gb", "b200-simumax-180gb", "b300-sxm-288gb", "gb200-192gb", "gb300-288gb"), "flash-3"
     ),
+    **dict.fromkeys(("mi300x-192gb", "mi355x-288gb"), "flash-3"),
 }
 
 
