@@ -6,12 +6,29 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from all_cases import all_cases
+from alone import seconds_of
 
 from flopcast.cost.kernels.sustained import NODES_S, sustained_ratio
+from flopcast.dtypes import constant
 from flopcast.library import catalog
+from flopcast.operators.matmul import Matmul
 from flopcast.spec.cluster import Sustained
 
 TABLES = {"h200-sxm-141gb": "h200_sxm", "b200-sxm-180gb": "b200_sxm"}
+# TFLOP/s of GEMMs of busy devices, in bf16 and in FP8. MI325X: mean rate of ten shapes of DeepSeek-V3, "typical
+# attained FLOP/s" (blogs of ROCm, 6 October 2026). The others: the highest rate of a sum of 32,896 terms
+# (MI300X: "maximum achievable FLOP/s", part 2; MI350X and MI355X: TraceLens/Agent/Analysis/utils/arch of
+# AMD-AGI/TraceLens)
+TYPICAL = [(m, n, k) for m in (32, 32768) for n, k in ((2112, 7168), (3072, 1536), (7168, 2048))]
+TYPICAL += [(m, n, k) for m in (32, 32768) for n, k in ((4608, 7168), (7168, 256))]
+HIGHEST = [(4096, 4864, 32896)]
+AMD_TFLOP_PER_S = {
+    "mi325x-8": (TYPICAL, 616, 1143),
+    "mi300x-8": (HIGHEST, 708, 1273),
+    "mi350x-8": (HIGHEST, 1445),  # its FP8 rate is above that of MI355X, so it was measured otherwise
+    "mi355x-8": (HIGHEST, 1613, 2905),
+}
 LEAST = {"h200-sxm-141gb": (1, 1), "b200-sxm-180gb": (2048, 1024)}  # rows; columns and length of the sum
 
 
@@ -70,6 +87,19 @@ def test_busy_products_take_what_the_table_of_seconds_says_by_how_long_they_last
                 wrong[device, high] = error
 
     assert wrong == {}
+
+
+@all_cases("cluster", sorted(AMD_TFLOP_PER_S))
+def test_busy_products_of_amd_reach_what_amd_measured(cluster):
+    shapes, *rates = AMD_TFLOP_PER_S[cluster]
+    place = catalog.cluster(cluster)
+    flop = sum(2.0 * m * n * k for m, n, k in shapes)
+    for narrow, tflop_per_s in zip(("", "fp8"), rates, strict=False):
+        found_s = 0.0
+        for m, n, k in shapes:
+            sizes = {"m": constant(m), "n": constant(n), "k": constant(k)}
+            found_s += seconds_of(Matmul(**sizes, dtype="bf16", narrow=narrow), place).item()
+        assert flop / found_s / 1e12 == pytest.approx(tflop_per_s, rel=0.15), narrow
 
 
 def test_a_longer_product_is_never_done_earlier_because_its_ratio_is_lower():
