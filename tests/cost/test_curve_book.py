@@ -130,7 +130,9 @@ def test_only_kernel_classes_that_exist_have_relatives(name):
     assert name in (*OPERATORS, *bases, *products) or is_served(name)
 
 
-PARTLY = [name for name in DEVICES if name.startswith(("tpu", "mi3"))]  # some of their kernels were measured
+PARTLY = [
+    name for name in DEVICES if name.startswith(("tpu", "mi3", "gaudi"))
+]  # some of their kernels were measured
 
 
 @all_cases(
@@ -152,8 +154,8 @@ def test_every_kernel_class_is_priced_by_measurements_where_a_device_or_its_rela
 
 @all_cases("device", PARTLY)
 @all_cases("kernel", OPERATORS)
-def test_kernels_of_tpu_and_amd_that_were_not_measured_are_priced_by_data_sheets(kernel, device):
-    """Products of both were measured, and fused attention of AMD."""
+def test_kernels_of_tpu_amd_and_gaudi_that_were_not_measured_are_priced_by_data_sheets(kernel, device):
+    """Products of all were measured, and fused attention of AMD."""
     facts = catalog.device(device)
     measured = ("gemm.", "convolution", *(("flash_attention",) if device.startswith("mi3") else ()))
     book = load_book(catalog.cluster(DEVICES[device]))

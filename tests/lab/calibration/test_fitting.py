@@ -25,7 +25,10 @@ def files_of(folder):
 
 
 SERVED = ("h100-sxm5-80gb",)  # has all classes; the others are fitted alike and take minutes
-DOCUMENTED = {"tpu-v5e-16gb", "mi300x-192gb", "mi325x-256gb", "mi355x-288gb"}  # owners whose curves come from a document, not from a table
+DOCUMENTED = {  # owners whose curves come from a document, not from a table
+    *("tpu-v5e-16gb", "gaudi2-96gb", "gaudi3-128gb"),
+    *("mi300x-192gb", "mi325x-256gb", "mi355x-288gb"),
+}
 OWNERS = [
     name
     for name in files_of(catalog.folder("curves"))
