@@ -16,10 +16,10 @@ from flopcast.operators.matmul import Matmul
 from flopcast.spec.cluster import Sustained
 
 TABLES = {"h200-sxm-141gb": "h200_sxm", "b200-sxm-180gb": "b200_sxm"}
-# TFLOP/s of GEMMs of busy devices, in bf16 and in FP8. MI325X: mean rate of ten shapes of DeepSeek-V3, "typical
-# attained FLOP/s" (blogs of ROCm, 6 October 2026). The others: the highest rate of a sum of 32,896 terms
-# (MI300X: "maximum achievable FLOP/s", part 2; MI350X and MI355X: TraceLens/Agent/Analysis/utils/arch of
-# AMD-AGI/TraceLens)
+# TFLOP/s of GEMMs of busy devices, in bf16 and in FP8. MI325X: mean rate of ten shapes of DeepSeek-V3,
+# "typical attained FLOP/s" (blogs of ROCm, 6 October 2026). The others: the highest rate of a sum of 32,896
+# terms (MI300X: "maximum achievable FLOP/s", part 2; MI350X and MI355X:
+# TraceLens/Agent/Analysis/utils/arch in AMD-AGI/TraceLens)
 TYPICAL = [(m, n, k) for m in (32, 32768) for n, k in ((2112, 7168), (3072, 1536), (7168, 2048))]
 TYPICAL += [(m, n, k) for m in (32, 32768) for n, k in ((4608, 7168), (7168, 256))]
 HIGHEST = [(4096, 4864, 32896)]

@@ -175,7 +175,7 @@ def test_a_committed_curve_says_what_it_rests_on(owner, serving, name):
     [(o, n) for o, _, n in CURVES if n == "gemm" and not o.startswith(("tpu", "mi", "gaudi"))],
 )
 def test_both_gradients_of_a_product_have_a_ratio(owner, name):
-    """But those of TPU, AMD and Gaudi, of which forward products alone were measured, and no relative has more."""
+    """But those of TPU, AMD and Gaudi: forward products alone were measured, and no relative has more."""
     ratios = load_owner(owner)[owner, name].layout_ratio
 
     kinds = {name.partition(".")[0] for name in ratios}
