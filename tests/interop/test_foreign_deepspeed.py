@@ -130,7 +130,13 @@ def test_a_switch_changes_the_stack(text, part, name, value):
 
 @all_cases(
     ("given", "optimizer"),
-    [("Adam", None), ("AdamW", None), ("SGD", "sgd_momentum"), ("Adam8bit", "adamw_8bit")],
+    [
+        ("Adam", None),
+        ("AdamW", None),
+        ("SGD", "sgd_momentum"),
+        ("Adam8bit", "adamw_8bit"),
+        ("Lion", "lion"),
+    ],
 )
 def test_an_optimizer_is_that_of_the_plan(given, optimizer):
     assert data_of(small(optimizer={"type": given}), "ds.json")["plan"].get("optimizer") == optimizer

@@ -312,7 +312,7 @@ def test_blocks_run_again_where_checkpointing_is_on(small, given, recompute):
 @BOTH
 @pytest.mark.parametrize(
     ("name", "kept"),
-    [("adamw_torch", None), ("adamw_8bit", "adamw_8bit"), ("adafactor", "adafactor"), ("sgd", "sgd")],
+    [("adamw_torch", None), ("adamw_8bit", "adamw_8bit"), ("paged_lion_8bit", "lion_8bit"), ("sgd", "sgd")],
 )
 def test_an_optimizer_that_is_built_is_the_plans(small, name, kept):
     key = "optimizer" if small is AXOLOTL else "optim"
@@ -322,10 +322,10 @@ def test_an_optimizer_that_is_built_is_the_plans(small, name, kept):
 
 @BOTH
 def test_an_optimizer_that_is_not_built_is_counted_as_adamw_aloud(small):
-    data = read(small, **{"optimizer" if small is AXOLOTL else "optim": "lion_8bit"})
+    data = read(small, **{"optimizer" if small is AXOLOTL else "optim": "lomo"})
 
     assert "optimizer" not in data["plan"]
-    assert any("instead of lion_8bit" in note for note in data["assumptions"])
+    assert any("instead of lomo" in note for note in data["assumptions"])
 
 
 @pytest.mark.parametrize(

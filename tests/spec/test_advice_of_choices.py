@@ -107,7 +107,7 @@ VALUES = {  # a field, what somebody writes there, and words of the answer
     "context_parallel": ("two", "whole number"),
     "context_exchange": ("p2p", "ring, all_gather or all_to_all"),
     "context_order": ("striped", "contiguous or zigzag"),
-    "optimizer": ("lion", "adamw"),
+    "optimizer": ("sophia", "adamw"),
     "precision": ("int8", "nvfp4"),
     "recompute": ("partial", "none, selective or full"),
     "recompute_method": ("blocks", "uniform, block or every"),

@@ -19,6 +19,8 @@ FP32 = Optimizer(state_bytes=12, moved_bytes=30)
         ("adamw", 4 + 4 + 4),  # arXiv:1910.02054, section 3.1: K = 12
         ("adamw_8bit", 4 + 2 * (1 + 4 / 256)),  # arXiv:2110.02861: a byte a moment, an fp32 scale a block
         ("sgd_momentum", 4 + 4),
+        ("lion", 4 + 4),  # arXiv:2302.06675, algorithm 2: one momentum
+        ("lion_8bit", 4 + 1 + 4 / 256),
         ("sgd", 4),
         ("adafactor", 4),  # arXiv:1804.04235: two numbers a row and column, counted from shapes
     ],

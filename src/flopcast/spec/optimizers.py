@@ -47,6 +47,8 @@ OPTIMIZERS: Mapping[str, OptimizerKind] = {
     "adamw_4bit": OptimizerKind(moments=2, moment_bytes=FOUR_BITS_BYTES),
     # arXiv:1804.04235, algorithm 4, no momentum
     "adafactor": OptimizerKind(moments=0, factored=True, passes=3),
+    "lion": OptimizerKind(moments=1),  # arXiv:2302.06675, algorithm 2: a momentum, and no second moment
+    "lion_8bit": OptimizerKind(moments=1, moment_bytes=EIGHT_BITS_BYTES),  # bitsandbytes
     "muon": OptimizerKind(moments=1, orthogonal=True),  # kellerjordan.github.io/posts/muon
     "sgd": OptimizerKind(moments=0),
     "sgd_momentum": OptimizerKind(moments=1),

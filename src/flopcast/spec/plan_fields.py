@@ -26,8 +26,9 @@ MOST_IN_FULL = 16  # numbers of a list that an error message writes one by one
 SHORTEST_RUN = 3  # of equal numbers, that is written as one
 MOST_ENTRIES = 4096  # of one list: no model has more chunks
 OptimizerName = Literal[
-    "adamw", "adamw_8bit", "adamw_fp8", "adamw_4bit", "adafactor", "muon", "sgd", "sgd_momentum"
-]
+    "adamw", "adamw_8bit", "adamw_fp8", "adamw_4bit", "adafactor", "lion", "lion_8bit", "muon",
+    "sgd", "sgd_momentum",
+]  # fmt: skip
 RankOrder = Literal[
     "tp-cp-dp-pp", "tp-cp-pp-dp", "tp-dp-cp-pp", "tp-dp-pp-cp", "tp-pp-cp-dp", "tp-pp-dp-cp",
     "cp-tp-dp-pp", "cp-tp-pp-dp", "cp-dp-tp-pp", "cp-dp-pp-tp", "cp-pp-tp-dp", "cp-pp-dp-tp",

@@ -45,6 +45,7 @@ DTYPES = {"fp16": "fp16", "bf16": "bf16", "bfp16": "bf16", "fp32": "fp32"}
 OPTIMIZERS = {
     "adam": "adamw", "adamw": "adamw", "fusedadam": "adamw", "torch_adam": "adamw", "adamw_torch": "adamw",
     "adam8bit": "adamw_8bit", "adamw8bit": "adamw_8bit", "sgd": "sgd_momentum", "adafactor": "adafactor",
+    "lion": "lion", "fusedlion": "lion",
 }  # fmt: skip
 
 

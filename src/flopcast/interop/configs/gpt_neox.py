@@ -34,10 +34,10 @@ CHECKPOINTS = "checkpoint_activations"
 PRECISIONS = {"fp16": "fp16", "bfloat16": "bf16", "bf16": "bf16", "fp32": "fp32"}
 OPTIMIZERS = {
     "adam": "adamw", "adamw": "adamw", "sgd": "sgd_momentum", "cpu_adam": "adamw",
-    "cpu_torch_adam": "adamw",
+    "cpu_torch_adam": "adamw", "lion": "lion",
 }  # fmt: skip
-IN_8_BITS = {"adamw": "adamw_8bit"}  # by bitsandbytes
-OTHERS = ("sm3", "madgrad_wd", "lion")  # optimizers whose update is counted as AdamW's
+IN_8_BITS = {"adamw": "adamw_8bit", "lion": "lion_8bit"}  # by bitsandbytes
+OTHERS = ("sm3", "madgrad_wd")  # optimizers whose update is counted as AdamW's
 BUCKET = 500_000_000  # reduce_bucket_size of DeepSpeed
 
 

@@ -46,7 +46,10 @@ SHARDINGS = {
 }
 KEEPING = ("shard_grad_op", "_hybrid_shard_zero2")
 REDUCTIONS = {"pure": "narrow", "default": "fp32", "full": "refused"}
-OPTIMIZERS = {"decoupled_adamw": "adamw", "adamw": "adamw", "decoupled_sgdw": "sgd_momentum"}
+OPTIMIZERS = {
+    "decoupled_adamw": "adamw", "adamw": "adamw", "decoupled_sgdw": "sgd_momentum",
+    **dict.fromkeys(("decoupled_lionw", "adalr_lion", "clip_lion"), "lion"),
+}  # fmt: skip
 SAMPLES = "train_loader.dataset.max_seq_len"  # the length of a sample, whatever the model could take
 STRATEGY, MIXED = "fsdp_config.sharding_strategy", "fsdp_config.mixed_precision"
 SHARD, REPLICATE = "fsdp_config.data_parallel_shard_degree", "fsdp_config.data_parallel_replicate_degree"

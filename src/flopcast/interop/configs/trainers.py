@@ -28,6 +28,8 @@ OPTIMIZERS: dict[str, tuple[str, ...]] = {
     "adamw_4bit": ("adamw_torch_4bit", "ao_adamw_4bit"),
     "adamw_fp8": ("ao_adamw_fp8",),
     "adafactor": ("adafactor",),
+    "lion": ("lion", "lion_32bit", "paged_lion_32bit"),
+    "lion_8bit": ("lion_8bit", "paged_lion_8bit"),
     "muon": ("muon",),
     "sgd": ("sgd",),
     "adamw": (

@@ -36,7 +36,10 @@ LEFT_OPEN = (
     "expert_parallel",
     "expert_tensor_parallel",
 )
-OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "Adam8bit", "sgd_momentum": "SGD", "adafactor": "Adafactor"}
+OPTIMIZERS = {
+    "adamw": "AdamW", "adamw_8bit": "Adam8bit", "adafactor": "Adafactor", "lion": "Lion",
+    "sgd_momentum": "SGD",
+}  # fmt: skip
 DEVICES = {tier: device for device, tier in deepspeed_offload.DEVICES.items() if tier}
 FAMILY = ("deepspeed-zero", "megatron-deepspeed", "gpt-neox-deepspeed")
 

@@ -10,7 +10,7 @@ megatron/core/optimizer/optimizer_config.py, cpu_offloading/hybrid_optimizer.py 
 
 from flopcast.interop.megatron.arguments import Arguments
 
-KNOWN = {"adam": "adamw", "sgd": "sgd_momentum", "muon": "muon", "dist_muon": "muon"}
+KNOWN = {"adam": "adamw", "sgd": "sgd_momentum", "lion": "lion", "muon": "muon", "dist_muon": "muon"}
 PRECISION_AWARE = "--use-precision-aware-optimizer"
 ON_HOST = "--optimizer-cpu-offload"
 TYPES = {name: name for name in ("fp32", "fp16", "bf16", "fp8")}
