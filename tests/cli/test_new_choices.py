@@ -153,7 +153,7 @@ WRONG = {  # words of a plan, and what the answer must name
     "recompute=full:block:0": ("recompute_layers", "number of at least 1"),
     "recompute=full:block:9": ("plan.recompute_layers", "1 to 8, because a chunk has 8 blocks"),
     "recompute=selective:norm": ("plan.recompute_modules", "core_attention"),
-    "optimizer=lion": ("optimizer", "adamw_8bit"),
+    "optimizer=sophia": ("optimizer", "adamw_8bit"),
     "optimizer=adafactor zero=1": ("plan.optimizer", "set zero to 0"),
     "precision=fp4": ("precision", "nvfp4"),
     "cp=3": ("plan.context_parallel", "set context_parallel to"),
