@@ -161,7 +161,7 @@ WRONG = {  # words of a plan, and what the answer must name
     "dp_shard=4": ("plan.data_shard", "set zero to"),
     "stage_layers=4,4": ("plan.stage_layers", "one number (pipeline_parallel"),
     "stage_layers=7": ("plan.stage_layers", "set stage_layers to 8"),
-    "ep=2": ("plan.expert_parallel", "1, because the model is dense"),
+    "ep=2": ("plan.expert_parallel", "1, or a model with experts"),
     "schedule=dualpipe": ("plan.pipeline_parallel", "an even number"),
     "context_exchange=zigzag": ("context_exchange", "ring, all_gather or all_to_all"),
 }
@@ -320,5 +320,5 @@ def test_no_plan_is_chosen_for_micro_batches_that_are_listed():
     )
 
     assert told.code == 1
-    assert "batch.micro_batches = '2 kinds' is not allowed" in told.err
+    assert "batch.micro_batches = '2 kinds of micro-batches' is not allowed" in told.err
     assert "a list of micro-batches fits only one plan" in told.err

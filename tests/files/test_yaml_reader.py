@@ -247,6 +247,14 @@ def test_what_is_not_yaml_is_refused_on_its_line(text, line):
     assert problem.allowed == "well-formed YAML or JSON"
 
 
+def test_a_line_that_mixes_yaml_and_json_is_mended_for_json():
+    bare = refused('{\n "a": {\n  "b": 1,\n  max_steps: x\n  "c": 2\n }\n}\n')
+    unopened = refused('a: 1\n"b": 2,\n"c": "d",\n')
+
+    assert bare.fix == 'write "max_steps": "x", in line 4'
+    assert (unopened.where, unopened.fix[:21]) == ("job.yaml:2", "add { above line 2, o")
+
+
 @all_cases(
     ("raw", "line", "field"),
     [

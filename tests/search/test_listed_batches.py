@@ -13,7 +13,7 @@ JOB = make_job(batch={"seq": 1024, "micro_batches": [{"seq": 512}, {}]})
 
 
 def test_plans_are_not_screened_for_micro_batches_of_one_of_them():
-    with pytest.raises(SpecError, match=r"batch.micro_batches = '2 kinds' is not allowed"):
+    with pytest.raises(SpecError, match=r"batch.micro_batches = '2 kinds of micro-batches' is not allowed"):
         screen(JOB, one_plan(JOB.plan), load_book(JOB.cluster))
 
 

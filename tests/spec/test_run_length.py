@@ -60,7 +60,7 @@ def test_commas_that_separate_no_thousands_are_refused(text):
         ({"tokens": "0"}, "run.tokens", "set tokens to a value such as 1T"),
         ({"samples": 8, "epochs": 0}, "run.epochs", "set epochs to a value such as 3"),
         ({"samples": 8, "epochs": "two"}, "run.epochs", "set epochs to a value such as 3"),
-        ({"samples": True}, "run.samples", "change samples"),
+        ({"samples": True}, "run.samples", "set samples to a value such as 52000"),
     ],
 )
 def test_a_length_that_is_none_is_told_once_with_an_edit(stated, field, fix):

@@ -12,6 +12,8 @@ CLOSING = {"{": "}", "[": "]"}
 NOUNS = {"{": "mapping", "[": "list"}
 BRACKET = re.compile(r"[][{}]")
 QUOTES = ('"', "'")
+BARE = re.compile(r"\s*([A-Za-z_][\w.-]*):\s*([^\s\"{}\[\],]+),?\s*")  # KEY: VALUE as in YAML
+JSON_WORD = re.compile(r"true|false|null|-?\d+(\.\d+)?([eE][+-]?\d+)?")
 LAST_WORD = re.compile(r"[\"']?[\w.-]+[\"']?\s*$")
 
 
@@ -32,6 +34,10 @@ def in_brackets(place: Place) -> SyntaxFault:
         word = LAST_WORD.search(place.text[: place.at])
         first = word.start() if word else place.at
     end = place.end_before(first)
+    bare = BARE.fullmatch(place.content(end))
+    if bare and place.text.lstrip().startswith("{"):
+        line, value = place.line(end), bare[2] if JSON_WORD.fullmatch(bare[2]) else f'"{bare[2]}"'
+        return SyntaxFault(line, f"line {line} is not JSON", f'write "{bare[1]}": {value}, in line {line}')
     if (
         place.text[end - 1] in QUOTES
         and place.character not in (*QUOTES, ":")
@@ -71,6 +77,15 @@ def unopened(place: Place) -> SyntaxFault:
     """Return the fault of a closing bracket or a comma where no bracket is open."""
     line, column = place.line(place.at), place.column(place.at)
     closing = unopened_in(place.content(place.at)[column:]) if place.character == "," else ""
+    rows = place.text.split("\n")
+    first = line
+    while place.character == "," and first > 1 and rows[first - 2].rstrip().endswith(","):
+        first -= 1
+    if not closing and first < line:
+        because = f"lines {first} to {line} end with commas, as in JSON, but no {{ is open"
+        return SyntaxFault(
+            first, because, f"add {{ above line {first}, or remove an earlier }} that closes it"
+        )
     if not closing:
         because = f"no bracket is open where {place.character} stands"
         return SyntaxFault(line, because, f"remove {place.character} in line {line}, column {column}")

@@ -73,7 +73,7 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "speed_fraction": "0.8",
     "device_usd_per_hour": "2.10 USD/h",
     "global_batch": "64",
-    "micro_batches": "8",
+    "micro_batches": "[{seq: 4096, count: 8}]",
     "max_sequences": "256",
     "max_tokens": "8192",
     "rate_per_s": "4",

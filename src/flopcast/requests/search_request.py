@@ -15,7 +15,7 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
-from flopcast.library.edits import plan_words
+from flopcast.library.edits import long_names, plan_words
 from flopcast.other_units import rewritten, rewritten_count
 from flopcast.records import dataclass, field, replace
 from flopcast.requests.job_files import open_job_of
@@ -195,6 +195,9 @@ def _settled(fixed: Mapping[str, object]) -> dict[str, object]:
 def _space(fields: Mapping[str, object], request: SearchRequest) -> Space:
     """Return what may vary, from the plan's text and options."""
     places: dict[Place, str] = {(): "--plan", ("gpus",): "--gpus", ("headroom_fraction",): "--headroom"}
+    for change in split_changes(request.job.changes)[0]:
+        name = change.partition("=")[0]
+        places[(long_names(Plan).get(name, name),)] = f"argument plan.{change}"
     if request.job.offload is not None:
         places[("offload",)] = "--offload"
     data = {name: _several(name, value) for name, value in fields.items()}
@@ -219,7 +222,8 @@ def _several(name: str, value: object) -> object:
     """
     if name not in WORDS or not isinstance(value, str):
         return value
-    return re.split(r",(?=none|selective|full)" if name == "recompute" else ",", value)
+    several = re.split(r",(?=none|selective|full)" if name == "recompute" else ",", value)
+    return several if len(several) > 1 else value
 
 
 def _flag(name: str, given: object) -> bool:

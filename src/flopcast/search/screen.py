@@ -236,7 +236,8 @@ def _nothing(size: int) -> Screened:
 def of_lists(job: Job) -> Problem:
     """Return the fault of a plan for a job that lists its micro-batches: another plan has other ones."""
     field = "batch.ranks" if job.batch.ranks else "batch.micro_batches"
-    allowed = "no list of micro-batches, because flopcast compares or chooses plans"
-    because = "a list of micro-batches fits only one plan"
-    fix = f"remove {field}, or give the whole plan"
-    return Problem(field, f"{len(job.batch.kinds)} kinds", allowed, because, fix)
+    allowed = "no list of micro-batches if flopcast compares plans or chooses one"
+    because = "a list of micro-batches fits only one plan, and flopcast would choose another"
+    whole = f"one whole plan for {job.cluster.num_devices} devices (degrees, mbs and gbs)"
+    fix = f"predict {whole}, or remove {field}"
+    return Problem(field, f"{len(job.batch.kinds)} kinds of micro-batches", allowed, because, fix)

@@ -80,8 +80,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: (c.plans.expert_parallel == 1) | bool(_experts(c) or c.structure.tables),
-        allowed="1, because the model is dense",
-        because="a dense model has no experts that could be distributed over ranks",
+        allowed="1, or a model with experts",
+        because="the model is dense: it has no experts that could be distributed over ranks",
         fix="set expert_parallel to 1",
     ),
     Rule(

@@ -17,14 +17,13 @@ from flopcast.files.nearest_names import choice_fix, nearest
 from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import MOST, Keys, covered, flattened, whole_number
+from flopcast.interop.configs.keys import MOST, Keys, covered, flattened, way_out, whole_number
 from flopcast.spec.plan import Plan
 
 AUTO = "auto"
 MISSING = "is missing"
 SLIP = 0.8  # of letters in common, from which an unknown key is a misspelling of a missing one
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
-WAY_OUT = "remove {} to predict the job without it"
 MOST_HOPS = 8  # references that lead to references
 
 
@@ -218,7 +217,7 @@ class ConfigReader:
         """Report a key that requests an unsupported feature."""
         fine = "false" if self.raw(key) is True else " or ".join(map(str, self.keys.fine.get(key, ())))
         allowed = ", or ".join(filter(None, ("another value" if fix else fine, "a file without this key")))
-        self.fault(key, allowed, f"flopcast does not yet support {what}", fix or WAY_OUT.format(key))
+        self.fault(key, allowed, f"flopcast does not yet support {what}", fix or way_out(key))
 
     def assume(self, text: str, key: str = "") -> None:
         """Report an assumption of the prediction, with the line of the key that it concerns."""
@@ -266,9 +265,9 @@ class ConfigReader:
             return share
         if devices % share:
             allowed = f"degrees whose product (tensor × pipeline × context) divides {devices} devices"
-            because = f"each data-parallel replica needs {share} ranks"
+            because = f"tensor, pipeline and context degrees of this file have the product {share}"
             known = stated and not stated % share and f"{stated}, as the file states"
-            fix = f"change these degrees, or set --gpus to {known or f'a multiple of {share}'}"
+            fix = f"set --gpus to {known or f'a multiple of {share}'}, or change these degrees"
             self.fault(shared, allowed, because, fix, f"leads to replicas of {share} ranks")
         return devices
 
@@ -283,8 +282,8 @@ class ConfigReader:
         if self.problems:
             raise SpecError(sorted(self.problems, key=_line))
         data = self.data | {"assumptions": self.assumptions}
-        first = {path: line for path, line in self.document.lines.items() if path == ()}
-        return Document(self.document.name, data, first | self.lines, self.places, self.names)
+        lines = {path: line for path, line in self.document.lines.items() if path == ()} | self.lines
+        return Document(self.document.name, data, lines, self.places, self.names)
 
     def _target(self, key: str, dots: str, name: str) -> str:
         """Return the key that a reference means: one dot for its own section, two for the one above."""
@@ -340,7 +339,7 @@ class ConfigReader:
             allowed, fix = f"a section of {self.keys.program}", f"did you mean {right}?"
             self.fault(section, allowed, self.no_such_key, fix, "is not known")
             return
-        fix = f"did you mean {unknown.near}?" if unknown.near else WAY_OUT.format(key)
+        fix = f"did you mean {unknown.near}?" if unknown.near else way_out(key)
         self.fault(key, f"a key of {self.keys.program}", unknown.because, fix, "is not known")
 
 

@@ -200,3 +200,13 @@ def whole_number(value: object) -> int | None:
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) <= MOST else None
     return value if isinstance(value, int) else None
+
+
+def way_out(key: str) -> str:
+    """Return the edit of a key that requests an unsupported feature.
+
+    >>> way_out("profile"), way_out("model.ffn_config.ffn_type")[-33:]
+    ('remove profile to predict the job without it', 'predict another model, without it')
+    """
+    predicted = "another model, " if key.startswith("model.") else "the job "
+    return f"remove {key} to predict {predicted}without it"

@@ -209,7 +209,9 @@ class Arguments:
         if stray:
             switch, text = name in SWITCHES, " ".join(word.text for word in stray)
             allowed = "no value" if switch else "one value"
-            because = "this flag takes no value" if switch else "this is a second value of the flag"
+            place = "" if stray[0].line == flag.line else f" in line {stray[0].line}"
+            second = f"{stray[0].text}{place} is a second value of the flag, after {values[0].text}"
+            because = "this flag takes no value" if switch else second
             meant = get_close_matches(f"--{stray[0].text}", KNOWN, n=1, cutoff=SLIP)
             self._misspelt |= set(meant)
             fix = f"write {meant[0]} in place of {stray[0].text}" if meant else f"remove {text}"
