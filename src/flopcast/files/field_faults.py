@@ -106,6 +106,8 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
         inside = detail["input"] if isinstance(detail["input"], list) else []
         if kind.startswith("int_") and len(inside) == 1 and isinstance(inside[0], int):
             value = str(inside[0])
+        if kind == "int_from_float" and detail["input"] > 1:
+            value = f"{int(detail['input'])}"
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
         info = owner.model_fields.get(field) if owner else None
         if allowed == TYPES[int] and info is not None and info.metadata and name == field:
