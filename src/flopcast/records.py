@@ -73,15 +73,18 @@ else:
 
     def replace(record, /, **changes):  # noqa: ANN001, ANN003, ANN201
         """Return a copy of a record with other values of some fields, like `dataclasses.replace`."""
-        names, values = _values_of(type(record))
-        return type(record)(**{**dict(zip(names, values(record), strict=True)), **changes})
+        return _copier(type(record), tuple(changes))(record, changes)
 
 
 @cache
-def _values_of(cls: type) -> tuple[tuple[str, ...], Callable[[object], tuple[object, ...]]]:
-    """Return the names of the fields that make a record, and the function that returns their values."""
-    names = tuple(one.name for one in fields(cls) if one.init)
-    return names, _getter(names)
+def _copier(cls: type, changed: tuple[str, ...]) -> Callable[[Any, dict[str, Any]], Any]:
+    """Return the function that copies a record of a class with new values of the fields `changed`."""
+    kept = [one.name for one in fields(cls) if one.init and one.name not in changed]
+    values = [f"{name}=record.{name}" for name in kept] + [f"{name}=changes[{name!r}]" for name in changed]
+    known: dict[str, Any] = {"cls": cls}
+    exec(f"def copier(record, changes):\n    return cls({', '.join(values)})", known)
+    copier: Callable[[Any, dict[str, Any]], Any] = known["copier"]
+    return copier
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[object], tuple[object, ...]]:

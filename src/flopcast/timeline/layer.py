@@ -18,7 +18,7 @@ from flopcast.operators.tier_copies import LINKS
 from flopcast.records import dataclass
 from flopcast.spec.plan import Plans
 from flopcast.timeline.contention import ends_stage, executions, lost_executions
-from flopcast.timeline.max_plus import Paths, unit
+from flopcast.timeline.max_plus import Paths, identity_s
 from flopcast.timeline.shared_links import Period, QueueLoss, SharedLinkLoss, shared_links
 from flopcast.workload.program import WHEN
 
@@ -231,12 +231,13 @@ class _Running:
 
 def _idle(streams: tuple[str, ...], shape: tuple[int, ...], columns: Columns) -> _Running:
     """Return the state before the first item."""
-    alone = unit(len(streams), shape, 0).longest_s
+    size = len(streams)
+    alone = np.broadcast_to(identity_s(size), (size, size, *shape))
     return _Running(
         streams,
         columns,
         free_s={name: alone[:, place] for place, name in enumerate(streams)},
-        counts={name: np.zeros((len(streams), *shape, columns.width)) for name in streams},
+        counts={name: np.zeros((size, *shape, columns.width)) for name in streams},
     )
 
 

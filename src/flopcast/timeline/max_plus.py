@@ -8,7 +8,7 @@ Every path also has a vector that counts how often it contains each item:
 seconds of the items · counts = time of the path.
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -72,12 +72,10 @@ def starts(streams: tuple[str, ...], columns: int) -> Paths:
     return Paths(time, np.zeros((*time.shape, columns)))
 
 
-def unit(streams: int, shape: tuple[int, ...], columns: int) -> Paths:
-    """Return the identity of the max-plus algebra, which leaves the time of each stream unchanged."""
-    time = np.full((streams, streams, *shape), NEVER)
-    for stream in range(streams):
-        time[stream, stream] = 0.0
-    return Paths(time, np.zeros((*time.shape, columns)))
+@cache
+def identity_s(streams: int) -> Floats:
+    """Return the times of the identity of the max-plus algebra, (streams, streams, 1, 1, 1)."""
+    return np.where(np.eye(streams, dtype=bool), 0.0, NEVER)[..., None, None, None]
 
 
 def joined(
@@ -97,8 +95,8 @@ def joined(
     if not first.counts.shape[-1]:
         return Paths(best, np.zeros((*best.shape, 0)))
     start, end, *others = _grid(middle.shape)
-    both = _chosen(first.counts, (start, middle, *others))
-    more = _chosen(second.counts, (middle, end, *others))
+    both = _chosen(first.counts, (start, middle, *others), middle.shape)
+    more = _chosen(second.counts, (middle, end, *others), middle.shape)
     if wanted is not None:
         more *= wanted[..., None]
     for of_program, of_layer in place.parts if place else ((slice(None), slice(None)),):
@@ -106,13 +104,14 @@ def joined(
     return Paths(best, both)
 
 
-def _chosen(counts: Counts, at: tuple[Integers, ...]) -> Counts:
-    """Return the counts at these places; an axis of length 1 has the same values at all places."""
-    row = np.zeros((1,) * len(at), dtype=np.intp)
+def _chosen(counts: Counts, at: tuple[Integers, ...], shape: tuple[int, ...]) -> Counts:
+    """Return the counts at places of this shape; an axis of length 1 has the same values at all places."""
+    row = np.zeros(shape, dtype=np.intp)
     for size, along in zip(counts.shape, at, strict=False):
-        row = row * size + (along if size > 1 else 0)
-    shape = np.broadcast_shapes(*(along.shape for along in at))
-    return counts.reshape(-1, counts.shape[-1]).take(np.broadcast_to(row, shape), axis=0)
+        if size > 1:
+            row *= size
+            row += along
+    return counts.reshape(-1, counts.shape[-1]).take(row, axis=0)
 
 
 @lru_cache(maxsize=64)
