@@ -11,6 +11,8 @@ a hundredth of the work of a general solver. Terms, which touch all nodes, are a
 cell, by matrix products. What rows touch does not depend on their weights and is worked out once.
 """
 
+from functools import cache
+
 import numpy as np
 
 from flopcast.dtypes import Counts, Flags, Integers, Logs
@@ -20,6 +22,8 @@ LEAST_STRIDE = 30  # nodes at a place of the first axis: with fewer of them all 
 LEAST_HALVED = 56  # from this size on, a matrix is inverted faster by its blocks
 NODE_RIDGE = 1e-9  # of a node: makes the equations solvable where neither rows nor penalties reach
 RIDGE = 0.1  # of a coefficient: holds terms that these rows do not show
+
+_pairs = cache(np.triu_indices)  # of the corners of a cell
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -67,10 +71,12 @@ class Equations:
                 for cell in self.cells
             ]
         )
-        one, other = np.triu_indices(corners)
+        one, other = _pairs(corners)
         sums = np.bincount(self.keys.ravel(), products[:, one, other].T.ravel(), 2 * size * stride)
-        blocks = sums.astype(np.float64).reshape(places, 2, stride, stride)
-        own = blocks[:, 0] + np.triu(blocks[:, 0], 1).transpose(0, 2, 1) + self.own
+        blocks = sums.astype(np.float64, copy=False).reshape(places, 2, stride, stride)
+        own = blocks[:, 0] + blocks[:, 0].transpose(0, 2, 1)
+        own[:, np.arange(stride), np.arange(stride)] /= 2.0  # both triangles have the diagonal
+        own += self.own
         beside = products[:, :, corners:]
         beside[:, :, -1] -= beside[:, :, :-1] @ held
         beside = beside[:, :, np.append(used, True)]
@@ -102,7 +108,7 @@ def equations(
     places = size // stride
     cells = _cells(index[0], np.vstack([weight, terms.T, target]))
     index = index[:, np.concatenate([cell.rows[:, 0] for cell in cells])]
-    one, other = np.triu_indices(len(index))
+    one, other = _pairs(len(index))
     low, high = np.minimum(index[one], index[other]), np.maximum(index[one], index[other])
     place = low // stride
     block = 2 * place + (high // stride - place)
