@@ -73,6 +73,8 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
     'write --plan "tp=4", or add tp=4 to the plan'
     >>> same_here("--device", "t4", {"--cluster"})
     'write --cluster gcp-n1 (t4-16gb) or aws-g4dn (t4-16gb)'
+    >>> same_here("--input-len", "1024", {"--traffic"})
+    'write --traffic "prompt=1024"'
     >>> same_here("--nnodes", "2", {"--cluster"})
     'write --cluster NAME:2 for two nodes, or --gpus 16'
     >>> same_here("--nnodes", "2", {"--plan"}), same_here("--foo", None, {"--plan"})
@@ -94,9 +96,8 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
         return f"remove {' '.join(filter(None, (option, value)))}; {needed} is already given"
     if name in KINDS_OF_DEVICES.split() and value:
         edit = _with_device(value) or edit
-    if value and re.fullmatch(f"write {needed} [0-9]+", edit):
-        edit = f"write {needed} {value}"  # instead of a usual number
-    return edit
+    usual = re.fullmatch(rf'(write {needed} (?:"\w+=)?)[0-9]+((?:/s)?"?)', edit)
+    return f"{usual[1]}{value}{usual[2]}" if value and usual else edit
 
 
 def _with_device(written: str) -> str:
