@@ -26,7 +26,7 @@ ROWS = {  # the start of a command line → what is wrong behind it
     f"{WHOLE_JOB} --tokens": ("2TB", "0", "many"),
     WHOLE_JOB: (
         *("--samples x", "--samples 52k --epochs 0", "batch.sequence_length=0", "--price x", "--lora 0"),
-        "--cluster h800",
+        "--cluster l4",
         "model.blocks.0.count=0",
     ),
     "predict llama-3.2-1b": ("--gpus 0", "--gpus 13", "--gpus x", "--cluster dgx-h100:0"),

@@ -96,8 +96,8 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
         return f"remove {' '.join(filter(None, (option, value)))}; {needed} is already given"
     if name in KINDS_OF_DEVICES.split() and value:
         edit = _with_device(value) or edit
-    usual = re.fullmatch(rf'(write {needed} (?:"\w+=)?)[0-9]+((?:/s)?"?)', edit)
-    return f"{usual[1]}{value}{usual[2]}" if value and usual else edit
+    numbered = re.fullmatch(rf'(write {needed} (?:"\w+=)?)[0-9]+((?:/s)?"?)', edit)
+    return f"{numbered[1]}{value}{numbered[2]}" if value and numbered else edit
 
 
 def _with_device(written: str) -> str:

@@ -3,7 +3,7 @@
 Answers: which known names come nearest to what was written?
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 MOST_NAMES = 24  # that an error lists
 LEAST_RATIO = 0.55  # of letters in common, below which a name is no suggestion
@@ -72,6 +72,11 @@ def words_of(name: str) -> list[str]:
     ['nvidia', 'a100', 'sxm4', '80gb']
     """
     return [word for word in _plain(name).split("-") if word]
+
+
+def begun_words(written: str, found: Collection[str]) -> list[str]:
+    """Return the words of what was written that begin one of some names, or a word of one."""
+    return [word for word in words_of(written) if any(has_words(name, word) for name in found)]
 
 
 def _by_length(name: str) -> tuple[int, str]:

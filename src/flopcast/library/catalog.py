@@ -5,18 +5,18 @@ is the file's. A cluster's node may name its device and its host.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, TypeVar
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.nearest_names import alternatives, has_words, nearest, some_of, words_of
+from flopcast.files.nearest_names import alternatives, begun_words, has_words, nearest, some_of, words_of
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
+from flopcast.library import hub
 from flopcast.library.edits import merged
-from flopcast.library.hub import TUNED, hub_document, hub_model, named_without_size, without_folders
 from flopcast.spec.cluster import Cluster, Device, Host
 from flopcast.spec.model import Model
 from flopcast.spec.operations import Price
@@ -42,7 +42,6 @@ _PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → 
     "deepseekv3base": "deepseek-v3",
     "gemma3text1b": "gemma-3-1b",
 }
-FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "mixtral", "olmo", "gpt")  # most used first
 
 
 def folder(kind: str) -> Traversable:
@@ -98,23 +97,29 @@ def known(kind: str, written: str) -> str | None:
     ('dgx-h100', 'llama-2-7b')
     >>> known("models", "opt-1.3b"), known("models", "own/model")
     ('opt-1.3b', None)
+
+    A device stands for a cluster if only one cluster has it:
+
+    >>> known("clusters", "RTX 4090"), known("clusters", "h100")
+    ('rtx-4090-8', None)
     """
     if written in names(kind):
         return written
     if kind != "models":
-        return _by_plain_name(kind).get(_plain(written))
-    shortened = (written := without_folders(written)).rpartition("/")[2].lower().replace("_", "-")
+        own_name = _by_plain_name(kind).get(_plain(written))
+        return own_name or (_only_cluster_with(written) if kind == "clusters" else None)
+    shortened = (written := hub.without_folders(written)).rpartition("/")[2].lower().replace("_", "-")
     shortened = re.sub(r"\.(gguf|safetensors|bin)$", "", shortened)
     while True:
         name_known = _PUBLISHED.get(_plain(shortened)) or _by_plain_name(kind).get(_plain(shortened))
-        cut = TUNED.sub("", shortened, count=1)
+        cut = hub.TUNED.sub("", shortened, count=1)
         if name_known or cut == shortened:
             break
         shortened = cut
-    on_hub = None if name_known else hub_model(written)
+    on_hub = None if name_known else hub.hub_model(written)
     if on_hub is not None:
         return on_hub.same_as or on_hub.id
-    return name_known or named_without_size(shortened, names(kind))
+    return name_known or hub.named_without_size(shortened, names(kind))
 
 
 def document(kind: str, name: str) -> Document:
@@ -133,8 +138,8 @@ def document(kind: str, name: str) -> Document:
     own_name = known(kind, name)
     if own_name is None:
         raise SpecError([unknown_name(kind, name)])
-    on_hub = None if own_name in names(kind) else hub_model(own_name)
-    return _document(kind, own_name) if on_hub is None else hub_document(on_hub)
+    on_hub = None if own_name in names(kind) else hub.hub_model(own_name)
+    return _document(kind, own_name) if on_hub is None else hub.hub_document(on_hub)
 
 
 @lru_cache(maxsize=256)
@@ -154,8 +159,8 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     all_names, name_known = names(kind), name
     with_device = clusters_with(name) if kind == "clusters" else {}
     if kind == "devices":  # a vendor's or a brand's word is in no name
-        name_known = "-".join(_words_that_begin(name, all_names)) or name
-    near = list(with_device) or _of_size(name, all_names) or nearest(name_known, all_names, most=3)
+        name_known = "-".join(begun_words(name, all_names)) or name
+    near = list(with_device) or hub.of_size(name, all_names) or nearest(name_known, all_names, most=3)
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
     others = [each[:-1] for each in ("models", "clusters") if each != kind and known(each, name)]
     of_other = "".join(f"; {name} is a {other}" for other in others)
@@ -173,13 +178,13 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     )
 
 
-def _of_size(written: str, all_names: tuple[str, ...]) -> list[str]:
-    """Return the models of a size such as "7b", the most used families first; empty for another text."""
-    if not re.fullmatch(r"\d+(\.\d+)?[bm]", written.lower()):
-        return []
-    of_size = [name for name in all_names if f"-{written.lower()}-" in f"-{name}-"]
-    families = (*FAMILIES, "")  # every name begins with the last of them
-    return sorted(of_size, key=lambda name: ([name.startswith(one) for one in families].index(True), name))
+def _only_cluster_with(written: str) -> str | None:
+    """Return the only cluster with a device of this name, without its memory; None if there are more."""
+    begin = _plain(written)
+    if not any(begin and _plain(each).startswith(begin) for each in names("devices")):
+        return None  # reads no cluster
+    found = clusters_with(written)
+    return next(iter(found)) if len(found) == 1 else None
 
 
 def clusters_with(written: str) -> dict[str, str]:
@@ -193,8 +198,8 @@ def clusters_with(written: str) -> dict[str, str]:
     ({'delta-a40': 'a40-48gb'}, {'delta-a40': 'a40-48gb'}, {})
     """
     devices = {name: cluster(name).node.device.name for name in names("clusters")}
-    of_devices = _words_that_begin(written, devices.values())
-    of_clusters = [word for word in _words_that_begin(written, devices) if word not in of_devices]
+    of_devices = begun_words(written, devices.values())
+    of_clusters = [word for word in begun_words(written, devices) if word not in of_devices]
     if not of_devices:
         return {}
     short, own = "-".join(of_devices), "-".join(of_clusters)
@@ -209,11 +214,6 @@ def clusters_with(written: str) -> dict[str, str]:
         return of_devices[0] not in words_of(name), len(devices[name]), len(name), name
 
     return {name: devices[name] for name in sorted(found, key=unlike)[:MOST_CLUSTERS]}
-
-
-def _words_that_begin(written: str, found: Collection[str]) -> list[str]:
-    """Return the words of what was written that begin one of some names, or a word of one."""
-    return [word for word in words_of(written) if any(has_words(name, word) for name in found)]
 
 
 def _entry(noun: type[Entry], kind: str, name: str) -> Entry:
@@ -277,9 +277,7 @@ def with_price(made: Cluster) -> Cluster:
     ('aws-p5', 'h100-sxm5-80gb', None)
     """
     device_name = made.node.device.name
-    if made.has_mixed_devices:
-        return made
-    for name in (made.name, device_name):
+    for name in () if made.has_mixed_devices else (made.name, device_name):
         if made.price is None and name in names("prices") and price(name).device == device_name:
             return made.model_copy(update={"price": price(name)})
     return made
@@ -299,8 +297,7 @@ def cluster(name: str, nodes: object = None) -> Cluster:
 
 
 def with_parts(document: Document, data: object, path: Path, nodes: object = None) -> object:
-    """Return a cluster's mapping, with names and bases of devices, hosts and prices replaced by their
-    entries.
+    """Return a cluster's mapping, with entries for the names and bases of devices, hosts and prices.
 
     Parameters
     ----------

@@ -18,6 +18,8 @@ from importlib.resources import files
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.records import dataclass
 
+FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "mixtral", "olmo", "gpt")  # most used first
+
 TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
     r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
 )
@@ -103,6 +105,15 @@ def named_without_size(written: str, names: Collection[str]) -> str | None:
         return None
     found = [each for each in names if each.startswith(start) and SIZE.fullmatch(each[len(start) :])]
     return found[0] if len(found) == 1 else None
+
+
+def of_size(written: str, all_names: Collection[str]) -> list[str]:
+    """Return the models of a size such as "7b", the most used families first; empty for another text."""
+    if not re.fullmatch(r"\d+(\.\d+)?[bm]", written.lower()):
+        return []
+    of_size = [name for name in all_names if f"-{written.lower()}-" in f"-{name}-"]
+    families = (*FAMILIES, "")  # every name begins with the last of them
+    return sorted(of_size, key=lambda name: ([name.startswith(one) for one in families].index(True), name))
 
 
 def hub_document(model: HubModel) -> Document:
