@@ -77,6 +77,7 @@ MIXTURES = {  # parameters of the published checkpoint; billions that one token 
     "mixtral-8x22b": (140_620_634_112, 39, 0.5),  # Mistral AI, 17 April 2024; Hugging Face hub
     "qwen3-30b-a3b": (30_532_122_624, 3.3, 0.06),  # model cards; the hub; of the next, the config's count
     "qwen3-235b-a22b": (235_093_634_560, 22, 0.5),
+    "hy3-295b-a21b": (295_033_528_320, 21, 0.5),  # model card: 295 and 21 billion; the config's count
     "qwen1.5-moe-a2.7b": (14_315_784_192, 2.7, 0.05),  # Qwen Team, 28 March 2024; the hub
     # arXiv:2508.10925, Table 1, whose active parameters leave the table of tokens out; the hub
     "gpt-oss-20b": (20_914_757_184, 3.61 + 201088 * 2880 / 1e9, 0.005),

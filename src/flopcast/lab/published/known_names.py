@@ -39,7 +39,8 @@ class KnownModel(StrictModel):
     """A model by its printed name.
 
     `sized`: the row's sizes replace those of `base`. `positions`: it learns as many positions as the run's
-    sequences are long. `refused`: what it is made of that is not supported. `software`: whose model it is,
+    sequences are long. `experts`: the row must state how many experts a block has. `refused`: what it is
+    made of that is not supported. `software`: whose model it is,
     where others have one of the same name.
     """
 
@@ -50,6 +51,7 @@ class KnownModel(StrictModel):
     gated: bool | None = None
     sized: bool = False
     positions: bool = False
+    experts: bool = False
     changes: Changes = Field(default_factory=dict)
     because: str = ""
 
@@ -137,6 +139,8 @@ def _describes(known: KnownModel, run: Run) -> bool:
     if known.gated is not None and known.gated != sizes.gated:
         return False
     if known.sized and (sizes.num_layers is None or sizes.hidden is None):
+        return False
+    if known.experts and not sizes.num_experts:
         return False
     named = re.search(known.name, letters(run.model))
     return bool(named and re.search(known.software, run.software.framework))

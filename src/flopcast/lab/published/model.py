@@ -63,8 +63,10 @@ def _sized(run: Run, known: KnownModel, assumed: list[str]) -> dict[str, object]
         )
     mixer = {"heads": heads} | _given(sizes, kv_heads="kv_heads", head_size="head_size")
     block: dict[str, Any] = {"count": sizes.num_layers, "mixer": mixer}
-    width = sizes.ffn_hidden or 4 * (sizes.hidden or 0)
-    block["feed_forward"] = {"ffn_hidden": width}
+    block["feed_forward"] = {"ffn_hidden": sizes.ffn_hidden or 4 * (sizes.hidden or 0)}
+    if known.experts:
+        names = {"num_experts": "num_experts", "top_k": "top_k", "expert_hidden": "expert_hidden"}
+        block["feed_forward"] = _given(sizes, **names, num_shared_experts="shared_experts")
     block_changes = known.changes.get("blocks", {}).get("0", {})
     blocks = {"0": merged(block, block_changes)}
     document: dict[str, object] = {"base": known.base, "hidden": sizes.hidden, "blocks": blocks}
