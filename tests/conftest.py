@@ -212,11 +212,18 @@ def collected_runs_2(published_runs):
 
 
 @pytest.fixture(scope="session")
-def measured(published_runs, development_runs, collected_runs, collected_runs_2):
+def collected_runs_3(published_runs):
+    """The runs of the third collection."""
+    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_3.csv"])
+
+
+@pytest.fixture(scope="session")
+def measured(published_runs, development_runs, collected_runs, collected_runs_2, collected_runs_3):
     """What the pages of accuracy are made from; each of its parts is computed once."""
     from accuracy_pages import Measured
 
-    return Measured(published_runs, development_runs, collected_runs, collected_runs_2)
+    collected = (collected_runs, collected_runs_2, collected_runs_3)
+    return Measured(published_runs, development_runs, *collected)
 
 
 @pytest.fixture(scope="session")

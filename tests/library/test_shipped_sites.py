@@ -8,7 +8,10 @@ from conftest import make_job
 from flopcast.api import predict
 from flopcast.library import catalog
 
-SITES = {"grand-teton-500w": {"cluster": "grand-teton-h100:1", "stack": "torch-fsdp2"}}  # a job it is of
+SITES = {  # a job it is of
+    "grand-teton-500w": {"cluster": "grand-teton-h100:1", "stack": "torch-fsdp2"},
+    "jupiter-680w": {"cluster": "jupiter:2", "stack": "torch-fsdp2"},
+}
 PLAN = "dp=8 mbs=1 gbs=16 zero=3 precision=bf16"
 
 

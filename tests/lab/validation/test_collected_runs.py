@@ -12,13 +12,18 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from accuracy_pages import FIRST_SCORES_OF_COLLECTED, FIRST_SCORES_OF_COLLECTED_2
+from accuracy_pages import (
+    FIRST_SCORES_OF_COLLECTED,
+    FIRST_SCORES_OF_COLLECTED_2,
+    FIRST_SCORES_OF_COLLECTED_3,
+)
 
 from flopcast.lab.calibration.constant_fit import FEWEST_ROWS
 from flopcast.library import catalog
 
 TABLE = Path(__file__).with_name("collected_runs.csv")
 TABLE_2 = Path(__file__).with_name("collected_runs_2.csv")
+TABLE_3 = Path(__file__).with_name("collected_runs_3.csv")
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +34,11 @@ def found(collected_runs):
 @pytest.fixture(scope="module")
 def found_2(collected_runs_2):
     return collected_runs_2.judged()
+
+
+@pytest.fixture(scope="module")
+def found_3(collected_runs_3):
+    return collected_runs_3.judged()
 
 
 def printed(table):
@@ -42,7 +52,7 @@ def of(found, *words):
     return [row for row in found.rows if all(word in f"{row.run.id} {row.run.notes}" for word in words)]
 
 
-@pytest.mark.parametrize("table", [TABLE, TABLE_2])
+@pytest.mark.parametrize("table", [TABLE, TABLE_2, TABLE_3])
 def test_no_constant_was_fitted_on_a_source_that_was_collected(table):
     constants = json.loads((resources.files("flopcast") / "catalog/constants/runs.json").read_text())
 
@@ -63,6 +73,12 @@ def test_first_scores_of_the_second_collection_are_of_all_rows_but_two(found_2):
     assert len(found_2.left_out) == 2
 
 
+def test_first_scores_of_the_third_collection_are_of_all_rows(found_3):
+    rows = [int(first[0]) for first in FIRST_SCORES_OF_COLLECTED_3.values()]
+
+    assert len(printed(TABLE_3)) == len(found_3.rows) == sum(rows)
+
+
 @pytest.mark.parametrize(
     ("table", "family", "median_error", "inside"),
     [
@@ -70,10 +86,12 @@ def test_first_scores_of_the_second_collection_are_of_all_rows_but_two(found_2):
         ("found", "experts", 0.13, 0.85),
         ("found_2", "dense", 0.17, 0.85),
         ("found_2", "experts", 0.2, 0.7),
+        ("found_3", "dense", 0.17, 0.75),
+        ("found_3", "experts", 0.33, 0.2),
     ],
 )
 def test_half_of_the_collected_runs_are_near_and_most_inside(request, table, family, median_error, inside):
-    """Runs of users (`found_2`) are farther off: docs/accuracy/journal.md names what is open."""
+    """Runs of users (`found_2`, `found_3`) are farther off: docs/accuracy/journal.md names what is open."""
     rows = [row for row in request.getfixturevalue(table).rows if row.family == family]
 
     assert statistics.median(abs(row.relative_error) for row in rows) <= median_error
@@ -150,6 +168,30 @@ def test_flop_rates_of_a_source_count_attention_alike(found_2):
     printed = [row for row in rows if row.run.observed.step_time_s]
     assert {row.audit.formula for row in printed} == {"megatron-core-causal"}
     assert all(row.run.observed.attention == "causal" for row in rows if row not in printed)
+
+
+def test_kempnerforge_keeps_weights_in_bf16_and_reduces_in_the_last_micro_batch_alone(found_3):
+    rows = of(found_3, "kempnerforge")
+
+    assert len(rows) == 19
+    for row in rows:
+        sharding = row.job.stack.sharding
+        assert (sharding.gradient_dtype, sharding.reduces) == ("fp32", "last_micro_batch")
+        assert row.job.stack.optimizer.state_bytes == 4
+
+
+def test_experts_are_fused_with_their_gate_in_mxfp8_alone(found_3):
+    for row in of(found_3, "hy3"):
+        assert ("fused_experts" in row.job.stack.rewrites) == (row.job.plan.precision == "mxfp8")
+
+
+def test_nanogpt_compiles_its_loss_and_drops_nothing_out(found_3):
+    rows = [*of(found_3, "fire-gpt2"), *of(found_3, "nanogpt-4090")]
+
+    assert len(rows) == 2
+    for row in rows:
+        assert row.job.stack.fused_loss == "uncut"
+        assert row.job.model.blocks[0].dropout == row.job.model.blocks[0].mixer.dropout == 0
 
 
 def test_stacks_list_the_devices_on_which_constants_were_fitted_on_their_runs(published_runs):
