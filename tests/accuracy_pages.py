@@ -69,7 +69,7 @@ FIRST_SCORES_OF_COLLECTED_2 = {  # predicted on 2026-11-28 at 2137b2ad, before a
     "dense": ("66", "17.4 %", "18.7 %", "37.8 %", "−14.6 %", "55 %", "± 26 %"),
     "experts": ("19", "24.0 %", "27.0 %", "67.1 %", "−0.4 %", "47 %", "± 23 %"),
 }
-FIRST_SCORES_OF_COLLECTED_3 = {  # predicted on 2026-11-28 at 139b2b87, before anything was corrected
+FIRST_SCORES_OF_COLLECTED_3 = {  # predicted on 2026-11-28, with 83a70afd and the table's names
     "dense": ("68", "17.3 %", "19.3 %", "40.8 %", "−12.5 %", "74 %", "± 54 %"),
     "experts": ("15", "29.2 %", "37.5 %", "66.8 %", "−32.8 %", "27 %", "± 21 %"),
 }
