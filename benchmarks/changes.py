@@ -6,7 +6,7 @@ A change gives the changed job, or None where it does not apply.
 
 from collections.abc import Callable, Iterable
 
-from flopcast.spec.cluster import Cluster
+from flopcast.spec.cluster import Cluster, Sustained
 from flopcast.spec.job import Job
 from flopcast.spec.site import Site, SiteFactor
 
@@ -104,6 +104,15 @@ def with_node(cluster: Cluster, **update: object) -> Cluster:
         group.model_copy(update={"node": group.node.model_copy(update=update)}) for group in cluster.groups
     )
     return cluster.model_copy(update={"groups": groups})
+
+
+def without_power_limit(job: Job) -> Job | None:
+    """A device that runs GEMMs at its highest clock, however long it is busy."""
+    return on_cluster(
+        lambda cluster: with_node(
+            cluster, device=cluster.node.device.model_copy(update={"sustained": Sustained()})
+        )
+    )(job)
 
 
 def host_speed(factor: float) -> Change:

@@ -38,6 +38,7 @@ from benchmarks.changes import (
     unchanged,
     where,
     wider,
+    without_power_limit,
 )
 from benchmarks.random_jobs import random_jobs
 from flopcast.cost.factors import FactorBook
@@ -141,12 +142,17 @@ LAWS: dict[str, Law] = {
         change=on_tiers("attained_fraction", 0.25), least_ratio=1.0, most_ratio=4.0
     ),
     "four times as oversubscribed": Law(change=on_tiers("oversubscription_ratio", 4.0), **SLOWER),
-    "twice the FLOP/s": Law(change=on_device(peak_flop_per_s=2.0), least_ratio=0.5, most_ratio=1.0),
+    "twice the FLOP/s": Law(
+        of=without_power_limit, change=on_device(peak_flop_per_s=2.0), least_ratio=0.5, most_ratio=1.0
+    ),
     "twice the memory bandwidth": Law(
         change=on_device(memory_bytes_per_s=2.0), least_ratio=0.5, most_ratio=1.0
     ),
     "twice both": Law(
-        change=on_device(peak_flop_per_s=2.0, memory_bytes_per_s=2.0), least_ratio=0.5, most_ratio=1.0
+        of=without_power_limit,
+        change=on_device(peak_flop_per_s=2.0, memory_bytes_per_s=2.0),
+        least_ratio=0.5,
+        most_ratio=1.0,
     ),
     "longer launches on the device": Law(change=on_device(kernel_launch_s=4.0), **SLOWER),
     "a host twice as fast": Law(change=host_speed(2.0), least_ratio=0.5, most_ratio=1.0),
@@ -154,6 +160,7 @@ LAWS: dict[str, Law] = {
         change=on_device(collective_slowdown_fraction=0.0), **FASTER, **SHARED_LINKS
     ),
     "a whole machine twice as fast": Law(
+        of=without_power_limit,
         change=all_of(
             on_device(peak_flop_per_s=2.0, memory_bytes_per_s=2.0, kernel_launch_s=0.5),
             on_tiers("bytes_per_s", 2.0),

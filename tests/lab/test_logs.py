@@ -364,7 +364,7 @@ def test_stray_bytes_inside_a_log_do_no_harm(tmp_path):
 
 @all_cases("text", ["", " ", "\x85", "\n\n  \n"])
 def test_an_empty_log_is_told_so(text):
-    assert told(text).because == "the file is empty"
+    assert told(text).because == "the log is empty, or has no complete line"
     assert told(text).where.endswith(":1")
 
 
@@ -467,7 +467,10 @@ def test_sequences_per_second_of_gpt_neox_are_those_it_prints():
 
 
 def test_a_single_word_that_may_be_cut_is_not_read():
-    assert told("{'train_runtime':100,'train_samples_per_second':2").because == "the file is empty"
+    assert (
+        told("{'train_runtime':100,'train_samples_per_second':2").because
+        == "the log is empty, or has no complete line"
+    )
 
 
 def test_a_log_of_mlperf_gives_the_times_of_its_steps_and_its_batch():

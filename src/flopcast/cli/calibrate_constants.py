@@ -60,9 +60,10 @@ def constants(
     A constant is the ratio between the time of kernels in measured runs and their time in benchmarks.
     Without --runs, the command prints the constants that predictions use. Constants marked "only source"
     were fitted on a single source. A fit takes minutes. If you interrupt it, the file of --out does not
-    change. The tables of --runs determine the constants that are fitted: those of training, of offload, of
-    checkpoints, or of serving engines. --sites predicts each run with constants of other sources, and fits
-    how much wider the interval of a run must be if no other source has its framework or its device.
+    change. The kind of the tables of --runs decides which constants are fitted: those of training, of
+    offload, of checkpoints, or of serving engines. With --sites, the command predicts each run with
+    constants of other sources. If no other source has the run's framework or device, the interval must be
+    wider; the command fits by how much.
 
     \b
     flopcast calibrate constants

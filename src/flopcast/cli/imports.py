@@ -132,7 +132,7 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
             "a job file, or a file of a program that flopcast supports",
             "the file contains no keys and no command",
         )
-        fix = "give a script, a configuration or a job file; flopcast import --help lists the programs"
+        fix = "give a script, a configuration or a job file that has content"
         raise spec_error("file", document.name, allowed, because, fix)
     data = document.data
     assumptions = data.get("assumptions")

@@ -36,7 +36,7 @@ OPTIONS = {  # an edit → the option that it uses, and options that state the s
     ),
     "write --cluster NAME:2 for two nodes, or --gpus 16": ("--cluster", "nodes nnodes num-nodes"),
     "write --gpus 16": ("--gpus", "num-gpus ngpus n-gpus gpu-count world-size devices num-devices"),
-    "write --batch 512": ("--batch", "batch-size global-batch-size"),
+    "write --batch 512": ("--batch", "batch-size global-batch global-batch-size"),
     "write --seq 8192": ("--seq", "seq-len seq-length sequence-length max-model-len context-length"),
     "write --lora 16": ("--lora", "lora-r lora-rank"),
     'write --traffic "rate=4/s"': ("--traffic", "rate request-rate qps rps"),

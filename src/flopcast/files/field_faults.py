@@ -91,6 +91,9 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     refused = next((side for begun, side in BOUNDS.items() if kind.startswith(begun)), "")
     if refused:
         allowed = _range(detail.get("ctx", {}), owner.model_fields[field] if owner else None, field)
+        given = detail["input"]
+        if isinstance(given, int) and given < -1 and refused == BOUNDS["greater_than"]:
+            proposed = f"{-given}"  # a stray sign
         return FieldFault(
             allowed=allowed,
             because=f"{refused} values are not possible{f' for {meaning}' if meaning else ''}",

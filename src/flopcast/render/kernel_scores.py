@@ -80,8 +80,8 @@ SOURCES = """
 ## Comparison of sources
 
 For some devices, two sources measured equal or similar shapes. The table shows how much the
-measurements of the second source differ from those of the first. flopcast does not use a second source
-with a median difference of more than 5 %.
+measurements of the second source differ from those of the first. If the median difference is more than
+5 %, flopcast does not use the second source.
 
 | device | class | source | shapes | median difference |
 |---|---|---|--:|--:|"""

@@ -1,6 +1,6 @@
-"""The default stack and sequence length of a training job, which become assumptions.
+"""The default stack, precision and sequence length of a training job, which become assumptions.
 
-Answers: which software and which sequence length does a job have if it states neither?
+Answers: which software, precision and sequence length does a job have if it states none?
 Elsewhere: what a job without a plan runs (missing_plan.py), what serving fills in (serving_request.py).
 """
 
@@ -35,10 +35,22 @@ def with_defaults(document: Document) -> Document:
         return document
     if "stack" not in data:
         document = with_usual_stack(document)
+    document = _with_usual_precision(document)
     batch = data.get("batch", {})
     if isinstance(batch, dict) and batch.keys() <= {"forward_only", "source_length", "images"}:
         document = _with_usual_length(document, batch)
     return _without_images(_with_source_length(document))
+
+
+def _with_usual_precision(document: Document) -> Document:
+    """Return the document with a plan in fp16 if it states no precision and the device has no bf16."""
+    data = document.data if isinstance(document.data, dict) else {}
+    device, stated = _device(document), stated_plan(document)
+    if device is None or not stated or "precision" in stated or "bf16" in device.peak_flop_per_s:
+        return document
+    plan = data["plan"]
+    in_fp16 = f"{plan} precision=fp16" if isinstance(plan, str) else plan | {"precision": "fp16"}
+    return _with_assumed(document, "plan", in_fp16, "precision fp16, because the device has no bf16")
 
 
 def _with_usual_length(document: Document, batch: dict[str, object]) -> Document:

@@ -112,7 +112,10 @@ COUNTED = {
         "Sequences", "per pass", about="The largest number of sequences in one pass.", counts=True
     ),
     "max_tokens": Field(
-        "New tokens", "per pass", about="The largest number of new tokens in a pass.", counts=True
+        "New tokens",
+        "per pass",
+        about="The largest number of tokens in one pass of the engine.",
+        counts=True,
     ),
 }
 FROM_A_LIST = {

@@ -29,7 +29,8 @@ def put_whole_batch(
     each, total = reader.count(micro_key, usual_micro), reader.count(key, usual)
     share = each * replicas
     if total % share:
-        because = f"{replicas} replicas run whole micro-batches of {each} {unit}"
+        counted = f"{each} {unit if each > 1 else unit[:-1]}"
+        because = f"each of {replicas} replicas runs whole micro-batches of {counted}"
         fix = f"write {nearest_multiples(total, share)}{reader.other_ranks}"
         reader.fault(key, f"a multiple of {share}", because, fix)
     reader.put(("plan", "micro_batch"), sequences * each, micro_key)

@@ -66,7 +66,7 @@ def refusal(document: Document, program: str) -> Problem:
         field="format",
         value=program,
         fault=f"is that of {program}, which flopcast cannot read",
-        allowed="a format that `flopcast import --help` lists, or a job file of flopcast",
+        allowed="a job file, or a file of Megatron-LM, NeMo, Axolotl or another program flopcast reads",
         because=UNREAD[program].because,
         fix=UNREAD[program].way,
     )

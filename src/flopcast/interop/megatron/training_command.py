@@ -95,7 +95,7 @@ def _no_training(script: Script) -> Problem:
         field="training command",
         value=number,
         fault=f"is not in the file, which contains {number}",
-        allowed="a command of Megatron-LM, or of a trainer or engine that `flopcast import --help` lists",
+        allowed="a command of Megatron-LM, of another trainer, or of an engine, such as vllm serve",
         because=f"flopcast reads the job from the flags of the training command{starts}{unread}",
         fix=BY_HAND if program else "give the script that contains the training command",
     )

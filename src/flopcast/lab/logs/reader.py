@@ -259,7 +259,7 @@ def _followed(rows: np.ndarray) -> np.ndarray:
 def _nothing(reading: _LogState, name: str) -> Problem:
     """Return why no step was found: empty, no text, unusable numbers, or an unknown format."""
     if not reading.num_lines:
-        because = "the log has no complete line"
+        because = "the log is empty, or has no complete line"
         return _fault(name, "a log with printed steps", because, "check that the run wrote to this file", 1)
     allowed = "a training log; formats known are\n" + "\n".join(
         f"    {one}: {known.example}" for one, known in FORMATS.items()

@@ -10,6 +10,11 @@ from flopcast.search.deployments.objectives import SERVING_OBJECTIVES, ServingOb
 from flopcast.search.deployments.space import DeploymentSpace
 from flopcast.spec.serving_job import ServingJob
 
+MEANT = {  # objectives of training, or words for ours → the objective
+    **dict.fromkeys(("mfu", "throughput", "step_time"), "tokens_per_s_per_device"),
+    "latency": "end_to_end",
+}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class DeploymentQuestion:
@@ -42,7 +47,8 @@ class DeploymentQuestion:
             if name not in SERVING_OBJECTIVES:
                 known = ", ".join(SERVING_OBJECTIVES)
                 because = "a search does not rank deployments by other objectives"
-                problems.append(Problem("--objective", name, f"one of {known}", because, "write cost"))
+                fix = f"write {MEANT.get(name, 'cost')}"
+                problems.append(Problem("--objective", name, f"one of {known}", because, fix))
             elif SERVING_OBJECTIVES[name].needs_price and not self.priced:
                 because = "the catalogue has no price for the devices of this cluster"
                 fix = '--price "2.10 USD/h"'
