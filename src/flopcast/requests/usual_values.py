@@ -16,6 +16,7 @@ from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming
 from flopcast.spec.batch import Batch
 from flopcast.spec.cluster import Device
+from flopcast.spec.plan import Plan
 
 LONGEST_USUAL = 8192  # tokens
 USUAL_LENGTH = 2048  # tokens, where the model does not say: GPT-3's (arXiv:2005.14165, section 2.1)
@@ -25,7 +26,7 @@ NO_IMAGES = "no images: the vision tower takes memory but does not run (--images
 
 
 def with_defaults(document: Document) -> Document:
-    """Return a training document with defaults for stack and sequence length, which become assumptions.
+    """Return a training document with the missing stack, precision and length, which become assumptions.
 
     Documents of serving, and documents that are not mappings, are returned unchanged. The default length is
     that of the model's training.
@@ -46,11 +47,14 @@ def _with_usual_precision(document: Document) -> Document:
     """Return the document with a plan in fp16 if it states no precision and the device has no bf16."""
     data = document.data if isinstance(document.data, dict) else {}
     device, stated = _device(document), stated_plan(document)
-    if device is None or not stated or "precision" in stated or "bf16" in device.peak_flop_per_s:
+    if device is None or not stated or "precision" in stated:
+        return document
+    dtype, usual = device.dtype_of_16_bits, Plan.model_fields["precision"].default
+    if dtype == usual:
         return document
     plan = data["plan"]
-    in_fp16 = f"{plan} precision=fp16" if isinstance(plan, str) else plan | {"precision": "fp16"}
-    return _with_assumed(document, "plan", in_fp16, "precision fp16, because the device has no bf16")
+    narrow = f"{plan} precision={dtype}" if isinstance(plan, str) else plan | {"precision": dtype}
+    return _with_assumed(document, "plan", narrow, f"precision {dtype}, because the device has no {usual}")
 
 
 def _with_usual_length(document: Document, batch: dict[str, object]) -> Document:

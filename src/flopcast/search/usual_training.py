@@ -42,4 +42,4 @@ def batch_assumed(job: Job, global_batch: int) -> str:
 
 def usual_precision(job: Job) -> str:
     """Return bf16 if the device computes in it, else fp16."""
-    return "bf16" if "bf16" in job.cluster.node.device.peak_flop_per_s else "fp16"
+    return job.cluster.node.device.dtype_of_16_bits

@@ -155,12 +155,16 @@ class Device(StrictModel):
         peaks = self.peak_flop_per_s
         if "bf16" in peaks or "fp16" not in peaks:
             return self
-        peaks = FrozenMapping({**peaks, "bf16": peaks["fp16"]})
-        return self.model_copy(update={"peak_flop_per_s": peaks})
+        return self.model_copy(update={"peak_flop_per_s": FrozenMapping({**peaks, "bf16": peaks["fp16"]})})
+
+    @property
+    def dtype_of_16_bits(self) -> str:
+        """Return the usual 16-bit dtype: bf16, or fp16 on a device without bf16."""
+        return "bf16" if "bf16" in self.peak_flop_per_s else "fp16"
 
     def engine_ratio(self, dtype: str) -> float:
         """Return the peak of a dtype's engine over that of 16 bits."""
-        return self.peak(dtype) / self.peak("bf16" if "bf16" in self.peak_flop_per_s else "fp16")
+        return self.peak(dtype) / self.peak(self.dtype_of_16_bits)
 
 
 class Host(StrictModel):
