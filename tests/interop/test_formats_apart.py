@@ -8,9 +8,10 @@ from hf_cases import CONFIGS
 from flopcast.errors import SpecError
 from flopcast.interop.configs.formats import KINDS, kind_of, parsed
 from flopcast.interop.configs.unsupported_programs import UNREAD, program_of_command
+from flopcast.interop.serving.sources import DESCRIPTIONS
 from flopcast.requests.job_files import job_of
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.sources import source_of
+from flopcast.requests.sources import SCRIPT, source_of
 
 UNREAD_FILES = {
     "MaxText's post-training": """
@@ -171,3 +172,15 @@ def test_keys_that_a_format_does_not_have_speak_against_it():
 
     assert kind_of(parsed(signs.encode(), "a.yaml")) == "deepspeed"
     assert kind_of(parsed((signs + strangers).encode(), "a.yaml")) is None
+
+
+def test_a_job_of_flopcast_is_no_file_of_another_program():
+    """Whichever format is asked for, the error says to run `flopcast predict`."""
+    for kind in (SCRIPT, *KINDS, *DESCRIPTIONS):
+        for further in ("plan: dp=8 mbs=1 gbs=64", "traffic: rate=2/s prompt=1000 output=200"):
+            text = f"model: llama-3-8b\ncluster: dgx-h100\n{further}\n"
+            with pytest.raises(SpecError) as told:
+                source_of(text.encode(), "job.yaml", JobRequest(kind=kind))
+            (problem,) = told.value.problems
+            assert "is a job file of flopcast" in problem.because, kind
+            assert problem.fix == "run flopcast predict job.yaml"

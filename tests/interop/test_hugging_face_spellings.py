@@ -171,3 +171,11 @@ def test_names_of_sizes_in_configs_of_metas_models_are_read():
 
     (block,) = model.blocks
     assert (model.hidden, block.count, block.mixer.heads, block.mixer.kv_heads) == (2048, 4, 32, 8)
+
+
+def test_a_wrong_spelling_of_none_is_answered_with_the_right_one():
+    changes = {"attention_dropout": ("none", "0"), "num_key_value_heads": ("None", "null")}
+    for key, (written, right) in changes.items():
+        (problem,) = faults(published("mistral-7b", **{key: written}))
+        assert problem.fix == f"set {key} to {right}, which means none"
+        imported(published("mistral-7b") | {key: json.loads(right)})

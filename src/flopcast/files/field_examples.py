@@ -13,6 +13,7 @@ EXAMPLES = {  # names of fields, most of which have no default → typical value
     "batch": "{sequence_length: 4096}",
     "traffic": '"rate=4/s prompt=2000 output=300"',
     "sequence_length": "4096",
+    "images": "2x1024x768",
     "hidden": "4096",
     "name": "mine",
     "vocabulary": "32000",

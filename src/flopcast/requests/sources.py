@@ -20,7 +20,8 @@ from flopcast.records import replace
 from flopcast.requests.graph_models import graph_model, is_graph
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.rl_files import OF_STEP, lacking_part
+from flopcast.requests.own_files import OF_JOB, is_config, is_foreign, is_model, job_keys, refuse_own_job
+from flopcast.requests.rl_files import lacking_part
 from flopcast.requests.words import SCRIPTS, is_command, is_path
 
 if TYPE_CHECKING:
@@ -28,17 +29,6 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 SCRIPT = "megatron"  # the kind of a launch script
-OWN = {"plan", "cluster", "stack", "batch", "engine", "traffic"}  # keys of a job of ours
-OF_MODEL = {"name", "hidden", "vocabulary", "blocks"}  # keys of a model; three of them identify one
-FURTHER = {
-    "model",
-    "run",
-    "site",
-    "checkpoint",
-    "loader",
-    "assumptions",
-    "slo",
-}  # which others may have too
 COMMAND = "command"  # the name of a command that stands in no file
 
 
@@ -139,6 +129,10 @@ def source_of(
     No file is opened, unless the model of the request is a path, or `read` opens one that a command names.
     """
     ending = Path(name).suffix
+    if request.kind and ending in (".yaml", ".yml", ".json"):
+        from flopcast.interop.serving.containers import one_manifest
+
+        refuse_own_job(read_yaml(one_manifest(raw), name), request.kind)
     served = _served(raw, name, request, read)
     if served is not None:
         return JobSource(document=served)
@@ -156,7 +150,7 @@ def source_of(
     if request.kind or ending in (".toml", ".py"):
         return _foreign(raw, name, request)
     document = read_yaml(raw, name)
-    if isinstance(document.data, dict) and OWN & document.data.keys() <= {"engine", "cluster"}:
+    if isinstance(document.data, dict) and not job_keys(document):
         from flopcast.interop.configs.formats import kind_of, known_kind
         from flopcast.interop.configs.rl_formats import start_of
 
@@ -165,17 +159,11 @@ def source_of(
             return _foreign(raw, name, replace(request, kind=kind))
         if lacking := lacking_part(document):
             raise SpecError([lacking])
-        if not _is_model(document) and _is_foreign(document.data):
+        if not is_model(document) and is_foreign(document.data):
             known_kind(None, document)  # raises the error that lists the formats
-    if _is_model(document):
+    if is_model(document):
         document = _with_model(Document(COMMAND_LINE, {}, {}), document)
     return JobSource(document=document)
-
-
-def _is_foreign(data: Mapping[str, object]) -> bool:
-    """Return whether most keys of a file are in no job of ours."""
-    known = data.keys() & (OWN | FURTHER | set(OF_STEP))
-    return not OWN & data.keys() and len(known) < len(data) / 2
 
 
 def _served(
@@ -209,7 +197,7 @@ def _served(
     document = read_yaml(one_manifest(raw), name)
     if not containers_of(document.data) or request.arg:
         refuse_values(request)
-    if isinstance(document.data, dict) and OWN & document.data.keys() and not request.kind:
+    if isinstance(document.data, dict) and OF_JOB & document.data.keys() and not request.kind:
         return None
     return serving_document(document, read, request.kind, model, request.env)
 
@@ -294,7 +282,7 @@ def _with_model(document: Document, model: Document) -> Document:
     """Return the document with this model; notes of its import become assumptions."""
     notes: tuple[str, ...] = ()
     content = model.data
-    if _is_config(model):
+    if is_config(model):
         from flopcast.interop.hugging_face.config import model_from_config
 
         content, notes = model_from_config(model)
@@ -321,15 +309,3 @@ def assuming(document: Document, notes: tuple[str, ...]) -> Document:
 def _in_folder(path: Path) -> Path:
     """Return the config.json of a folder that has one: models are published as folders."""
     return path / CONFIG if exists(str(path / CONFIG)) else path
-
-
-def _is_config(document: Document) -> bool:
-    """Return whether this is a Hugging Face config, whose keys no job or model of ours has."""
-    data = document.data
-    return isinstance(data, dict) and ("model_type" in data or "architectures" in data)
-
-
-def _is_model(document: Document) -> bool:
-    """Return whether this describes a model alone: a Hugging Face config, or a model in our own YAML."""
-    data = document.data
-    return _is_config(document) or (isinstance(data, dict) and len(OF_MODEL & data.keys()) >= 3)

@@ -41,7 +41,6 @@ from flopcast.records import dataclass, replace
 
 FEWEST_SIGNS = 2
 MOST_UNKNOWN_FRACTION = 0.4  # if more of a file's keys are unknown, it belongs to another program
-OWN = ("cluster", "plan", "batch")  # keys of job files of flopcast
 NO_FIT = (-2.0, 0)
 
 
@@ -235,11 +234,6 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
         raise SpecError(
             [_fault(document, "document", document.data, "keys with values", because, "has no keys")]
         )
-    if len(own := [key for key in OWN if key in document.data]) > 1:
-        because = f"the file has {' and '.join(own)}, so it is a job file of flopcast"
-        fix = f"run flopcast predict {document.name}"
-        allowed, fault = KINDS[kind].description, f"is not {KINDS[kind].description.partition(' (')[0]}"
-        raise spec_error(document.name, None, allowed, because, fix, fault=fault)
     return KINDS[kind].read(document, options)
 
 

@@ -33,6 +33,8 @@ ALLOWED = {  # kind of value → what would pass
 }
 EXPECTED = "the code of the model in transformers expects such a value"
 RIGHT_VALUE = "copy {} from the original config.json of the model"
+NOTHING = ("none", "null", "off", "false", "~")  # texts and flags that mean that there is no such part
+ZERO = {"share": "0", "weight": "0"}  # how numbers of these kinds say the same
 SAFE: dict[str, object] = {  # what stands in for a faulty value, so that the rest is still checked
     "count": 1, "layers": 1, "share": 0.0, "part": 1.0, "factor": 1.0, "weight": 0.0,
     "flag": False, "text": "",
@@ -166,7 +168,8 @@ class Reader:
             null = " or null" if optional else ""
             many = kind == "layers" and type(value) is int and value > MOST_LAYERS
             because = "no known model has so many layers" if many else EXPECTED
-            self.fault(key, ALLOWED[kind] + null, *_quoted(value, because, RIGHT_VALUE.format(key)))
+            fix = _of_nothing(key, value, "null" if optional else ZERO.get(kind)) or RIGHT_VALUE.format(key)
+            self.fault(key, ALLOWED[kind] + null, *_quoted(value, because, fix))
             return SAFE[kind]
         others = [other for other in given if self.values[other][1] not in (None, value)]
         if agree and others:
@@ -281,6 +284,16 @@ def _quoted(value: object, because: str, fix: str) -> tuple[str, str]:
     """
     is_number = isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value)
     return ("the value is a text", f"write {value} without quotes") if is_number else (because, fix)
+
+
+def _of_nothing(key: str, value: object, allowed: str | None) -> str:
+    """Return the fix for a value that means "none" in a wrong spelling; empty for others.
+
+    >>> _of_nothing("attention_dropout", "none", "0")
+    'set attention_dropout to 0, which means none'
+    """
+    is_nothing = value is None or (isinstance(value, (str, bool)) and str(value).lower() in NOTHING)
+    return f"set {key} to {allowed}, which means none" if allowed and is_nothing else ""
 
 
 def _passes(kind: str, value: object) -> bool:
