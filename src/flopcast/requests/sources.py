@@ -130,9 +130,7 @@ def source_of(
     """
     ending = Path(name).suffix
     if request.kind and ending in (".yaml", ".yml", ".json"):
-        from flopcast.interop.serving.containers import one_manifest
-
-        refuse_own_job(read_yaml(one_manifest(raw), name), request.kind)
+        _refuse_own_job(raw, name, request.kind)
     served = _served(raw, name, request, read)
     if served is not None:
         return JobSource(document=served)
@@ -164,6 +162,16 @@ def source_of(
     if is_model(document):
         document = _with_model(Document(COMMAND_LINE, {}, {}), document)
     return JobSource(document=document)
+
+
+def _refuse_own_job(raw: bytes, name: str, kind: str) -> None:
+    """Check that a file of another program is no job of flopcast; unknown kinds are refused later."""
+    from flopcast.interop.configs.formats import KINDS
+    from flopcast.interop.serving.containers import one_manifest
+    from flopcast.interop.serving.sources import DESCRIPTIONS
+
+    if kind in (SCRIPT, *KINDS, *DESCRIPTIONS):
+        refuse_own_job(read_yaml(one_manifest(raw), name), kind)
 
 
 def _served(
