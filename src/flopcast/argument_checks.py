@@ -22,7 +22,7 @@ PARTS = ("model", "cluster", "plan", "stack", "batch")  # of a job, each with a 
 
 
 def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Decorate a function so that unknown keyword arguments raise a SpecError with a fix for each."""
+    """Return the function with a check that raises a SpecError, with a fix, for each unknown argument."""
     known = [
         name for name, each in signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY
     ]
@@ -52,7 +52,7 @@ def check_job(value: object, name: str = "job") -> None:
     Raises
     ------
     SpecError
-        The fix states how to make a job of the value.
+        The value is no job. The fix contains the call of flopcast.job that makes one of it.
     """
     if isinstance(value, Job):
         for part in PARTS:

@@ -184,3 +184,12 @@ def test_a_job_of_flopcast_is_no_file_of_another_program():
             (problem,) = told.value.problems
             assert "is a job file of flopcast" in problem.because, kind
             assert problem.fix == "run flopcast predict job.yaml"
+
+
+def test_a_script_in_a_file_with_the_suffix_of_yaml_is_read_as_a_script():
+    """A manifest of several documents and a shell script are no YAML that flopcast reads."""
+    for text in ("kind: Secret\n---\nkind: Pod\n", "export A=1\nsrun hostname # {\n"):
+        with pytest.raises(SpecError) as told:
+            source_of(text.encode(), "run.yaml", JobRequest(kind=SCRIPT))
+        (problem,) = told.value.problems
+        assert problem.field == "training command"

@@ -19,7 +19,7 @@ from flopcast.search.objectives import run_of
 from flopcast.search.question import Question
 from flopcast.search.settings import RejectedPlan
 from flopcast.search.space import Space
-from flopcast.search.usual_training import batch_assumed, usual_batch, usual_precision
+from flopcast.search.usual_training import batch_assumed, usual_batch
 from flopcast.spec.plan import Plan
 from flopcast.units import show, show_seconds, show_usd
 
@@ -117,7 +117,11 @@ def test_what_was_not_measured_and_what_was_assumed_is_told_as_by_predict():
     assert text.count("warning   uncalibrated: no curve covers router\n") == 1
     assert told["warnings"] == ["uncalibrated: no curve covers router"]
     batch = usual_batch(open_job)
-    assumed = ["cluster dgx-a100", batch_assumed(open_job, batch), f"precision {usual_precision(open_job)}"]
+    assumed = [
+        "cluster dgx-a100",
+        batch_assumed(open_job, batch),
+        f"precision {open_job.cluster.node.device.dtype_of_16_bits}",
+    ]
     assert told["assumptions"] == assumed
     assert text.endswith("\n".join(assumption_lines(assumed)))
     named = Question(jobs=(open_job,), space=Space(gbs=16, precision="fp16"))

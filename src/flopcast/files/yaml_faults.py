@@ -130,7 +130,7 @@ def _second_colon(place: Place) -> SyntaxFault:
 
 
 def _below_value(place: Place, above: int, because: str) -> SyntaxFault:
-    """Return the fault of a line that is indented below one with a value, or of that line."""
+    """Return the fault where a line is indented more than the line above, which already has a value."""
     line = place.line(place.at)
     below = place.text.split("\n")[line:]
     own = place.indent(place.at)

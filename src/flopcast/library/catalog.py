@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 Entry = TypeVar("Entry", Device, Host, Model, Stack, "Engine", Site, Price)
 
-OWN = {"models": "For another model, give the path of its Hugging Face config.json"}
-OWN |= {"devices": "For another device, change a similar one: {base: h100-sxm5-80gb, memory_bytes: 90 GB}"}
+OWN = {  # kind → how to describe an entry that the catalogue does not have
+    "models": "For another model, give the path of its Hugging Face config.json",
+    "devices": "For another device, change a similar one: {base: h100-sxm5-80gb, memory_bytes: 90 GB}",
+}
 MOST_CLUSTERS = 5  # that an error names for a device
 KINDS = ("devices", "hosts", "clusters", "models", "stacks", "engines", "sites", "prices")
 _PUBLISHED = {  # what a publisher calls a model, letters and numbers alone → its name here

@@ -7,8 +7,8 @@ of other programs (interop/configs/formats.py).
 
 from collections.abc import Mapping
 
-from flopcast.errors import spec_error
-from flopcast.files.yaml_text import Document
+from flopcast.errors import SpecError, spec_error
+from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.requests.rl_files import OF_STEP
 
 OF_JOB = {"plan", "cluster", "stack", "batch", "engine", "traffic"}  # keys of a job
@@ -38,6 +38,21 @@ def refuse_own_job(document: Document, kind: str) -> None:
         raise spec_error(
             document.name, None, f"a configuration or command of {kind}", because, fix, fault=fault
         )
+
+
+def refuse_own_text(raw: bytes, name: str, kind: str) -> None:
+    """Check the same for a text that need not be YAML.
+
+    Raises
+    ------
+    SpecError
+        As `refuse_own_job`.
+    """
+    try:
+        document = read_yaml(raw, name)
+    except SpecError:
+        return  # jobs of flopcast are YAML
+    refuse_own_job(document, kind)
 
 
 def is_foreign(data: Mapping[str, object]) -> bool:

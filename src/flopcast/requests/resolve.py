@@ -27,6 +27,7 @@ from flopcast.requests.cluster_options import (
 from flopcast.requests.graph_models import is_graph, refuse_graph_options, stated_graph
 from flopcast.requests.job_files import NOUNS, ReadFile, built, job_of, read_file
 from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.own_files import OF_JOB
 from flopcast.requests.rl_files import is_step
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import read_source, with_model
@@ -218,7 +219,7 @@ def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobR
         data = document.data if isinstance(document.data, dict) else {}
     if request.site is not None:
         given = read_yaml(read_file(request.site), str(request.site))
-        if isinstance(given.data, dict) and given.data.keys() & {"model", "cluster", "plan"}:
+        if isinstance(given.data, dict) and given.data.keys() & {"model", *OF_JOB}:
             allowed, because = "a file of flopcast calibrate from-run", "the file describes a job"
             fix, fault = "choose a site file for --site", "is a job file, and not a site file"
             raise spec_error(str(request.site), None, allowed, because, fix, fault=fault)

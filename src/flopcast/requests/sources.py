@@ -20,7 +20,15 @@ from flopcast.records import replace
 from flopcast.requests.graph_models import graph_model, is_graph
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
-from flopcast.requests.own_files import OF_JOB, is_config, is_foreign, is_model, job_keys, refuse_own_job
+from flopcast.requests.own_files import (
+    OF_JOB,
+    is_config,
+    is_foreign,
+    is_model,
+    job_keys,
+    refuse_own_job,
+    refuse_own_text,
+)
 from flopcast.requests.rl_files import lacking_part
 from flopcast.requests.words import SCRIPTS, is_command, is_path
 
@@ -129,8 +137,6 @@ def source_of(
     No file is opened, unless the model of the request is a path, or `read` opens one that a command names.
     """
     ending = Path(name).suffix
-    if request.kind and ending in (".yaml", ".yml", ".json"):
-        _refuse_own_job(raw, name, request.kind)
     served = _served(raw, name, request, read)
     if served is not None:
         return JobSource(document=served)
@@ -142,6 +148,8 @@ def source_of(
     if request.kind == SCRIPT or (not request.kind and is_script(raw, name)):
         from flopcast.interop.megatron.launch_script import launch_document, ranks_of
 
+        if not is_script(raw, name):
+            refuse_own_text(raw, name, SCRIPT)
         script = launch_document(raw, name, request.devices, request.arg, request.env)
         return JobSource(document=script, devices=ranks_of(script))
     refuse_values(request)
@@ -162,16 +170,6 @@ def source_of(
     if is_model(document):
         document = _with_model(Document(COMMAND_LINE, {}, {}), document)
     return JobSource(document=document)
-
-
-def _refuse_own_job(raw: bytes, name: str, kind: str) -> None:
-    """Check that a file of another program is no job of flopcast; unknown kinds are refused later."""
-    from flopcast.interop.configs.formats import KINDS
-    from flopcast.interop.serving.containers import one_manifest
-    from flopcast.interop.serving.sources import DESCRIPTIONS
-
-    if kind in (SCRIPT, *KINDS, *DESCRIPTIONS):
-        refuse_own_job(read_yaml(one_manifest(raw), name), kind)
 
 
 def _served(
@@ -205,7 +203,9 @@ def _served(
     document = read_yaml(one_manifest(raw), name)
     if not containers_of(document.data) or request.arg:
         refuse_values(request)
-    if isinstance(document.data, dict) and OF_JOB & document.data.keys() and not request.kind:
+    if request.kind:
+        refuse_own_job(document, request.kind)
+    elif isinstance(document.data, dict) and OF_JOB & document.data.keys():
         return None
     return serving_document(document, read, request.kind, model, request.env)
 
@@ -229,7 +229,9 @@ def _read_foreign(document: Document, request: JobRequest) -> JobSource:
     if step := step_of(document, import_options(request)):
         return JobSource(document=step)
     model = request.model if isinstance(request.model, str) else None
-    document = read_kind(document, known_kind(request.kind, document), import_options(request))
+    kind = known_kind(request.kind, document)
+    refuse_own_job(document, kind)
+    document = read_kind(document, kind, import_options(request))
     devices = ranks_of(document)
     if model is None or not isinstance(document.data, dict):
         return JobSource(document=document, devices=devices)

@@ -12,7 +12,7 @@ from flopcast.search.equal_parts import of_parts
 from flopcast.search.objectives import OBJECTIVES, Objective
 from flopcast.search.screen import of_lists
 from flopcast.search.space import Space
-from flopcast.search.usual_training import batch_assumed, usual_batch, usual_precision
+from flopcast.search.usual_training import batch_assumed, usual_batch
 from flopcast.spec.job import Job
 from flopcast.units import Number
 
@@ -116,7 +116,8 @@ class Question:
                 f"{text} on {job.cluster.num_devices} devices" if several else text
                 for text, job in zip(batches, sized, strict=True)
             ]
-        texts += [] if self.space.precision else [f"precision {usual_precision(job)}" for job in sized]
+        if not self.space.precision:
+            texts += [f"precision {job.cluster.node.device.dtype_of_16_bits}" for job in sized]
         return tuple(dict.fromkeys(texts))
 
 

@@ -21,7 +21,6 @@ from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
 from flopcast.search.offload_choices import offload_choices
 from flopcast.search.shard_choices import shard_choices
 from flopcast.search.space_words import ALL, NUMBERS, numbers, placements
-from flopcast.search.usual_training import usual_precision
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.offload import Offload
@@ -308,9 +307,8 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
 def _precisions(space: Space, job: Job) -> tuple[object, ...]:
     """Return the precisions to try; by default 16 bits, since 8-bit recipes need the user's decision."""
     named = tuple(name for name in space.precision if name != ALL)
-    if ALL in space.precision:
-        return tuple(dict.fromkeys((*named, usual_precision(job), *RECIPES)))
-    return named or (usual_precision(job),)
+    usual = job.cluster.node.device.dtype_of_16_bits
+    return tuple(dict.fromkeys((*named, usual, *RECIPES))) if ALL in space.precision else named or (usual,)
 
 
 def _schedules(space: Space) -> tuple[object, ...]:

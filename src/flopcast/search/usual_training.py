@@ -38,8 +38,3 @@ def batch_assumed(job: Job, global_batch: int) -> str:
     tokens = global_batch * job.batch.mean_sequence_tokens
     recipe = ", as in recipes of fine-tuning" if job.fine_tunes else ""
     return f"global_batch {global_batch} ({show_count(tokens)} {job.batch_unit}{recipe})"
-
-
-def usual_precision(job: Job) -> str:
-    """Return bf16 if the device computes in it, else fp16."""
-    return job.cluster.node.device.dtype_of_16_bits

@@ -13,14 +13,8 @@ from flopcast.ui.form_fields import FIELDS as FORM_FIELDS
 from flopcast.ui.request_values import OF_JOB, OF_PLAN, OF_SEARCH, OF_SERVING
 
 WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "mbs", "gbs", "zero")
-BARE = (
-    "rate",
-    "prompt",
-    "output",
-    "tokens",
-    "samples",
-    "epochs",
-)  # numbers, or texts such as "4/s" or "2T"
+# Numbers, or texts such as "4/s" or "2T".
+BARE = ("rate", "prompt", "output", "tokens", "samples", "epochs")
 OPERATIONS = {
     "predict": (
         "Time, rate, memory, cost and energy of one training step, each with its interval",

@@ -21,15 +21,8 @@ from flopcast.units import parse_length, parse_quantity
 
 OF_MACHINE = ("model", "cluster", "gpus", "seq", "stack", "price", "power_limit", "slow", "loader")
 COUNTS = ("gpus", "seq", "lora", "qlora")
-OF_TRAINING = (
-    "lora",
-    "qlora",
-    "samples",
-    "epochs",
-    "tokens",
-    "checkpoint",
-    "images",
-)  # what is trained, for how long
+# What is trained, for how long.
+OF_TRAINING = ("lora", "qlora", "samples", "epochs", "tokens", "checkpoint", "images")
 OF_JOB = (*OF_MACHINE, *OF_TRAINING)
 OF_PLAN = (
     "dp", "tp", "pp", "vpp", "cp", "ep", "mbs", "gbs", "zero", "recompute", "precision", "schedule",
@@ -51,20 +44,19 @@ Words = Mapping[str, object]
 REQUEST = "request"  # the place of errors in a request
 ONLY_IN = {"serve": OF_SERVING, "search": OF_SEARCH, "diagnose": ("log",)}  # fields of other requests
 MOST_SHORT = 3  # letters of a name, most of which are similar to a degree of a plan
-MEANT = {
-    "gpu": "gpus",
-    "batch": "gbs",
-    "global_batch_size": "gbs",
+MEANT = {  # names in other programs → our field
+    **dict.fromkeys(("gpu", "num_gpus", "world_size"), "gpus"),
+    **dict.fromkeys(("seq_length", "sequence_length"), "seq"),
+    **dict.fromkeys(("batch", "global_batch_size"), "gbs"),
     "micro_batch_size": "mbs",
-    "seq_length": "seq",
+    "framework": "stack",
 }
-MEANT |= {"sequence_length": "seq", "world_size": "gpus", "num_gpus": "gpus", "framework": "stack"}
 
 
 def checked(
     words: Words, known: Sequence[str], several: Sequence[str] = ()
 ) -> tuple[dict[str, object], list[Problem]]:
-    """Return a request without fields that are unknown or have a value of a wrong type, and these errors.
+    """Return the fields of a request whose name and type are right, and the errors of all others.
 
     The other fields can still be checked, so that all errors are reported together. A wrong model is
     replaced by the usual one, because other fields can be checked only with some model.
@@ -128,14 +120,14 @@ def _mistyped(name: str, value: object, several: Sequence[str]) -> Problem | Non
     return None
 
 
-def _as_text(name: str, value: object) -> str:
-    """Return the edit that replaces a list or an object by what the field can hold."""
+def _as_text(name: str, value: Mapping[str, object] | list[object]) -> str:
+    """Return the edit that writes a list or an object as the text that the field can hold."""
     if isinstance(value, Mapping):
         if name in ("model", "cluster", "stack"):
             return f'write "job": {json.dumps({name: value})}'
         text = " ".join(f"{key}={each}" for key, each in value.items())
     else:
-        text = (" " if name in FREE else ",").join(map(str, value if isinstance(value, list) else ()))
+        text = (" " if name in FREE else ",").join(map(str, value))
     return f'write "{name}": "{text}"'
 
 

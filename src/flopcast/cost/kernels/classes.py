@@ -89,9 +89,9 @@ SERVED_EXPERTS = replace(
     GEMM, name="served experts", extrapolation_log_sigma_factor=0.08, other_device_log_sigma_factor=0.25
 )
 KINDS = (
-    *(GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, SERVED_GEMM, SERVED_EXPERTS),
-    *(ATTENTION, LINEAR_ATTENTION, DECODE, MEMORY),
-)
+    GEMM, LOW_PRECISION_GEMMS, GROUPED_GEMM, SERVED_GEMM, SERVED_EXPERTS,
+    ATTENTION, LINEAR_ATTENTION, DECODE, MEMORY,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -203,7 +203,7 @@ def whole_number(value: object) -> int | None:
 
 
 def way_out(key: str) -> str:
-    """Return the edit of a key that requests an unsupported feature.
+    """Return what a user can do about a key that requests an unsupported feature.
 
     >>> way_out("profile"), way_out("model.ffn_config.ffn_type")[-33:]
     ('remove profile to predict the job without it', 'predict another model, without it')

@@ -287,7 +287,7 @@ def _quoted(value: object, because: str, fix: str) -> tuple[str, str]:
 
 
 def _of_nothing(key: str, value: object, allowed: str | None) -> str:
-    """Return the fix for a value that means "none" in a wrong spelling; empty for others.
+    """Return the fix for a value such as "off", where the key expects 0 or null; "" for other values.
 
     >>> _of_nothing("attention_dropout", "none", "0")
     'set attention_dropout to 0, which means none'
