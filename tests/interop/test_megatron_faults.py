@@ -57,6 +57,14 @@ def test_a_slip_in_a_flag_that_matters_is_a_fault_with_the_right_name(flag, near
     assert problem.fix == f"did you mean {near}?"
 
 
+def test_dashes_apart_from_their_name_are_one_fault_whichever_flag_stands_before_them():
+    for before in ("", "--swiglu ", "--seed 3 ", "--split 98 1 1 "):
+        problem = only(script_of(f"{before}-- disable-bias-linear"))
+
+        assert (problem.field, problem.where) == ("--", f"run.sh:{LAST}")
+        assert problem.fix == 'write --disable-bias-linear in place of "-- disable-bias-linear"'
+
+
 def test_a_slip_in_a_required_flag_is_told_once_not_as_missing_too():
     problem = only(script_of("--num-layer 24", num_layers=None))
 

@@ -197,6 +197,9 @@ class Arguments:
     def _take(self, flag: Word, values: list[Word]) -> None:
         """Read a flag with its values; the last of repeated ones counts."""
         name = flag.text
+        if name == "--":
+            self._take_separate_dashes(flag, values)
+            return
         after = values if name in SWITCHES else values[1:] if name in MODELLED - LISTED else []
         for word in after:
             if word.unknown:
@@ -216,6 +219,15 @@ class Arguments:
             self._misspelt |= set(meant)
             fix = f"write {meant[0]} in place of {stray[0].text}" if meant else f"remove {text}"
             self.fault(name, text, allowed, f"{because}, so Megatron-LM would not start", fix)
+
+    def _take_separate_dashes(self, dashes: Word, after: list[Word]) -> None:
+        """Report `--` without a name; usually, a space separates it from the name of its flag."""
+        name = f"--{after[0].text}" if after else ""
+        fix = f'write {name} in place of "-- {after[0].text}"' if is_known(name) else "remove --"
+        self._misspelt.add(name)
+        because = "-- without a name ends the flags, so Megatron-LM would not start"
+        allowed, where = "a flag, whose name follows -- without a space", f"{self._name}:{dashes.line}"
+        self.problems.append(Problem("--", None, allowed, because, fix, where, "is not a flag"))
 
     def _sort(self) -> None:
         """Report the flags that are not modelled, not supported or not known."""
@@ -310,6 +322,8 @@ def from_outside(unknown: str) -> str:
 def grouped(words: Iterable[Word]) -> list[tuple[Word, list[Word]]]:
     """Return flags, each with the words up to the next; words before the first flag are ignored.
 
+    A separate `--` counts as a flag, because it is no value of the flag before it.
+
     >>> [(flag.text, [v.text for v in values]) for flag, values in grouped(
     ...     [Word("--lr=1e-4", 1), Word("--split", 2), Word("98,2", 2), Word("-1", 2)])]
     [('--lr', ['1e-4']), ('--split', ['98,2', '-1'])]
@@ -320,6 +334,8 @@ def grouped(words: Iterable[Word]) -> list[tuple[Word, list[Word]]]:
         if name.startswith("--") and len(name) > 2:
             flag = Word(name, word.line)
             groups.append((flag, [Word(value, word.line, word.unknown)] if equals else []))
+        elif groups and name == "--":
+            groups.append((word, []))
         elif groups:
             groups[-1][1].append(word)
     return groups
