@@ -4,6 +4,7 @@ import contextlib
 import gc
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from flopcast.requests.job_files import job_of
 pytest_plugins = ["time_limit"]
 settings.register_profile("untimed", deadline=None)  # how busy a machine is says nothing of a claim
 settings.load_profile("untimed")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit SIG_IGN
 TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
 SHARED = REPOSITORY.parent / "shared"

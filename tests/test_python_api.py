@@ -124,6 +124,13 @@ def test_faults_name_arguments_and_no_options(words, place, fix):
     assert "--" not in str(caught.value)
 
 
+def test_values_without_their_names_are_reported():
+    with pytest.raises(flopcast.SpecError, match="write NAME='dgx-h100'"):
+        flopcast.job("llama-3-8b", "dgx-h100", gpus=8)
+    with pytest.raises(flopcast.SpecError, match="write model={...}"):
+        flopcast.job({"hidden": 4096})
+
+
 def test_a_value_in_the_place_of_a_job_is_reported_with_the_call_that_makes_one(asked):
     calls = {
         "flopcast.job('llama-3-8b')": lambda: flopcast.predict("llama-3-8b"),

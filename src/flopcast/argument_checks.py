@@ -22,16 +22,23 @@ PARTS = ("model", "cluster", "plan", "stack", "batch")  # of a job, each with a 
 
 
 def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Return the function with a check that raises a SpecError, with a fix, for each unknown argument."""
-    known = [
-        name for name, each in signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY
-    ]
+    """Return the function with a check that raises a SpecError, with a fix, for each unknown argument.
+
+    The function has one positional argument, a file or the name of a model.
+    """
+    first, *known = signature(function).parameters
     fields = {short_name(name, field): name for name, field in Plan.model_fields.items()}
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
         problems = []
-        for name in kwargs.keys() - {"file", *known}:
+        for value in args[1:]:
+            allowed, because = "arguments with names", f"only {first} may be passed without a name"
+            problems.append(Problem(function.__name__, value, allowed, because, f"write NAME={value!r}"))
+        if args and isinstance(args[0], Mapping):
+            because = f"{first} is a path or the name of a model"
+            problems.append(Problem(first, args[0], "a text or a path", because, "write model={...}"))
+        for name in kwargs.keys() - {first, *known}:
             near = nearest(name, known, least_ratio=NEAR)
             fix = f"did you mean {near[0]}?" if near else f"remove {name}"
             if name in fields or name in Plan.model_fields:

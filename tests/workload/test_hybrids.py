@@ -3,7 +3,9 @@
 import pytest
 from all_cases import all_cases
 
+from flopcast import job as one_job
 from flopcast import predict
+from flopcast.cost.kernels.roofline import cycle_seconds
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.exports.megatron import export_megatron
@@ -14,6 +16,7 @@ from flopcast.library import catalog
 from flopcast.operators.gated_delta import GatedDelta
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
+from flopcast.operators.memory_bound import MemoryBound
 from flopcast.requests.job_files import job_of
 from flopcast.spec.model import WHOLE, Model
 
@@ -141,3 +144,47 @@ def test_the_backward_pass_of_a_state_space_computes_what_its_kernels_do():
     state = 2 * 64 * 2 * 128 * 64  # two products of a state of 64 heads, for a token
     assert (name, gradient.kernel) == ("dgrad", "state_space.backward")
     assert backward == pytest.approx(2.5 * state + 3 * (forward - state), rel=1e-12)
+
+
+def test_the_kernels_of_mamba2_take_the_times_of_profiles_on_h100():
+    """Nanoseconds for a token and layer of Nemotron 3 Nano (mfu/results of Automodel-scalingai-f26)."""
+    nano, h100 = catalog.model("nemotron-3-nano-30b-a3b"), catalog.device("h100-sxm5-80gb")
+    block = next(block for block in nano.blocks if block.mixer.kind == "gated_delta")
+    works = [item.work for item in block.forward(nano.hidden, WHOLE)]
+    (core,) = (work for work in works if isinstance(work, GatedDelta))
+    (convolution,) = (
+        work for work in works if isinstance(work, MemoryBound) and work.kind == "causal_convolution"
+    )
+
+    def nanoseconds(work):
+        return cycle_seconds(work.work().cycles, h100).item() * 1e9
+
+    def backward(work):
+        return nanoseconds(work.gradients()[0][1])
+
+    assert nanoseconds(core) == pytest.approx(73, rel=0.02)
+    assert nanoseconds(core) + backward(core) == pytest.approx(192, rel=0.02)
+    assert nanoseconds(convolution) == pytest.approx(15.9, rel=0.02)
+    assert backward(convolution) == pytest.approx(
+        15.9 + 29.7, rel=0.02
+    )  # the backward pass convolves again
+
+
+def test_a_model_of_mamba2_alone_trains_at_the_published_rates():
+    """state-spaces/mamba, issue 904: model TFLOP/s of a 1.3B model, 4 sequences of 4096 tokens, in bf16.
+
+    The profiles of H100 determined the kernels of Mamba-2; these rates show that they carry over.
+    """
+    mixer = {"kind": "gated_delta", "rule": "additive", "heads": 64, "key_heads": 1, "key_size": 128}
+    block = {"count": 48, "norm": "rmsnorm", "mixer": mixer | {"value_size": 64}}
+    model = {"hidden": 2048, "vocabulary": 50288, "context_length": 4096, "tied_embeddings": True}
+    model["blocks"] = [block | {"feed_forward": {"kind": "none"}}]
+    measured = {"dgx-a100": 102.5, "dgx-h200": 239.2, "gb200-nvl72": 360.4}
+
+    rates = {}
+    for cluster in measured:
+        plan = "dp=1 mbs=4 gbs=4 precision=bf16"
+        run = one_job(model=model, cluster=cluster, gpus=1, plan=plan, stack="pytorch-ddp", seq=4096)
+        rates[cluster] = 6 * run.model.parameters() * 4 * 4096 / predict(run).step_time_s / 1e12
+
+    assert rates == pytest.approx(measured, rel=0.15)

@@ -23,6 +23,10 @@ from flopcast.operators.item import Item, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 
+# Cycles of a multiprocessor for one element of causal-conv1d's kernels, with the source of the core's
+# (operators/gated_delta.py): 15.9 ns forward and 29.7 ns backward for a token of 6,144 channels
+CONVOLUTION_CYCLES, CONVOLUTION_GRADIENT_CYCLES = 0.68, 1.26
+
 
 class GatedDeltaNet(AbstractMixer):
     """Linear attention with the gated delta rule (arXiv:2412.06464), or as in Mamba-2 (arXiv:2405.21060).
@@ -170,7 +174,14 @@ class GatedDeltaNet(AbstractMixer):
             dtype=dtype,
             rule=self.rule,
         )
-        convolve = MemoryBound(kind="causal_convolution", elements=tokens * channels, dtype=dtype)
+        convolved, again = tokens * channels, self.rule == "additive"  # Mamba-2 convolves again backward
+        convolve = MemoryBound(
+            kind="causal_convolution",
+            elements=convolved,
+            dtype=dtype,
+            cycles=convolved * CONVOLUTION_CYCLES,
+            gradient_cycles=convolved * (CONVOLUTION_GRADIENT_CYCLES + again * CONVOLUTION_CYCLES),
+        )
         norm = MemoryBound(
             kind="gated_rmsnorm", elements=tokens * inner, width=constant(self.value_size), dtype=dtype
         )

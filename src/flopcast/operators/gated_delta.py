@@ -18,6 +18,16 @@ state for two forward. Inside a chunk, they compute the products of queries with
 products of the size of results with values for one. Those of the gated delta rule
 (`chunk_gated_delta_rule_bwd` of fla-org/flash-linear-attention) also compute each product again and two
 gradients of it.
+
+The Triton kernels of Mamba-2 are limited by their instructions, so their time follows the clock of the
+multiprocessors. It neither follows the rate of the tensor cores nor the bandwidth of memory.
+
+References
+----------
+GiscardBiamby/Automodel-scalingai-f26, mfu/results: kernel times of Nemotron 3 Nano (64 heads of 64, states
+of 128, 8 groups, chunks of 128 tokens) on 8 H100 (132 multiprocessors at 1.98 GHz) with mamba-ssm 2.3. All
+kernels of Mamba-2, without convolutions, take 192 ns for a token and layer, forward and backward (12,288
+tokens). A second forward pass in a run with full recompute (32,768 tokens) adds 73 ns.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
@@ -32,6 +42,7 @@ STATE_SPACE_CHUNK = 128.0  # tokens: of Mamba-2's kernels with the sizes of Nemo
 STATE_SPACE_PRODUCTS = 2.0  # with the state: its change, and what the query reads
 RECOMPUTED = 3.0  # a product backward: computed again, and two gradients
 STATE_SPACE_BACKWARD = 2.5  # products with the state backward for one forward: five for two
+STATE_SPACE_FLOP_PER_CYCLE = (179.0, 295.0)  # of a multiprocessor, forward and backward: see References
 TENSOR_PASSES = 3.0  # of queries, keys, values and results backward: read, their gradients, and again
 
 
@@ -92,10 +103,12 @@ class GatedDelta(AbstractOperator):
         computed = self.sequences * self.tokens
         row = 2.0 * (self.key_heads * self.key_size + self.heads * self.value_size)
         states_bytes = 2.0 * STATE_BYTES * self.sequences * self.heads * state
+        flop = 2.0 * computed * self.heads * (products * state + inside)
         return Work(
-            flop=2.0 * computed * self.heads * (products * state + inside),
+            flop=flop,
             moved_bytes=passes * (computed * row * ELEMENT_BYTES[self.dtype] + states_bytes),
             unit=self.dtype,
+            cycles=flop / STATE_SPACE_FLOP_PER_CYCLE[self.is_gradient] if self.rule == "additive" else ZERO,
         )
 
     def coordinates(self) -> tuple[Counts, ...]:

@@ -206,15 +206,11 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # linear attention. Its steps of decoding move states at 0.56 of the bandwidth of H20, with 128 to 1024
     # sequences (data/peers/infersim/gdn_decode.csv), where a sum attains 0.9; no other device was measured
     "delta_decode": FallbackClass(name="residual_add", log_sigma_factor=0.25, time_ratio=1.6),
-    # Mamba-2 (mamba_ssm/ops/triton/ssd_combined.py of state-spaces/mamba): five Triton kernels that write
-    # the states of all chunks to memory and read them again. The last one, chunk scan, attains 133 TFLOP/s
-    # on H800 (benchmark/mamba2 of tile-ai/tilelang: 0.645 ms for 8 sequences of 4096 tokens and 80 heads).
-    # With this rate for all FLOP, and four passes over the states, 16,384 tokens of 64 heads take 0.61 ms
-    # on H100; the curve of the gated delta rule, whose kernels are fused, gives 0.175 ms
-    "state_space": FallbackClass(name="gated_delta", log_sigma_factor=0.4, time_ratio=3.5),
+    # Mamba-2: the instructions of its Triton kernels (operators/gated_delta.py) take longer than this curve
+    "state_space": FallbackClass(name="gated_delta", log_sigma_factor=0.25),
     # no backward kernel of linear attention was measured: the efficiency of the forward kernels, a guess
     "gated_delta.backward": FallbackClass(name="gated_delta", log_sigma_factor=0.3),
-    "state_space.backward": FallbackClass(name="state_space", log_sigma_factor=0.3),
+    "state_space.backward": FallbackClass(name="state_space", log_sigma_factor=0.15),
     "causal_convolution": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=2.0),
     "gated_rmsnorm": FallbackClass(name="layernorm", log_sigma_factor=0.2),
     "gated_rmsnorm.backward": FallbackClass(name="layernorm.backward", log_sigma_factor=0.25),
