@@ -6,6 +6,8 @@ from all_cases import all_cases
 from flopcast import job as one_job
 from flopcast import predict
 from flopcast.cost.kernels.roofline import cycle_seconds
+from flopcast.cost.kernels.unscaled import unscaled_times
+from flopcast.dtypes import constant
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.exports.megatron import export_megatron
@@ -13,10 +15,12 @@ from flopcast.interop.hugging_face.config import model_from_config
 from flopcast.layers.experts import Experts
 from flopcast.layers.latent_experts import ENTERED, LEFT
 from flopcast.library import catalog
+from flopcast.library.curves import load_book
 from flopcast.operators.gated_delta import GatedDelta
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.records import replace
 from flopcast.requests.job_files import job_of
 from flopcast.spec.model import WHOLE, Model
 
@@ -168,6 +172,31 @@ def test_the_kernels_of_mamba2_take_the_times_of_profiles_on_h100():
     assert backward(convolution) == pytest.approx(
         15.9 + 29.7, rel=0.02
     )  # the backward pass convolves again
+
+
+def test_the_gated_delta_rule_trains_in_the_times_of_flash_linear_attention():
+    """Milliseconds forward, and forward and backward, on GB200 (README.md, section Benchmarks)."""
+    measured = {
+        (1, 8192, 96): (1.265, 4.738),
+        (2, 16384, 16): (1.029, 3.616),
+        (4, 4096, 64): (1.581, 5.964),
+    }
+    book = load_book(catalog.cluster("gb200-nvl72"))
+    device = catalog.device("gb200-192gb")
+
+    def milliseconds(work):
+        curve = book.find(device.name, work.kernel, device.kernel_launch_s, device.relatives).curve
+        return unscaled_times([work], curve, device).alone_s.item() * 1e3
+
+    for (sequences, tokens, heads), (forward_ms, both_ms) in measured.items():
+        sizes = {"sequences": sequences, "tokens": tokens, "heads": heads, "key_heads": heads}
+        sizes |= {"key_size": 128, "value_size": 128}
+        arrays = {name: constant(size) for name, size in sizes.items()}
+        core = GatedDelta(**arrays, dtype="bf16")
+        forward, backward = milliseconds(core), milliseconds(core.gradients()[0][1])
+        assert forward == pytest.approx(forward_ms, rel=0.25)
+        assert forward + backward == pytest.approx(both_ms, rel=0.15)
+        assert milliseconds(replace(core, is_served=True)) <= forward  # engines have faster kernels
 
 
 def test_a_model_of_mamba2_alone_trains_at_the_published_rates():

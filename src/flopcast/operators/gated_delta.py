@@ -19,15 +19,20 @@ products of the size of results with values for one. Those of the gated delta ru
 (`chunk_gated_delta_rule_bwd` of fla-org/flash-linear-attention) also compute each product again and two
 gradients of it.
 
-The Triton kernels of Mamba-2 are limited by their instructions, so their time follows the clock of the
+The Triton kernels of both rules are limited by their instructions, so their time follows the clock of the
 multiprocessors. It neither follows the rate of the tensor cores nor the bandwidth of memory.
 
 References
 ----------
-GiscardBiamby/Automodel-scalingai-f26, mfu/results: kernel times of Nemotron 3 Nano (64 heads of 64, states
-of 128, 8 groups, chunks of 128 tokens) on 8 H100 (132 multiprocessors at 1.98 GHz) with mamba-ssm 2.3. All
-kernels of Mamba-2, without convolutions, take 192 ns for a token and layer, forward and backward (12,288
-tokens). A second forward pass in a run with full recompute (32,768 tokens) adds 73 ns.
+Gated delta rule: README.md of fla-org/flash-linear-attention, section Benchmarks, `chunk_gdn` on GB200 (148
+multiprocessors at 2.06 GHz), heads of 128. The times with 96 heads and 8192 tokens, and with 64 heads and
+4 x 4096 tokens, are those of 1.45 ns forward and 4.04 ns backward for a token and head, and of 0.99 us and
+2.32 us for each chunk of a sequence, which flopcast leaves out. The kernels of engines are faster.
+
+Mamba-2: GiscardBiamby/Automodel-scalingai-f26, mfu/results: kernels of Nemotron 3 Nano (64 heads of 64,
+states of 128, 8 groups, chunks of 128 tokens) on 8 H100 (132 multiprocessors at 1.98 GHz) with mamba-ssm
+2.3. All kernels of Mamba-2, without convolutions, take 192 ns for a token and layer, forward and backward
+(12,288 tokens). A second forward pass in a run with full recompute (32,768 tokens) adds 73 ns.
 """
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
@@ -42,7 +47,7 @@ STATE_SPACE_CHUNK = 128.0  # tokens: of Mamba-2's kernels with the sizes of Nemo
 STATE_SPACE_PRODUCTS = 2.0  # with the state: its change, and what the query reads
 RECOMPUTED = 3.0  # a product backward: computed again, and two gradients
 STATE_SPACE_BACKWARD = 2.5  # products with the state backward for one forward: five for two
-STATE_SPACE_FLOP_PER_CYCLE = (179.0, 295.0)  # of a multiprocessor, forward and backward: see References
+FLOP_PER_CYCLE = {"delta": (409.0, 439.0), "additive": (179.0, 295.0)}  # of a multiprocessor: References
 TENSOR_PASSES = 3.0  # of queries, keys, values and results backward: read, their gradients, and again
 
 
@@ -78,6 +83,7 @@ class GatedDelta(AbstractOperator):
     dtype: str
     rule: str = "delta"  # or "additive"
     is_gradient: bool = False
+    is_served: bool = False  # by kernels of an engine, whose times the curve contains
 
     @property
     def kernel(self) -> str:
@@ -108,7 +114,7 @@ class GatedDelta(AbstractOperator):
             flop=flop,
             moved_bytes=passes * (computed * row * ELEMENT_BYTES[self.dtype] + states_bytes),
             unit=self.dtype,
-            cycles=flop / STATE_SPACE_FLOP_PER_CYCLE[self.is_gradient] if self.rule == "additive" else ZERO,
+            cycles=ZERO if self.is_served else flop / FLOP_PER_CYCLE[self.rule][self.is_gradient],
         )
 
     def coordinates(self) -> tuple[Counts, ...]:

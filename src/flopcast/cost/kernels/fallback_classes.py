@@ -206,10 +206,9 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     # linear attention. Its steps of decoding move states at 0.56 of the bandwidth of H20, with 128 to 1024
     # sequences (data/peers/infersim/gdn_decode.csv), where a sum attains 0.9; no other device was measured
     "delta_decode": FallbackClass(name="residual_add", log_sigma_factor=0.25, time_ratio=1.6),
-    # Mamba-2: the instructions of its Triton kernels (operators/gated_delta.py) take longer than this curve
+    # in training, instructions take longer than the curve of an engine's kernel (operators/gated_delta.py)
     "state_space": FallbackClass(name="gated_delta", log_sigma_factor=0.25),
-    # no backward kernel of linear attention was measured: the efficiency of the forward kernels, a guess
-    "gated_delta.backward": FallbackClass(name="gated_delta", log_sigma_factor=0.3),
+    "gated_delta.backward": FallbackClass(name="gated_delta", log_sigma_factor=0.2),
     "state_space.backward": FallbackClass(name="state_space", log_sigma_factor=0.15),
     "causal_convolution": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=2.0),
     "gated_rmsnorm": FallbackClass(name="layernorm", log_sigma_factor=0.2),

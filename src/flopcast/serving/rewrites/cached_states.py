@@ -77,7 +77,8 @@ def _cores(mixer: GatedDeltaNet, core: GatedDelta, seen: Seen) -> list[Item]:
     """Return the delta rule over prompts, and over the new tokens of decoding sequences."""
     run = seen.run
     whole = prompts_of(run)
-    prompts = replace(core, sequences=whole.sequences, tokens=whole.new_tokens)
+    served = core.rule == "delta"  # engines run the kernels of Mamba-2 that training runs too
+    prompts = replace(core, sequences=whole.sequences, tokens=whole.new_tokens, is_served=served)
     step = DeltaDecode(
         sequences=run.sequences,
         heads=core.heads,
