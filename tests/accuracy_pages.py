@@ -367,11 +367,11 @@ def published_numbers(measured):
         ("sc21.left-out", measured.suites_left_out["sc21"]),
     ):
         sizes = [abs(row.relative_error) for row in compared.rows]
-        found[name] = f"{percent(statistics.mean(sizes))}, largest {percent(max(sizes))}"
+        found[name] = f"{percent(statistics.mean(sizes))} (largest: {percent(max(sizes))})"
     for way, compared in (("", measured.suites), (".left-out", measured.suites_left_out)):
         for system in ("selene-schedules", "selene-tradeoffs"):
             sizes = [abs(row.relative_error) for row in compared["headlines"].rows if row.system == system]
-            found[f"{system}{way}"] = f"{percent(statistics.mean(sizes))}, largest {percent(max(sizes))}"
+            found[f"{system}{way}"] = f"{percent(statistics.mean(sizes))} (largest: {percent(max(sizes))})"
     return found
 
 
