@@ -36,7 +36,7 @@ def test_a_table_is_judged_by_source_and_what_is_left_out_is_told(table):
     assert ended.code == 0
     assert any(line.startswith("source-a ") and " 1 " in line for line in lines)
     assert "rows that are not predicted: 2" in lines
-    assert any("only training is predicted" in line for line in lines)
+    assert any("flopcast predicts only training runs" in line for line in lines)
 
 
 def test_json_holds_every_row_with_its_line_and_assumptions(table):

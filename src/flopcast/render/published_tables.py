@@ -8,6 +8,7 @@ Elsewhere: the page as HTML (published_page.py), the shorter text (published_tex
 
 from collections.abc import Iterator
 
+from flopcast.cost.factor_kinds import kind_of
 from flopcast.cost.factors import FAMILIES
 from flopcast.lab.validation.published import ComparedRun, Published
 from flopcast.lab.validation.published_statistics import (
@@ -23,6 +24,7 @@ from flopcast.lab.validation.statistics import grouped
 from flopcast.render.published_text import cells, plan_words
 from flopcast.render.report_json import FORMAT_VERSION, fields_of
 from flopcast.render.tables import PrintedTable, as_markdown
+from flopcast.report.labels import component_label
 from flopcast.units import show_seconds
 
 COLUMNS = (  # headings of a page, which has more room than a terminal; in the order of HEADINGS
@@ -39,14 +41,16 @@ LEGEND = {  # heading → what it holds
     " error is the predicted time divided by the measured time, minus 1",
     "bias": "mean error, with its sign; negative if the predicted times are too short on average",
     "inside 90 %": "fraction of the measurements that lie in their predicted 90 % interval",
-    "half-width": "median of half the width of these intervals",
+    "half-width": "median of the upper end of the predicted 90 % interval, divided by the predicted time,"
+    " minus 1",
     "mean without repeats": "mean absolute error if repeated measurements of a configuration count once",
     "noise of repeats, noise of releases": "mean difference between repeated measurements of"
-    " one configuration, with the same release of the software and with different releases; no prediction"
-    " can have a smaller mean error",
-    "baseline": "mean absolute error of a baseline, which predicts the step time from FLOP, the pipeline"
-    " bubble and the mean efficiency of the other runs with the same device, precision and kind of model",
-    "memory": "median absolute error of the predicted memory peaks, for runs with a published peak",
+    " one configuration, in one release of the software (repeats) or in different releases; the mean error"
+    " of a prediction cannot be smaller",
+    "baseline": "mean absolute error of a simple model, which predicts the step time from the FLOP, the"
+    " pipeline bubble, and the mean efficiency of other runs with the same device, precision and kind of"
+    " model",
+    "memory": "median absolute error of the predicted memory peak, over runs with a published peak",
 }
 CAPTIONS = {  # kind of rows → by what its table divides them
     "device": "device",
@@ -64,8 +68,8 @@ documented default of the software (`catalog/runs/stacks.yaml`). The [journal](j
 large errors. `flopcast validate --runs TABLE --markdown` prints this page; without `--markdown`, the
 command prints plain text. There are three kinds of predictions:
 
-- *Fitted* predictions use the [constants](constants.md) of the catalogue, which were fitted on all
-  runs.
+- *Fitted* predictions use the [constants](constants.md) of the catalogue, which were fitted on
+  the runs of this page.
 - *Left out* predictions use constants that were fitted without the source of the predicted run
   (`--leave-one-source-out`), without its device generation (`--leave-one-generation-out`) or without
   its model (`--leave-one-model-out`).
@@ -92,7 +96,7 @@ def tables(published: Published) -> Iterator[PrintedTable]:
         yield _not_fitting(published)
         yield PrintedTable(
             title="FLOP as printed",
-            caption="Some runs state both FLOP/s and tokens/s. Their ratio shows the formula by which the"
+            caption="If a source states both FLOP/s and tokens/s, their ratio shows by which formula the"
             " authors counted FLOP.",
             first="formula",
             headings=("rows",),
@@ -144,16 +148,24 @@ def _worst(published: Published) -> PrintedTable:
                 show_seconds(row.measured_step_time_s),
                 show_seconds(row.predicted_step_time_s),
                 f"{row.relative_error:+.1%}",
-                row.likely.phrase(),
+                f"{row.likely.surprise_ratio:+.1f}",
+                kind_of(row.likely.factor).label,
+                f"{row.likely.share:.0%}",
+                f"× {row.likely.needed_ratio:.2f}" if row.likely.needed_ratio is not None else "–",
+                component_label(row.likely.component),
                 plan_words(row),
             ],
         )
         for row in worst(published.rows)
     )
-    headings = ("model", "measured", "predicted", "error", "likely cause", "plan")
+    headings = (
+        "model", "measured", "predicted", "error", "error in σ", "likely cause", "part of the step",
+        "needed factor", "largest component", "plan",
+    )  # fmt: skip
     caption = (
-        "The likely cause is the uncertain factor that could explain most of the error. A"
-        " standard deviation is the predicted uncertainty of the step time."
+        "One σ is the predicted standard deviation of the step time. The likely cause of an error is the"
+        " uncertain factor that could explain most of it. A cause affects only a part of the step: the"
+        " prediction would be right if the time of this part were multiplied by the needed factor."
     )
     return PrintedTable(
         title="Largest errors", caption=caption, first="run", headings=headings, lines=lines
@@ -161,13 +173,18 @@ def _worst(published: Published) -> PrintedTable:
 
 
 def _unfitted(published: Published) -> PrintedTable:
+    """Return a table of the rows on which no constant is fitted, with a line for each reason."""
+    errors: dict[str, list[float]] = {}
+    for row in published.unfitted:
+        errors.setdefault(row.run.judged_only, []).append(row.relative_error)
     lines = tuple(
-        (row.run.id, [f"{row.relative_error:+.1%}", row.run.judged_only]) for row in published.unfitted
+        (why, [str(len(own)), " to ".join(dict.fromkeys(f"{each(own):+.1%}" for each in (min, max)))])
+        for why, own in errors.items()
     )
-    title = f"Runs on which no constant is fitted: {len(lines)} of {len(published.rows)}"
-    caption = "flopcast predicts these runs, but fits no constant on them, for these reasons:"
+    title = f"Runs on which no constant is fitted: {len(published.unfitted)} of {len(published.rows)}"
+    caption = "flopcast predicts the runs of this table, but fits no constant on them."
     return PrintedTable(
-        title=title, caption=caption, first="run", headings=("error", "reason"), lines=lines
+        title=title, caption=caption, first="reason", headings=("rows", "errors"), lines=lines
     )
 
 
@@ -181,7 +198,7 @@ def _not_fitting(published: Published) -> PrintedTable:
     title = f"Predicted not to fit, although they ran: {len(wrong)} of {len(published.rows)}"
     return PrintedTable(
         title=title,
-        caption="The predicted peak memory of these runs exceeds the memory of a device.",
+        caption="For the runs of this table, the predicted memory peak exceeds the memory of a device.",
         first="run",
         headings=("predicted peak, as a fraction of device memory", "largest categories of memory", "plan"),
         lines=lines,

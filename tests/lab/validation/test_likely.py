@@ -64,8 +64,11 @@ def test_the_largest_component_is_named_with_its_share():
 def test_every_worst_row_is_told_with_its_suspect_in_every_form():
     published = judged([run("a", step_time_s=3 * REPORT.step_time_s)])
 
-    phrase = published.rows[0].likely.phrase()
+    likely = published.rows[0].likely
+    phrase = likely.phrase()
 
     assert phrase in runs_as_text(published)
-    assert phrase in runs_as_markdown(published)
+    page = runs_as_markdown(published)
+    assert f"| {kind_of(likely.factor).label} | {likely.share:.0%} |" in page
+    assert f"| {component_label(likely.component)} |" in page
     assert runs_as_json(published)["rows"][0]["likely"]["phrase"] == phrase

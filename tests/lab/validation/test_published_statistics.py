@@ -14,7 +14,15 @@ from made_up_runs import JOB, judged, run
 
 from flopcast.errors import Problem, SpecError
 from flopcast.lab.validation.published import UNREADABLE, LeftOut, with_baseline
-from flopcast.lab.validation.published_statistics import WORST, by_source, grouped, of_rows, reasons, worst
+from flopcast.lab.validation.published_statistics import (
+    UNSTATED,
+    WORST,
+    by_source,
+    grouped,
+    of_rows,
+    reasons,
+    worst,
+)
 from flopcast.lab.validation.repeats import by_configuration, clustered_errors, configuration, noise_floor
 from flopcast.lab.validation.statistics import errors
 from flopcast.render.published_tables import runs_as_json, tables
@@ -207,12 +215,16 @@ def test_reasons_are_counted_by_source_most_first_and_by_file_where_no_source_is
         LeftOut(id="b", source="t", where="x.csv:3", reasons=("tp: no",)),
         LeftOut(id="c", source="t", where="x.csv:4", reasons=("tp: no",)),
         LeftOut(id="", source=UNREADABLE, where="some/folder/x.csv:5", reasons=("hidden: 3.5",)),
+        LeftOut(
+            id="d", source="u", where="x.csv:6", reasons=(f"mbs{UNSTATED}", f"gbs{UNSTATED}", "tp: no")
+        ),
     ]
 
     assert list(reasons(gone).items()) == [
         (("t", "tp: no"), 2),
         (("s", "tp: no; pp: no"), 1),
         (("x.csv:5", "hidden: 3.5"), 1),
+        (("u", "tp: no; the row does not state a, b"), 1),
     ]
 
 

@@ -40,7 +40,8 @@ def reproduce(run: Run) -> Job:
         not built: every fault, each with the row's line.
     """
     if run.kind != "train":
-        raise SpecError([_missing(run, "kind", run.kind, "serving", "only training is predicted")])
+        because = "flopcast predicts only training runs"
+        raise SpecError([_missing(run, "kind", run.kind, "serving", because)])
     if run.refused:
         raise SpecError([_missing(run, "table", run.id, "this defect", run.refused)])
     problems: list[Problem] = []

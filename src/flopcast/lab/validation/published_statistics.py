@@ -18,6 +18,7 @@ from flopcast.lab.validation.statistics import errors, grouped
 from flopcast.units import nine_digits
 
 WORST = 10  # rows of a list of the worst
+UNSTATED = ": the row does not state it"  # the end of a reason, behind the field
 
 KINDS: Mapping[str, Callable[[ComparedRun], str]] = {
     "device": lambda row: row.job.cluster.node.device.name,
@@ -104,8 +105,15 @@ def reasons(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], int]:
         Counter(
             (
                 row.where.rpartition("/")[2] if row.source == UNREADABLE else row.source,
-                "; ".join(row.reasons),
+                _together(row.reasons),
             )
             for row in left_out
         ).most_common()
     )
+
+
+def _together(reasons: Iterable[str]) -> str:
+    """Return all reasons of a row as one text, which lists the fields that the row does not state."""
+    unstated = [each.removesuffix(UNSTATED) for each in reasons if each.endswith(UNSTATED)]
+    others = [each for each in reasons if not each.endswith(UNSTATED)]
+    return "; ".join([*others, *([f"the row does not state {', '.join(unstated)}"] if unstated else [])])
