@@ -33,14 +33,14 @@ This page compares predicted and measured step times of CNNs, vision transformer
 transformers, detection models and recommendation models. Each row of the first table shows the errors
 for one table of measurements in data/graphs. The columns are:
 
-- *score*: the step times on which the efficiencies of kernels were fitted. *Fitted*: all step times.
-  *Left out*: all step times except those of the predicted device, or except those of a fifth of the
-  model families, to which the predicted family belongs. *Benchmarks of single kernels*: none; the
-  efficiencies come from benchmarks of single kernels.
-- *baseline*: the errors of a simple model, in which the step time is proportional to the multiply-adds
-  of a model. The factor of proportionality is the median of the same table.
+- *score*: the step times on which the efficiencies of kernels were fitted. A *fitted* prediction uses
+  efficiencies that were fitted on all step times. For *left out: device*, the fit excluded the device of
+  the predicted model. For *left out: model families*, the model families were divided into five parts,
+  and the fit excluded the part with the predicted family. For *benchmarks of single kernels*, no
+  efficiency was fitted on step times. The *baseline* assumes that the step time of a model is
+  proportional to its multiply-adds, with the median ratio of the same table.
 - *median*, *mean*, *p90*: median, mean and 90th percentile of |predicted − measured| / measured.
-- *bias*: median of predicted / measured, minus 1. If it is negative, the predicted times are too short.
+- *bias*: median of predicted / measured, minus 1; negative if the predicted times are too short.
 - *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
 
 `python tests/graph_accuracy.py` writes this page. `flopcast validate --runs FILE` prints the same
@@ -49,14 +49,14 @@ numbers by device, table and family.
 {tables}
 ## Constants
 
-The efficiencies of all kernels of exported graphs are fitted constants, because they were fitted on
-these step times (`catalog/graphs/efficiencies.json`). With `--no-constants`, flopcast instead uses data
-sheets and benchmarks of single kernels (`cost/graph_kernels/priors.py` names the source of each
+The efficiencies of kernels in exported graphs (`catalog/graphs/efficiencies.json`) are fitted constants:
+they were fitted on the step times of the tables above. With `--no-constants`, flopcast uses data sheets
+and benchmarks of single kernels instead (`cost/graph_kernels/priors.py` names the source of each
 number). Predictions of MLPerf's rows use no fitted constants.
 
-For each device, we fitted two factors: one multiplies the compute rate of the device, and the other
-multiplies its memory bandwidth. *Sigma* is the standard deviation of the logarithm of a predicted step
-time, estimated from the scores with families left out.
+For each device, we fitted one factor for the compute rate and one factor for the memory bandwidth.
+The column *sigma* shows the standard deviation of the logarithm of a predicted step time, estimated from
+the scores with model families left out.
 
 {constants}
 ## Known properties of the errors
@@ -65,58 +65,59 @@ time, estimated from the scores with families left out.
 REMARKS = """\
 ### How far the scores can be trusted
 
-- No score on this page is blind: we saw the residuals of these tables when we chose the classes of
-  kernels and the mechanisms below.
+- No score on this page is blind: we had seen the errors of these tables when we chose the kinds of
+  kernels and the effects that flopcast predicts.
 - Before any fit on these tables, the first predictions had median errors of 22 % (NeuSight), 56 %
   (diffusion transformers) and 60 % (MLPerf).
-- The tables contain only one device for training, one for compiled models, and one CPU. If such a
-  device is left out, its predictions use benchmarks of single kernels.
+- The tables contain only one device for training, one for compiled models, and one CPU. If one of
+  these devices is left out, flopcast predicts it from benchmarks of single kernels.
 
 ### What the predictions contain
 
-- flopcast assumes that the clock of a busy device is proportional to the fifth root of its board power
-  per peak FLOP/s.
-- The time of a memory-bound kernel is the time of its bytes plus the time of its instructions.
-- In 16 bits, convolutions in NCHW layout transpose their images before and after the convolution kernel.
+- flopcast assumes that the clock of a busy device is proportional to the fifth root of (board power /
+  peak FLOP/s).
+- The time of a memory-bound kernel is the sum of the time to move its bytes and the time to execute its
+  instructions.
+- In 16 bits, a convolution in NCHW layout transposes its input and its output.
 - PyTorch before 2.0 runs attention as two GEMMs and a softmax.
-- In training, cuDNN's batch norm over images in NCHW reaches only about half of the rate that it reaches
-  in NHWC. A benchmark of batch norms on an RTX 2070 SUPER, an A100 and a V100 shows this (the source is in
-  `cost/graph_kernels/priors.py`). Without this mechanism, the error of training in NCHW with the device
-  left out would be 22 % instead of 13 %.
-- In training, the gradient of a tensor that is multiplied by a gate or a scale takes several kernels, and
-  activations such as SiLU copy their input if they run in place (tools/autograd of PyTorch). Without these
-  two mechanisms, the error of training in NHWC with the device left out would be 15 % instead of 12 %.
+- In training, cuDNN's batch norm reaches only about half as many bytes per second in NCHW layout as in
+  NHWC layout, according to a benchmark on an RTX 2070 SUPER, an A100 and a V100
+  (`cost/graph_kernels/priors.py` names the source). With equal rates in both layouts, the error of
+  training in NCHW with the device left out would be 22 % instead of 13 %.
+- If a model multiplies a tensor by a gate or a scale, the backward pass needs several kernels for the
+  gradient of this tensor. In training, activations such as SiLU copy their input if they run in place
+  (tools/autograd of PyTorch). Without these gradient kernels and copies, the error of training in NHWC
+  with the device left out would be 15 % instead of 12 %.
 - For diffusion transformers, we chose two times after we had seen the measurements: 40 us of host time
-  for each kernel (`host_s`), and 0.1 ms for each step of a ring and for each all-to-all (`hop_s`).
-  Without these times, the predicted times for images are 51 % too short.
-- On a CPU, each kernel takes a constant time of 30 us in addition to its work (`call_s`), because
-  PyTorch calls each kernel of a compiled graph from Python. We chose this time after we had seen the
-  measurements.
-- xDiT's attention is FlashAttention-2, which uses the instructions of Ampere. In the measurements, B200
-  is therefore only 1.2 to 1.4 times as fast as H100.
-- Some operators of diffusion transformers run in fp32 (rotary embeddings, norms, SANA's linear
-  attention). flopcast predicts each of these operators in fp32.
-- The descriptions of models come from timm 1.0.31. For {changed} rows of the tables, timm no longer
-  contains the same model. flopcast then uses the published multiply-adds and activations.
+  for each kernel (`host_s`), and 0.1 ms for each all-to-all and for each step of a ring (`hop_s`).
+  Without these two times, the predicted times to generate images would be 51 % too short.
+- On a CPU, flopcast adds 30 us to the time of each kernel (`call_s`), because PyTorch calls each kernel
+  of a compiled graph from Python. We chose these 30 us after we had seen the measurements.
+- For attention, xDiT uses FlashAttention-2, whose kernels use the instructions of Ampere. The B200 is
+  therefore measured to be only 1.2 to 1.4 times as fast as the H100.
+- Rotary embeddings, norms and SANA's linear attention in diffusion transformers run in fp32, and flopcast
+  predicts them in fp32.
+- The descriptions of models come from timm 1.0.31. For {changed} rows of the tables, timm 1.0.31 does not
+  contain the measured model. For these rows, flopcast uses the published multiply-adds and activations.
 
 ### Known causes of large errors
 
-- If the device is left out, the predicted times are 18 % too long on the RTX 4090 and 15 % too short on
-  the RTX Pro 6000 Max-Q. We do not know the cause.
+- If the predicted device is left out of the fit, the predicted times are 18 % too long on the RTX 4090
+  and 15 % too short on the RTX Pro 6000 Max-Q, for an unknown reason.
 - In training on the RTX 3090, kernels move bytes at 0.84 of the rate that they reach in inference. With
-  the device left out, the predicted times are 5 to 8 % too short for vision transformers (ViT, DeiT), and
-  15 % too short for EfficientNet. They are 71 % too short for RegNet and NFNet in NHWC: the rate of
-  the gradients of grouped convolutions could not be fitted, because we found no measurements of them on
-  other devices.
-- On CPUs, without fitted constants, the median error is -57 to -60 %, because there are no benchmarks
-  of single kernels on a CPU.
+  the device left out, the predicted training times are therefore 5 to 8 % too short for vision
+  transformers (ViT, DeiT), and 15 % too short for EfficientNet. The predicted training times of RegNet
+  and NFNet in NHWC layout are 71 % too short, because we found no measurements of the gradients of
+  grouped convolutions on other devices.
+- On CPUs, without fitted constants, the predicted times are 57 to 60 % too short (median), because we
+  have no benchmarks of single kernels on a CPU.
 - Submissions of DLRM state the throughput of the whole run, which includes 20 evaluations per epoch. On
-  two nodes, the predicted times are 15 % too short.
-- In five submissions of RetinaNet, something other than the devices limits the speed. For example, a
-  step with the same batch on 8 H200 takes 0.104 s in one submission and 0.832 s in another. We do not
-  know the cause.
+  two nodes, the predicted times of DLRM are 15 % too short.
+- In five submissions of RetinaNet, the devices do not limit the speed, and we do not know what does. For
+  example, a step with the same batch on 8 H200 takes 0.104 s in one submission and 0.832 s in another.
 - flopcast does not predict R-GAT, because the submissions do not state where neighbours are sampled and
-  where features are stored. """
+  where features are stored.
+"""
 
 
 def rows_by_table(runs, constants):

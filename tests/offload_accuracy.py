@@ -32,13 +32,14 @@ TEXT = """# Accuracy of offload
 
 This page compares predictions with measured runs that offload states to host memory or drives. Each row
 of a table shows the errors of one measured quantity: the time of an iteration, of the forward pass
-(`fwd`), of the backward pass (`bwd`), of the optimizer update, or of the swaps. The columns are:
+(`fwd`), of the backward pass (`bwd`), of the optimizer update, or of copies between drives and host
+memory (`swap_in`, `swap_out`). The columns are:
 
-- *score*: the runs on which the constants were fitted. *Fitted*: all runs, including the predicted run.
-  *Left out*: all runs except those with the model, the data folder or the device generation of the
-  predicted run. *Data sheets*: none; the predictions use data sheets.
+- *score*: the runs on which the constants were fitted. A *fitted* prediction uses constants that were
+  fitted on all runs. For *left out*, the fit excluded the model, the data folder or the device generation
+  of the predicted run. For *data sheets*, nothing was fitted.
 - *mean*, *median*, *p90*: mean, median and 90th percentile of |predicted − measured| / measured.
-- *bias*: median of predicted / measured, minus 1. If it is negative, the predicted times are too short.
+- *bias*: median of predicted / measured, minus 1; negative if the predicted times are too short.
 - *inside 90 %*: fraction of the measurements that lie in their predicted 90 % interval.
 
 `python tests/offload_accuracy.py` writes this page. `flopcast validate --runs FILE` prints the same
@@ -49,39 +50,39 @@ numbers by machine, model and method.
 
 ### How far the scores can be trusted
 
-- No score on this page is blind, because even the first predictions of the 162 runs used constants that
-  other authors had fitted on these runs. The mean errors of these first predictions were 17.3 %
-  (iteration), 22.3 % (forward pass), 19.7 % (backward pass) and 40.0 % (update).
-- The first predictions of the runs with NVMe drives used one drive bandwidth that was fitted to these
-  runs. The mean errors were 12 % (DeepSpeed's update) and 14 % (MLP-Offload's update).
-- All scores depend on the following assumptions, which we made after we had seen the errors of these
-  runs. They are therefore partly development scores:
-    - if the device updates some parameters itself, it does not copy their gradients to the host;
-    - gradients are copied to drives through pinned buffers;
+- No score on this page is blind. Even the first predictions of the 162 runs of
+  `zero3_offload_runs.csv` used constants that other authors had fitted on these runs. The mean errors of
+  the first predictions were 17.3 % (iteration), 22.3 % (forward pass), 19.7 % (backward pass) and
+  40.0 % (update).
+- For optimizer states on NVMe drives, the first predictions used a drive bandwidth that was fitted to the
+  predicted runs. The mean errors of the update were 12 % (DeepSpeed) and 14 % (MLP-Offload).
+- All scores are partly development scores, because we made these assumptions after we had seen the
+  errors:
+    - if the device updates a part of the parameters, it does not copy their gradients to the host;
+    - DeepSpeed copies gradients to drives through pinned buffers;
     - one rank on a host updates parameters as fast as four ranks;
-    - gradient reductions do not overlap with kernels;
-    - in each layer, the device waits for DeepSpeed's host code, 1.1 ms in the forward pass and 4 ms in
+    - reductions of gradients do not overlap with kernels;
+    - in each layer, the device waits for DeepSpeed's host code: 1.1 ms in the forward pass, and 4 ms in
       the backward pass.
-- For the scores *left out*, we fitted all constants again except the host times of a layer and of a
-  step.
+- For the scores *left out*, we fitted all constants again, except the host times for each layer and for
+  each step.
 - If a device generation is left out, flopcast multiplies the rates in the data sheets by fractions that
-  were fitted on the other generation. For predictions of H100, they were fitted on A100, and for
-  predictions of A100, they were fitted on H100.
-- The predictions of the score named *data sheets* assume that copies reach the whole bandwidth of their
-  link, and updates the whole bandwidth of the memory.
-- The tables do not describe the machines. We assumed the hosts, networks and drives
+  were fitted on another generation: on A100 for predictions of H100, and on H100 for predictions of A100.
+- For the score *data sheets*, flopcast assumes that copies reach the full bandwidth of their link, and
+  that optimizer updates reach the full bandwidth of the memory.
+- The tables do not state the hosts, networks and drives of the measured machines, so we assumed them
   (lab/offload_runs/machines.py).
 
 ### Known causes of large errors
 
-- If tensor-parallel ranks are on two nodes and there are two or four replicas, the measured forward and
+- If a tensor-parallel group spans two nodes and there are two or four replicas, the measured forward and
   backward passes take 20 to 50 % longer than predicted, because several rings share one network card.
-- For a 13B model on one device, the measured backward pass is up to 90 % longer with interleaved
-  updates than with updates on the host. flopcast does not predict this effect.
-- With states on drives, the measured steps of the models with 52 and 120 billion parameters are 20 to
-  25 % shorter than predicted. According to the logs, some models did not have the published layer
+- For a 13B model on one device, the measured backward pass is up to 90 % longer with interleaved updates
+  than with updates on the host. flopcast does not predict this slowdown of the backward pass.
+- With optimizer states on drives, the measured steps of the models with 52 and 120 billion parameters are
+  20 to 25 % shorter than predicted. According to the logs, some models did not have the published layer
   sizes.
-- flopcast assumes that MLP-Offload leaves 185 GB of states on the host. This number was fitted on the
+- flopcast assumes that MLP-Offload keeps 185 GB of states in host memory. The 185 GB were fitted on the
   five runs of MLP-Offload.
 """
 

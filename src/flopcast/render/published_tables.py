@@ -41,8 +41,8 @@ LEGEND = {  # heading → what it holds
     " error is the predicted time divided by the measured time, minus 1",
     "bias": "mean error, with its sign; negative if the predicted times are too short on average",
     "inside 90 %": "fraction of the measurements that lie in their predicted 90 % interval",
-    "half-width": "median of the upper end of the predicted 90 % interval, divided by the predicted time,"
-    " minus 1",
+    "half-width": "median distance between the prediction and the upper end of its 90 % interval, divided"
+    " by the prediction",
     "mean without repeats": "mean absolute error if repeated measurements of a configuration count once",
     "noise of repeats, noise of releases": "mean difference between repeated measurements of"
     " one configuration, in one release of the software (repeats) or in different releases; the mean error"
@@ -164,8 +164,8 @@ def _worst(published: Published) -> PrintedTable:
     )  # fmt: skip
     caption = (
         "One σ is the predicted standard deviation of the step time. The likely cause of an error is the"
-        " uncertain factor that could explain most of it. A cause affects only a part of the step: the"
-        " prediction would be right if the time of this part were multiplied by the needed factor."
+        " uncertain factor that could explain most of the error. A cause affects only a part of the step:"
+        " the prediction would be right if the time of this part were multiplied by the needed factor."
     )
     return PrintedTable(
         title="Largest errors", caption=caption, first="run", headings=headings, lines=lines
