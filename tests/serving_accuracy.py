@@ -249,7 +249,7 @@ def equal_jobs(runs):
         text = (
             f"`{quantity}` was measured several times for some jobs, with the same settings and launch"
             f" command. The {len(errors)} values differ from the median of their job by {median} (median"
-            f" over all values) and {ninth} (p90). Errors of predictions cannot be smaller than the differences"
+            f" over all values) and {ninth} (p90). Errors of predictions cannot be smaller than differences"
             " between measurements of one job."
         )
         texts.append("\n" + textwrap.fill(text, 108))
