@@ -44,6 +44,7 @@ SPECIAL = {  # configurations whose class has no usable default
     "bloom": {"hidden_size": 256},
     "glm4_moe": {"head_dim": 128},
     "qwen3_next": {"num_experts": 16},  # ten of which a token chooses
+    "bamba": {"attn_layer_indices": [1]},
     "deepseek_v3": {"n_routed_experts": 16},  # four of eight groups hold the eight that a token chooses
 }
 EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")

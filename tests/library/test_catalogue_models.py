@@ -32,6 +32,7 @@ SEEING = {  # elements that transformers counts (tests/interop/vision_counts.jso
 HYBRID_MIXTURES = {  # sizes: tests/serving/test_linear_attention.py, tests/workload/test_hybrids.py
     "qwen3-next-80b-a3b",
     "qwen3.5-397b-a17b",
+    "granite-4.0-h-small",
     "nemotron-3-nano-30b-a3b",
     "nemotron-3.5-lightning-30b-a3b",
     "nemotron-3-super-120b-a12b",

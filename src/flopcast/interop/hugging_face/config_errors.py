@@ -100,7 +100,8 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
         if not (key == "is_encoder_decoder" and "encoder_layers" in FAMILIES[name].facts)
     ]
     kinds = reader.raw("layer_types")
-    built = {*FULL, *LOCAL} | ({"linear_attention"} if "linear" in FAMILIES[name].facts else set())
+    linear = {"linear_attention", "mamba", "attention"} if "linear" in FAMILIES[name].facts else set()
+    built = {*FULL, *LOCAL, *linear}
     if isinstance(kinds, list) and not {str(kind) for kind in kinds} <= built:
         refused.append(("layer_types", "flopcast supports only full and windowed attention in this family"))
     if refused:

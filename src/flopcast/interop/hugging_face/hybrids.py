@@ -1,16 +1,17 @@
-"""Hybrids of Mamba-2, attention, experts and MLPs in Hugging Face configs (Nemotron-H, Nemotron 3).
+"""Models with Mamba-2 in Hugging Face configs: Nemotron-H, Granite 4, Bamba, and Mamba-2 alone.
 
 Answers: which blocks do the single layers of such a config form, and how large are their Mamba-2 mixers and
 experts?
 Elsewhere: the other facts of the family (families.yaml), the layers (layers/gated_delta_net.py).
 
-A layer of these models is a mixer or a feed-forward layer, each with its norm and residual. A mixer and the
+A layer of Nemotron-H is a mixer or a feed-forward layer, each with its norm and residual. A mixer and the
 feed-forward layer behind it form a block; a mixer before another mixer is a block without a feed-forward.
+A layer of Granite 4 and Bamba is such a block, and a layer of Mamba-2 is a mixer alone.
 """
 
 from typing import NamedTuple
 
-from flopcast.interop.hugging_face.experts import experts
+from flopcast.interop.hugging_face.experts import experts, granite_shared_experts
 from flopcast.interop.hugging_face.values import Reader
 
 PATTERN, LISTED = "hybrid_override_pattern", "layers_block_type"
@@ -26,6 +27,29 @@ UNPRICED = (  # keys that change no predicted time, or of which this family has 
     "time_step_floor time_step_limit time_step_max time_step_min time_step_rank topk_group use_bias "
     "use_conv_bias use_mamba_kernels moe_shared_expert_overlap norm_eps partial_rotary_factor"
 )
+ALONE_UNPRICED = (  # the same of Mamba-2 alone
+    "chunk_size expand hidden_act norm_before_gate rms_norm time_step_floor time_step_limit time_step_max "
+    "time_step_min time_step_rank use_bias use_conv_bias residual_in_fp32 rescale_prenorm_residual"
+)
+BLOCKS_UNPRICED = (  # the same of Granite 4 and Bamba
+    "mamba_chunk_size mamba_conv_bias mamba_expand mamba_proj_bias num_logits_to_keep time_step_limit "
+    "time_step_max time_step_min z_loss_coefficient normalization_function"
+)
+
+
+class MambaKeys(NamedTuple):
+    """Keys of the sizes of Mamba-2."""
+
+    heads: str
+    groups: str
+    state: str
+    size: str  # of a head
+    convolution: str
+
+
+NEMOTRON_KEYS = MambaKeys("mamba_num_heads", "n_groups", "ssm_state_size", "mamba_head_dim", "conv_kernel")
+ALONE_KEYS = MambaKeys("num_heads", "n_groups", "state_size", "head_dim", "conv_kernel")
+BLOCKS_KEYS = MambaKeys("mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv")
 
 
 class Pair(NamedTuple):
@@ -57,15 +81,71 @@ def bare_blocks(read: Reader) -> tuple[int, ...]:
 
 
 def mamba_mixer(read: Reader) -> dict[str, object]:
-    """Return the sizes of Mamba-2, with the defaults of Nemotron-H."""
+    """Return the sizes of Mamba-2 in Nemotron-H."""
+    return _mamba(read, NEMOTRON_KEYS, (128, 8, 128, 64))
+
+
+def mamba2_mixer(read: Reader) -> dict[str, object]:
+    """Return the sizes of Mamba-2 in models of Mamba-2 alone."""
+    read.used.update(ALONE_UNPRICED.split())
+    return _mamba(read, ALONE_KEYS, (128, 8, 128, 64))
+
+
+def granite_mixer(read: Reader) -> dict[str, object]:
+    """Return the sizes of Mamba-2 in Granite 4 and Bamba, where the size of a head may be "auto"."""
+    read.used.update(BLOCKS_UNPRICED.split())
+    heads = read.count(BLOCKS_KEYS.heads, 128)
+    size = max(read.count("mamba_expand", 2) * read.size("hidden", 4096) // heads, 1)
+    automatic = read.raw(BLOCKS_KEYS.size) == "auto"
+    keys = BLOCKS_KEYS._replace(size="") if automatic else BLOCKS_KEYS
+    return _mamba(read, keys, (128, 1, 256, size))
+
+
+def _mamba(read: Reader, keys: MambaKeys, defaults: tuple[int, int, int, int]) -> dict[str, object]:
+    """Return the sizes of Mamba-2; `defaults` are those of heads, groups, states and the size of a head."""
+    heads, groups, state, size = defaults
     return {
         "rule": "additive",
-        "heads": read.count("mamba_num_heads", 128),
-        "key_heads": read.count("n_groups", 8),
-        "key_size": read.count("ssm_state_size", 128),
-        "value_size": read.count("mamba_head_dim", 64),
-        "convolution": read.count("conv_kernel", 4),
+        "heads": read.count(keys.heads, heads),
+        "key_heads": read.count(keys.groups, groups),
+        "key_size": read.count(keys.state, state),
+        "value_size": read.count(keys.size, size) if keys.size else size,
+        "convolution": read.count(keys.convolution, 4),
     }
+
+
+def mamba_kinds(read: Reader) -> tuple[int, ...]:
+    """Return the layers of Granite 4 that are Mamba-2: those of `layer_types`, else all."""
+    number, kinds = read.size("layers", 1), {kind: KINDS[kind] for kind in KINDS if KINDS[kind] in MIXERS}
+    allowed = f"a list with {number} entries, each mamba or attention"
+    key = next((key for key in ("layer_types", LISTED) if key in read.values), "layer_types")
+    listed = read.entries(key, kinds.__contains__, allowed, number) or ["mamba"] * number
+    return tuple(layer for layer, kind in enumerate(listed) if kinds[kind] == "mamba")
+
+
+def mamba_but_listed(read: Reader) -> tuple[int, ...]:
+    """Return the layers of Bamba that are not among `attn_layer_indices`."""
+    allowed = "a list of numbers of layers"
+    listed = read.entries("attn_layer_indices", lambda each: type(each) is int, allowed) or []
+    return tuple(layer for layer in range(read.size("layers", 1)) if layer not in listed)
+
+
+def granite_experts(read: Reader) -> dict[str, object] | None:
+    """Return the experts of Granite 4, None if `num_local_experts` is 0: the shared expert is its MLP."""
+    if read.raw("num_local_experts") == 0:
+        read.used.add("num_experts_per_tok")
+        return None
+    return granite_shared_experts(read)
+
+
+def granite_width(read: Reader) -> int:
+    """Return the width of the MLP of Granite 4 without experts, which is the shared expert."""
+    return read.count("shared_intermediate_size", 1024)
+
+
+def granite_rotation(read: Reader) -> float:
+    """Return 1 if attention has rotary positions, 0 if it has none."""
+    return 1.0 if read.raw("position_embedding_type") == "rope" else 0.0
 
 
 def nemotron_experts(read: Reader) -> dict[str, object] | None:
