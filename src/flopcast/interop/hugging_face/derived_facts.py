@@ -95,13 +95,15 @@ def bigcode_kv_heads(read: Reader) -> object:
     return 1 if read.flag("multi_query", True) else None
 
 
-def latent_attention(q_lora_rank: int) -> Callable[[Reader], dict[str, object]]:
+def latent_attention(
+    q_lora_rank: int, nope_size: int = 128, value_size: int = 128
+) -> Callable[[Reader], dict[str, object]]:
     """Return the rule that reads sizes of latents and heads.
 
     Parameters
     ----------
-    q_lora_rank : int
-        Default of the family. A value of null in a config means queries without a latent.
+    q_lora_rank, nope_size, value_size : int
+        Defaults of the family. A q_lora_rank of null in a config means queries without a latent.
     """
 
     def rule(read: Reader) -> dict[str, object]:
@@ -110,9 +112,9 @@ def latent_attention(q_lora_rank: int) -> Callable[[Reader], dict[str, object]]:
         return {
             "q_lora_rank": rank,
             "kv_lora_rank": read.count("kv_lora_rank", 512),
-            "qk_nope_head_size": read.count("qk_nope_head_dim", 128),
+            "qk_nope_head_size": read.count("qk_nope_head_dim", nope_size),
             "qk_rope_head_size": read.count("qk_rope_head_dim", 64),
-            "value_head_size": read.count("v_head_dim", 128),
+            "value_head_size": read.count("v_head_dim", value_size),
         }
 
     return rule

@@ -181,6 +181,19 @@ def ernie_dense_layers(read: Reader) -> tuple[int, ...]:
     return tuple(i for i in range(layers) if (i + 1) % step or not start <= i <= end)
 
 
+def listed_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
+    """Return the layers that are "dense" in `mlp_layer_types`, without this list the leading layers."""
+
+    def rule(read: Reader) -> tuple[int, ...]:
+        number, kinds = read.size("layers", 30), ("dense", "sparse")
+        allowed = f"a list with {number} entries, each dense or sparse"
+        listed = read.entries("mlp_layer_types", kinds.__contains__, allowed, number)
+        leading = leading_dense_layers(default)(read)
+        return leading if listed is None else tuple(i for i in range(number) if listed[i] == "dense")
+
+    return rule
+
+
 def leading_dense_layers(default: int) -> Callable[[Reader], tuple[int, ...]]:
     """Return the first `first_k_dense_replace` layers, and all but every `moe_layer_freq`-th of the others.
 
