@@ -205,50 +205,49 @@ def as_markdown(fitted: "Fitted") -> str:
 
 PAGE = """# Constants fitted on whole runs
 
-Benchmarks measure single kernels and collectives. A few factors, such as the slowdown of kernels in
-training, can be measured only in whole training runs. flopcast fits these factors on published runs. A
-*constant* is the fitted value of a factor. Predictions multiply the times of kernels or collectives by
-the constants, unless you use `--no-constants`. `flopcast calibrate constants --markdown` prints this
-page.
+Benchmarks measure single kernels and collectives. Some effects, such as kernels that run slower in
+training than in benchmarks, can be measured only in whole training runs. A *constant* is a factor that
+describes such an effect and was fitted to published runs. flopcast multiplies the times of kernels and
+collectives by the constants, unless you use `--no-constants`. `flopcast calibrate constants --markdown`
+prints this page.
 
-Each constant is in one of five files in `src/flopcast/catalog/constants`:
+Five files in `src/flopcast/catalog/constants` contain the constants:
 
-- `runs.json`: factors of training, fitted by `flopcast calibrate constants --runs TABLE --out FILE`;
-- `sites.json`: differences between sites for which no fitted run has the software or the device, and the
-  residuals from which `flopcast calibrate constants --sites --runs TABLE` fits them. They are also
-  fitted on the development runs, but `flopcast validate` never uses residuals of the source that it
-  predicts;
-- `offload.json`: factors of states in host memory or on drives, fitted by the same command on a table of
-  such runs;
-- `checkpoints.json`: factors of checkpoints, fitted by the same command on published checkpoints;
-- `chosen.json`: a factor of checkpoints, and factors of handoffs and rollouts in reinforcement learning.
-  We chose these factors by hand.
+- `runs.json` contains constants of training. `flopcast calibrate constants --runs TABLE` fits them.
+- `sites.json` contains the constants `unknown_site[...]` and the prediction errors to which `flopcast
+  calibrate constants --sites --runs TABLE` fits them, including errors on development runs. When
+  `flopcast validate` predicts a run, it does not use errors on runs from the same source.
+- `offload.json` contains constants of offload to host memory or drives. `flopcast calibrate constants`
+  fits them if TABLE contains such runs.
+- `checkpoints.json` contains constants of checkpoints. `flopcast calibrate constants` fits them if TABLE
+  contains measured checkpoints.
+- `chosen.json` contains constants of checkpoints and of reinforcement learning that we chose by hand.
 
-The factors have these meanings. *Sigma* is a standard deviation of the logarithm.
+A *sigma* is the standard deviation of a logarithm; a sigma of 0.1 is an uncertainty of about 10 %. The
+constants have these meanings:
 
 {meanings}
 
 The table lists all constants. The columns are:
 
 - *ratio*: the value of the constant;
-- *sigma*: the uncertainty after the fit; *sigma before*: the uncertainty before the fit;
-- *runs*: the number of runs in which the factor multiplies at least 2 % of the step;
-- *sources*: the sources of these runs. *(only source)* means that the constant was fitted on a single
-  source.
+- *sigma*: the uncertainty of the ratio after the fit, or the value of a constant that is itself a sigma;
+- *sigma before*: the sigma before the fit;
+- *runs*: the number of runs in which the constant multiplies at least 2 % of the step time;
+- *sources*: the sources of these runs; "(only source)" marks constants that were fitted to one source.
 
 | constant | ratio | sigma | sigma before | runs | sources |
 |---|---|---|---|---|---|
 {rows}
 
-A constant is less certain for a job that differs from the runs on which the constant was fitted.
-flopcast then adds a constant `carried[...]` to the sigma (`cost/constant_transfer.py`). For example, it
-adds `carried[precision]` if the runs had another precision (16, 8 or 4 bits) than the job.
+If a job differs from the runs to which a constant was fitted, the constant is less certain, and flopcast
+adds `carried[...]` to its sigma (`cost/constant_transfer.py`). For example, it adds `carried[precision]`
+if the runs used 16 bits and the job uses 8 bits.
 
 ## Other numbers of the catalogue that were fitted to runs
 
-The catalogue contains a few more numbers that were fitted to whole runs. The table lists all of them.
-Before `flopcast validate` predicts a run on which such a number was fitted, it fits the number again
-without this run.
+The table lists all other numbers of the catalogue that were fitted to whole runs. Before `flopcast
+validate` predicts one of these runs, it fits the number again without this run.
 
 One number was chosen by hand: flopcast assumes that prompts of `lm-arena-chat` have 275 tokens
 (`lab/serving_runs/mlenergy.py`). We chose this number after we had seen the errors, so the scores

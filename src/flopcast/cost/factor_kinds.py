@@ -54,40 +54,42 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "in_training_derate": FactorKind(
         label="efficiency of the software in training",
-        meaning="time of GEMMs and unfused attention under one software release, divided by their time"
-        " in benchmarks; lower clocks, cold caches and concurrent kernels cause the difference",
+        meaning="time of GEMMs and unfused attention in training, divided by their time in benchmarks."
+        " Lower clocks, cold caches and concurrent kernels raise this ratio. The name in brackets is"
+        " a release of a framework; the constant without brackets applies to releases without a"
+        " constant of their own",
         is_lever=False,
     ),
     "fabric": FactorKind(
         label="speed of collectives",
-        meaning="time of collectives in training, divided by their time according to benchmarks or the"
-        " data sheet of the network",
+        meaning="time of collectives in training, divided by their time in benchmarks of the network"
+        " (without benchmarks: by their time at the bandwidth in the data sheet)",
     ),
     "borrowed": FactorKind(
         label="unmeasured kernel, estimated from a similar one",
-        meaning="time of a kernel or collective without measurements, divided by the time of a similar"
+        meaning="time of a kernel or collective that was not measured, divided by the time of a similar"
         " kernel or collective that flopcast uses instead",
         rests_on="the curve of another kernel class or collective",
         is_lever=False,
     ),
     "uncalibrated": FactorKind(
         label="kernels not measured on this device",
-        meaning="time of kernels that were not measured on the device, divided by the time that a similar"
-        " device or the data sheet suggests",
+        meaning="time of kernels that were not measured on the device, divided by the time that flopcast"
+        " derives from a similar device or from the data sheet",
         rests_on="the curves of another device, or a data sheet",
         is_lever=False,
     ),
     "extrapolated": FactorKind(
         label="sizes outside the measured range",
         meaning="time of kernels or collectives whose size was not measured, divided by the time that"
-        " measurements of other sizes predict",
+        " flopcast derives from the measured sizes",
         rests_on="the error of a curve outside its measured range",
         is_lever=False,
     ),
     "attention_generation": FactorKind(
         label="version of the attention kernel",
-        meaning="time of an older attention kernel, divided by its predicted time: the time of the newer"
-        " kernel, multiplied by the published speed-up",
+        meaning="time of an older attention kernel, such as FlashAttention 1, divided by the time that"
+        " flopcast derives from a newer kernel and the published speed-up",
         rests_on="speed-ups that the papers on the kernels state",
     ),
     "exchange": FactorKind(
@@ -97,7 +99,8 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "expert_launch": FactorKind(
         label="launch time of one GEMM for each expert",
-        meaning="time to launch the GEMM of one expert, divided by the time to launch a kernel from Python",
+        meaning="time to launch the GEMM of one expert, divided by the time to launch any kernel from"
+        " Python",
         rests_on="prior: a launch from C++ costs a fifth of one from Python",
     ),
     "host": FactorKind(label="speed of the host", rests_on="prior: the usual difference between hosts"),
@@ -126,24 +129,26 @@ KINDS: Mapping[str, FactorKind] = {
     "jitter": FactorKind(label="variation from step to step", is_lever=False),
     "between_plans": FactorKind(
         label="unexplained differences between plans",
-        meaning="sigma of the unexplained error in the ratio of two plans' step times",
+        meaning="sigma of the error in the predicted ratio of two plans' step times that no other factor"
+        " explains",
     ),
     "carried": FactorKind(
         label="constants that were fitted on another kind of job",
-        meaning="sigma of the differences between the constants of different device generations,"
-        " precisions, model families, numbers of devices and sources",
+        meaning="sigma by which a constant may change from one device generation, precision, model family,"
+        " number of devices or source to another",
     ),
     "unexplained": FactorKind(
         label="unexplained differences between runs",
-        meaning="sigma of the unexplained error of the step time; it widens intervals"
-        " and does not change the predicted step time",
+        meaning="sigma of the error of the step time that no other factor explains. It widens intervals and"
+        " does not change the predicted step time",
         is_lever=False,
     ),
     "unknown_site": FactorKind(
         label="sites without a fitted run of this software",
-        meaning="sigma of the differences between sites for which no fitted run has the software, or has it"
-        " on this device: [family: what is unknown, side]. It widens one side of an interval and does not"
-        " change the predicted step time",
+        meaning="sigma of the additional error if no run with the job's framework, or with this framework"
+        " on the job's device, was used to fit constants. The brackets state the kind of model, what"
+        " is unknown, and whether steps are slower or faster than predicted. The sigma widens this"
+        " side of the interval and does not change the predicted step time",
         rests_on="prior: releases of a framework differ by up to 30 %",
         is_lever=False,
     ),
@@ -160,58 +165,63 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "state_copies": FactorKind(
         label="efficiency of software that copies states",
-        meaning="time of copies of states through pinned memory, divided by their time at the full rate"
-        " of the link",
+        meaning="time of copies of optimizer states, gradients and parameters through pinned memory,"
+        " divided by their time at the full bandwidth of the link",
         rests_on="prior: software reaches a fraction of the link's bandwidth",
     ),
     "host_updates": FactorKind(
         label="speed of the optimizer on a host without measured rate",
-        meaning="time of optimizer updates on the host, divided by their time at the peak bandwidth of"
-        " the host's memory",
+        meaning="time of optimizer updates on the host, divided by their time at the peak bandwidth of the"
+        " host's memory",
         rests_on="prior: CPUs reach a fraction of their memory bandwidth",
     ),
     "interleaved_update": FactorKind(
         label="speed of updates that the host and the device share",
-        meaning="two ratios of an optimizer update that host and device share. `[host]` is the time that"
-        " the host needs for its parameters, divided by the time that it needs for as many parameters in an"
-        " update without the device. `[device]` is the time that the device needs for its parameters,"
-        " divided by half of the time that the host alone needs for as many",
+        meaning="times in an optimizer update in which the host updates some parameters and the device"
+        " updates the others. `[host]` is the time of the host, divided by the time that it needs"
+        " for as many parameters if the device updates none. `[device]` is the time of the device,"
+        " divided by half of the time that the host alone needs for as many parameters",
         rests_on="prior: updates on the device take between no time and as much time as on the host",
     ),
     "checkpoint_copies": FactorKind(
         label="speed of copies of checkpoints",
-        meaning="time of copies to memory that is not pinned, divided by their time at 4 GB/s per rank",
+        meaning="time of copies of a checkpoint to memory that is not pinned, divided by their time at 4"
+        " GB/s per rank. `[serialised]` applies to `torch.save`, `[allocated]` to copies to newly"
+        " allocated memory, and `[chunked]` to copies whose chunks are written and freed one after"
+        " another",
         rests_on="prior: one CPU core zeroes the pages before it writes to them",
     ),
     "checkpoint_files": FactorKind(
         label="time to open a file of a checkpoint",
-        meaning="time to open each additional file of a checkpoint, divided by 2 ms",
+        meaning="time to open each additional file of a checkpoint, divided by the assumed time of 2 ms",
         rests_on="prior: the time to create a file on a parallel file system",
     ),
     "checkpoint_handover": FactorKind(
         label="time until ranks have handed over what a checkpoint saves",
-        meaning="time until every rank has listed its tensors and pickled the rest of its state, and all"
-        " ranks have synchronised, divided by 20 ms. It was chosen by hand from four logged waits",
+        meaning="time until all ranks have listed their tensors, pickled the rest of their state and"
+        " synchronised, divided by the assumed time of 20 ms. We chose this constant by hand from"
+        " four waits in a log",
         rests_on="prior: some thousand objects in Python and a barrier",
     ),
     "checkpoint_interference": FactorKind(
         label="training speed lost while checkpoints are written in the background",
-        meaning="fraction of the training speed that is lost while a Python process writes a checkpoint,"
-        " divided by 0.2",
+        meaning="fraction of the training speed that is lost while a Python process writes a checkpoint in"
+        " the background, divided by the assumed fraction of 0.2",
         rests_on="prior: a Python process that writes files slows training",
     ),
     "handoff_tensors": FactorKind(
         label="time of software for each tensor of a handoff",
-        meaning="time that software takes to write, read and place a tensor of a handoff over files,"
-        " divided by 0.4 ms. We chose both numbers after we had seen the ratios that MinT published, so"
-        " predictions of these ratios are development scores",
+        meaning="time to write, read and place one tensor when new weights are handed to the inference"
+        " engine through files, divided by the assumed time of 0.4 ms. We chose both numbers after"
+        " we had seen the ratios that MinT published, so predictions of these ratios are development"
+        " scores",
         rests_on="prior: four steps of 0.1 ms",
     ),
     "rollouts": FactorKind(
         label="time of rollouts in reinforcement learning",
-        meaning="time in which a trainer of reinforcement learning generates all answers of a step, divided"
-        " by the time that the engine alone needs for answers of the stated lengths. This ratio"
-        " covers three costs that flopcast does not model: the software of the trainer, the"
+        meaning="time to generate all answers of a step of reinforcement learning, divided by the time that"
+        " the inference engine alone needs for answers of the stated lengths. This ratio covers"
+        " three costs that flopcast does not model: the software of the trainer, the"
         " log-probabilities of sampled tokens, and very long answers",
         rests_on="prior: the usual error of a load that nobody measured",
     ),
