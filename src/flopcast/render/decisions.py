@@ -22,28 +22,25 @@ HEADINGS = (
     "pairs of plans", "right order", "ties found", "sure but wrong", "ratio inside 90 %",
 )  # fmt: skip
 IN_ONE = [heading not in ("sweeps", "worst regret", "baseline worst regret") for heading in HEADINGS]
+SAME = f"{TIED_RATIO - 1.0:.0%}"
 LEGEND = {  # heading → what it holds
-    "sweep": "a set of measured runs that differ only in the fields that the caption of a table names",
-    "rank correlation": "Spearman's correlation of predicted and measured speeds; 1 if the predicted order"
-    " is right",
-    "regret": "the amount by which the measured time of the recommended plan exceeds that of the fastest"
-    " plan of the sweep",
-    "baseline": "the same numbers for a baseline that ranks plans by FLOP and pipeline bubble (–: it ranks"
-    " all plans equally)",
-    "right order": "fraction of pairs of plans for which flopcast predicts the measured order, without"
-    " pairs"
-    f" whose times differ by at most {TIED_RATIO - 1.0:.0%}",
-    "ties found": "number of pairs that flopcast calls tied (it cannot say which plan is faster), of all"
-    " pairs"
-    " whose measured times differ by at most"
-    f" {TIED_RATIO - 1.0:.0%}",
-    "sure but wrong": "number of pairs for which flopcast predicts the wrong order, of all pairs that"
-    " flopcast does not call tied",
+    "sweep": "a set of measured runs that differ only in the settings that the caption of a table names",
+    "rank correlation": "Spearman's correlation of predicted and measured speeds; it is 1 if flopcast"
+    " predicts the measured order of the plans",
+    "regret": "how much longer the measured time of the recommended plan is than that of the fastest plan",
+    "baseline": "the same numbers for a baseline that ranks plans by FLOP and pipeline bubble (–: the"
+    " baseline ranks all plans equally)",
+    "right order": "fraction of pairs of plans whose measured order flopcast predicts; pairs whose measured"
+    f" times differ by at most {SAME} do not count",
+    "ties found": f"of the pairs whose measured times differ by at most {SAME}, the number that flopcast"
+    " calls tied, because it cannot say which plan is faster",
+    "sure but wrong": "of the pairs that flopcast does not call tied, the number in which it takes the"
+    " slower plan for the faster one",
     "ratio inside 90 %": "fraction of pairs whose measured ratio of times lies in the predicted 90 %"
-    " interval",
+    " interval of this ratio",
 }
 FREE = {  # what a sweep varies → the caption of its table
-    "plan": "Sweeps that vary only the plan, with the same devices, batch and precision:",
+    "plan": "Sweeps that vary only the plan, and not the devices, the global batch or the precision:",
     "batch": "Sweeps that vary the plan and the global batch. Plans are ranked by time per token:",
     "precision": "Sweeps that vary the plan and the precision:",
     "devices": "Sweeps that vary the plan, the batch and the number of devices. Plans are ranked by"
@@ -52,12 +49,12 @@ FREE = {  # what a sweep varies → the caption of its table
 HEAD = """# Decisions
 
 Some sources measured one model with several plans. This page compares the plan that flopcast recommends
-with the fastest measured plan. The sections of the page differ in the [constants](runs.md) of the
-predictions: constants that were fitted on all runs, constants that were fitted without the source of
-the predicted run, or no constants. The suites `headlines` and `paper` are predicted only without
-constants. The [journal](journal.md#decisions) explains wrong orders. `flopcast validate --runs TABLE
---suite headlines --suite paper --decisions --markdown` prints this page; without `--markdown`, the
-command prints plain text.
+with the fastest measured plan. The three sections use different [constants](constants.md): constants
+that were fitted on all runs, constants that were fitted without the source of the predicted runs, and
+no constants. Only the last section contains the suites `headlines` and `paper`. The
+[journal](journal.md#decisions) explains wrong orders. `flopcast validate --runs TABLE --suite headlines
+--suite paper --decisions --markdown` prints this page; without `--markdown`, the command prints plain
+text.
 
 The columns of the tables are:"""
 
@@ -139,8 +136,9 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
         ]
         lines.append((f"{taken.name}, not {fastest.name}", cells))
     return PrintedTable(
-        caption="These recommended plans are measurably slower than the fastest plan of their"
-        " sweep. One column lists the components whose predicted times differ most between the two plans:",
+        caption=f"In these sweeps, the measured time of the recommended plan is more than {SAME} longer"
+        " than that of the fastest plan. The predicted difference is the predicted time of the recommended"
+        " plan, divided by that of the fastest plan, minus 1. The next column shows its main causes:",
         first="recommended",
         headings=("varied", "regret", "predicted difference", "components that differ most", "called tied"),
         lines=tuple(lines),

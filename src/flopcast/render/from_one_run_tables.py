@@ -15,19 +15,20 @@ Calibrated = Mapping[str, Sequence[Guess]]
 HEAD = """# Calibration with runs of a cluster: how much it improves predictions of other runs
 
 This page shows how much a [calibration](../howto/calibrate.md) with measured runs of a cluster improves
-the predictions of other runs on this cluster. A *machine* is a cluster on which one source measured
-runs with one version of a stack. The tables contain all machines with at least three runs. `flopcast
-validate --runs TABLE --from-one-run --markdown` prints this page; without `--markdown`, the command
-prints plain text.
+the predictions of other runs on this cluster. Each *machine* in the tables is a cluster on which one
+source measured at least three runs with one version of a framework. `flopcast validate --runs TABLE
+--from-one-run --markdown` prints this page; without `--markdown`, the command prints plain text.
 
 Before the calibration, predictions use constants that were fitted without the source of the run ([left
-out](left-out.md)). *One run*: flopcast is calibrated with one run of the machine, and then predicts
-every other run of the machine. *All other runs*: flopcast is calibrated with all runs of the machine
-except one, and then predicts this run. Both are repeated for each run of the machine.
+out](left-out.md)). The tables compare two calibrations:
 
-The first table contains all machines. It also groups the predicted runs by their *difference* from the
-calibration run: the fraction of the step time that the two runs spend on different kinds of kernels and
-messages.
+- *one run*: flopcast is calibrated with one run of a machine and then predicts every other run of the
+  machine. Each run in turn is the one for the calibration.
+- *all other runs*: to predict a run, flopcast is calibrated with all other runs of the machine.
+
+The first table combines all machines. Some of its rows contain only pairs of runs that differ by a
+certain percentage. Two runs differ by 0 % if they spend the same fractions of the step time on each kind
+of kernel and collective, and by 100 % if they have no such kind in common.
 
 The columns of the tables are:"""
 ALIKE = (("up to 10 %", 0.0, 0.1), ("10 to 30 %", 0.1, 0.3), ("more than 30 %", 0.3, float("inf")))
@@ -40,7 +41,8 @@ LEGEND = {
     " calibration",
     "reduction of mean": "the percentage by which the calibration lowers the mean error",
     "inside 90 %": "fraction of the measurements that lie in their predicted 90 % interval",
-    "half-width": "median of half the width of the interval",
+    "half-width": "median distance from the prediction to the upper end of its 90 % interval, as a"
+    " percentage of the prediction",
 }
 
 
@@ -62,7 +64,10 @@ def _together(calibrated: Calibrated) -> Iterator[tuple[str, list[str]]]:
         for share_text, low, high in ALIKE:
             alike = [guess for guess in one if low <= guess.moved_share < high]
             if alike:
-                yield f"{family}: one run, difference {share_text}", _cells(alike)
+                yield (
+                    f"{family}: one run that differs from the predicted run by {share_text}",
+                    _cells(alike),
+                )
         yield f"{family}: all other runs", _cells(others)
 
 

@@ -115,17 +115,18 @@ def as_markdown(comparisons: Sequence[ComparedSuite]) -> str:
     lines = [
         "# Suites: measured runs, row by row",
         "",
-        "This page compares predictions with suites of measured runs, run by run. For each suite, the",
-        "first table has the errors by system, and the second one has a line for each run. The times of",
-        "kernels and collectives come from micro-benchmarks. `flopcast validate --markdown` prints this",
-        "page; `flopcast validate` prints plain text.",
+        "This page compares predicted with measured step times for each run of four suites. For each",
+        "suite, the first table shows the errors by system, and the second table has one row for each run.",
+        "Predictions use benchmarks of kernels and collectives, and no [constants](constants.md).",
+        "`flopcast validate --markdown` prints this page; `flopcast validate` prints plain text.",
         "",
         "- *error*: the predicted time divided by the measured time, minus 1.",
-        "- *reference*: what was measured. *best* is the fastest profiled step, predicted without jitter.",
+        "- *reference*: the measurement. *best* is the fastest profiled step, predicted without jitter.",
         "  *mean* is the mean of the steps after the warm-up, predicted with jitter.",
-        "- *worst*: the largest absolute error; *bias*: the mean error.",
+        "- *mean error*, *median*, *worst*: mean, median and maximum of the absolute errors.",
+        "- *bias*: the mean of the errors with their signs.",
         "- *inside 90 %*: the fraction of the measurements that lie in their predicted 90 % interval.",
-        "- *peak memory*: the error of the predicted peak, if the peak was measured.",
+        "- *peak memory*: the error of the predicted peak memory, for runs with a measured peak.",
     ]
     for comparison in comparisons:
         lines += ["", *_markdown_of(comparison)]
@@ -139,7 +140,7 @@ def _markdown_of(comparison: ComparedSuite) -> Iterable[str]:
     yield f"- Source: {suite.source}."
     yield f"- Fitted on these runs: {suite.fitted}."
     if suite.peers:
-        yield f"- Errors of other models on these runs: {suite.peers}."
+        yield f"- Mean errors of other performance models on these runs: {suite.peers}."
     yield from ("", "| system | reference | rows | mean error | median | worst | bias | inside 90 % |")
     yield "|---|---|--:|--:|--:|--:|--:|--:|"
     for entry in by_source(comparison.rows):
@@ -246,8 +247,8 @@ def memory_as_markdown(tables: Tables) -> str:
         scores = summary(rows)
         lines += [
             f"The mean absolute error of {len(rows)} peaks is {scores['mean']:.2%}, the median"
-            f" {scores['median']:.2%} and the largest {scores['largest']:.2%}. Nothing is fitted on these"
-            " runs. A peak is the largest of all ranks.",
+            f" {scores['median']:.2%} and the largest {scores['largest']:.2%}. The table compares the peak"
+            " of the fullest rank. Nothing is fitted on these runs.",
             "",
             "| run | quantity | measured | predicted | error |",
             "|---|---|---|---|---|",

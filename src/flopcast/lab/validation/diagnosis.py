@@ -37,16 +37,15 @@ class Diagnosis:
     def phrase(self) -> str:
         """Return the suspect in one line."""
         enough = (
-            f"The prediction would be right if this share of the step took {self.needed_ratio:.2f} times"
-            " as long."
+            f"The prediction would be right if this factor were {self.needed_ratio:.2f} times as large."
             if self.needed_ratio is not None
             else "This factor alone cannot explain the error."
         )
         return (
             f'the factor "{kind_of(self.factor).label}" ({self.factor}) affects {self.share:.0%} of the'
             f" step, and its uncertainty is {self.log_sigma_factor:.0%}. {enough}"
-            f" The error is {self.surprise_ratio:+.1f} standard deviations. The largest component is"
-            f" {component_label(self.component)} ({self.component_share:.0%})"
+            f" The error is {self.surprise_ratio:+.1f} standard deviations of the prediction. The largest"
+            f" component is {component_label(self.component)} ({self.component_share:.0%} of the step)"
         )
 
 
