@@ -44,36 +44,30 @@ LEGEND = {  # heading → what it holds
     "half-width": "median distance between the prediction and the upper end of its 90 % interval, divided"
     " by the prediction",
     "mean without repeats": "mean absolute error if repeated measurements of a configuration count once",
-    "noise of repeats, noise of releases": "mean difference between repeated measurements of"
-    " one configuration, in one release of the software (repeats) or in different releases; the mean error"
-    " of a prediction cannot be smaller",
+    "noise of repeats": "mean difference between measurements of one configuration with one release of the"
+    " software",
+    "noise of releases": "mean difference between measurements of one configuration with different"
+    " releases",
     "baseline": "mean absolute error of a simple model, which predicts the step time from the FLOP, the"
     " pipeline bubble, and the mean efficiency of other runs with the same device, precision and kind of"
     " model",
-    "memory": "median absolute error of the predicted memory peak, over runs with a published peak",
+    "memory": "median absolute error of the predicted peak memory, for runs with a published peak",
 }
 CAPTIONS = {  # kind of rows → by what its table divides them
     "device": "device",
     "generation": "device generation",
-    "family": "kind of model: dense models (dense) and mixture-of-experts models (experts)",
+    "family": "kind of model: dense, mixture of experts (experts) or with Mamba-2 layers (hybrids)",
     "precision": "precision",
     "devices": "number of devices, rounded up to a power of two",
     "stack": "software and its version",
 }
 HEAD = """# Published runs
 
-This page compares the predicted and the measured step times of published training runs, by source,
-device, precision and software. If a row of a published table omits a setting, flopcast uses the
-documented default of the software (`catalog/runs/stacks.yaml`). The [journal](journal.md) explains
-large errors. `flopcast validate --runs TABLE --markdown` prints this page; without `--markdown`, the
-command prints plain text. There are three kinds of predictions:
-
-- *Fitted* predictions use the [constants](constants.md) of the catalogue, which were fitted on
-  the runs of this page.
-- *Left out* predictions use constants that were fitted without the source of the predicted run
-  (`--leave-one-source-out`), without its device generation (`--leave-one-generation-out`) or without
-  its model (`--leave-one-model-out`).
-- *Never fitted* predictions use no constants (`--no-constants`)."""
+This page compares predicted with measured step times of published training runs. If a row of a published
+table omits a setting, flopcast uses the documented default of the framework
+(`catalog/runs/stacks.yaml`). The [journal](journal.md) explains large errors, and the
+[overview](overview.md) explains the words *fitted* and *left out*. `flopcast validate --runs TABLE
+--markdown` prints this page; without `--markdown`, the command prints plain text."""
 
 
 def runs_as_markdown(published: Published) -> str:
@@ -125,7 +119,7 @@ def _families(published: Published) -> PrintedTable:
     groups = [*by_source(published.rows).items(), ("all", published.rows)]
     lines = tuple((name, _family_cells(by_family(members))) for name, members in groups)
     headings = tuple(f"{family}: {of}" for family in FAMILIES for of in OF_FAMILY)
-    caption = "By source, separately for dense models and for mixture-of-experts models (experts):"
+    caption = "By source and kind of model (dense, experts, or hybrids with Mamba-2 layers):"
     return PrintedTable(caption=caption, first="source", headings=headings, lines=lines)
 
 
@@ -164,8 +158,8 @@ def _worst(published: Published) -> PrintedTable:
     )  # fmt: skip
     caption = (
         "One σ is the predicted standard deviation of the step time. The likely cause of an error is the"
-        " uncertain factor that could explain most of the error. A cause affects only a part of the step:"
-        " the prediction would be right if the time of this part were multiplied by the needed factor."
+        " factor that contributes most to σ. It affects only a part of the step. The prediction would be"
+        " right if the time of this part were multiplied by the needed factor."
     )
     return PrintedTable(
         title="Largest errors", caption=caption, first="run", headings=headings, lines=lines
@@ -182,7 +176,7 @@ def _unfitted(published: Published) -> PrintedTable:
         for why, own in errors.items()
     )
     title = f"Runs on which no constant is fitted: {len(published.unfitted)} of {len(published.rows)}"
-    caption = "flopcast predicts the runs of this table, but fits no constant on them."
+    caption = "flopcast predicts these runs, but fits no constant on them, for the reason in the table:"
     return PrintedTable(
         title=title, caption=caption, first="reason", headings=("rows", "errors"), lines=lines
     )
@@ -195,10 +189,10 @@ def _not_fitting(published: Published) -> PrintedTable:
         (row.run.id, [f"{row.used_fraction:.0%}", ", ".join(row.largest_categories), plan_words(row)])
         for row in wrong
     )
-    title = f"Predicted not to fit, although they ran: {len(wrong)} of {len(published.rows)}"
+    title = f"Runs that are predicted not to fit into memory: {len(wrong)} of {len(published.rows)}"
     return PrintedTable(
         title=title,
-        caption="For the runs of this table, the predicted memory peak exceeds the memory of a device.",
+        caption="These runs did fit, but their predicted peak memory exceeds the memory of a device.",
         first="run",
         headings=("predicted peak, as a fraction of device memory", "largest categories of memory", "plan"),
         lines=lines,

@@ -187,7 +187,7 @@ def _built(data: dict[str, object], place: str) -> Run:
 def _broken_value(detail: Mapping[str, Any], place: str) -> Problem:
     field = dotted(detail["loc"])
     if detail["type"] == "missing":
-        return _fault(place, field, None, "a value", "the row states no value")
+        return _fault(place, field, None, "a value", "the row does not state it")
     return _fault(place, field, detail["input"], detail["msg"], "the value is out of range")
 
 
