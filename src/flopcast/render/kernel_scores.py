@@ -25,81 +25,80 @@ from flopcast.lab.calibration.splits import (
 FORMAT_VERSION = 1
 KEYS = {"mean_error": "mape", "median_error": "median", "p90_error": "p90", "coverage_share": "coverage"}
 OTHERS = {  # mean absolute percentage errors by split
-    "random forests on the time": {RANDOM: 0.060, UNSEEN: 0.115, EXTRAPOLATION: 0.442},
-    "boosted trees on time over bound": {RANDOM: 0.023, UNSEEN: 0.028, EXTRAPOLATION: 0.072},
+    "random forests: mean error": {RANDOM: 0.060, UNSEEN: 0.115, EXTRAPOLATION: 0.442},
+    "boosted trees: mean error": {RANDOM: 0.023, UNSEEN: 0.028, EXTRAPOLATION: 0.072},
 }
 MEANING = {
     RANDOM: "a random fifth of the rows",
-    UNSEEN: "all models of one width, predicted by a curve for the other widths (mean over several widths)",
-    EXTRAPOLATION: "the 30 % of rows with the most work, predicted by a curve for the other rows",
-    OTHER_SOURCE: "measurements of a second source on the same device, predicted by the curve of the first",
+    UNSEEN: "all rows with one hidden size, for several hidden sizes in turn",
+    EXTRAPOLATION: "the 30 % of the rows with the largest sizes",
+    OTHER_SOURCE: "all rows of a second source for the device, predicted by the curve of the first source",
     OTHER_DEVICE: "all rows of a device, predicted by the curve of another device",
 }
 
 HEAD = """# Kernels: errors on measurements that the curves were not fitted to
 
 This page shows how well flopcast predicts the times of single kernels and collectives. A *class* is a
-kind of kernel, such as `gemm`. A *curve* predicts the time of a class on one device for any size. It is
-fitted to the rows of benchmark tables. To measure the errors on this page, we left rows out of the fit
-and then predicted these rows. `flopcast calibrate score --markdown` prints the page. It reads
-data/operators (A100, GH200), the tables of other projects (data/peers, 16 more devices) and tables of
-collectives.
+kind of kernel, such as `gemm`. A *curve* is fitted to the benchmarks of one class on one device, and
+predicts the time of every size. To measure the errors on this page, we left rows of the benchmark tables
+out of the fit and then predicted the times in these rows. `flopcast calibrate score --markdown` prints
+this page. It reads data/operators (benchmarks on A100 and GH200), data/peers (benchmarks by other
+projects on 16 more devices) and tables of collectives.
 
-The first table compares five ways to leave out rows. Errors are |predicted / measured - 1|, averaged
-over the rows of a class, and then over the classes and devices of data/operators. *inside 90 %* is the
-fraction of the measurements that lie in their 90 % interval. The intervals were estimated without these
-rows."""
+The first table compares five ways to choose the rows that are left out. The error of a row is
+|predicted / measured - 1|. The table shows the mean and the median of the errors in a class, averaged
+over the classes and devices of data/operators. *inside 90 %* is the fraction of the measurements that
+lie in their 90 % interval. The intervals were estimated without the rows that were left out."""
 BESIDE = """
-For comparison, we trained two other models on the same files. The first model uses random forests that
-predict the time, as in arXiv:2509.22832. The second model uses boosted trees that predict
-log(time / bound), where the bound is the time at the peak rates of the device. The training data of
-these models included some rows that flopcast excludes."""
+For comparison, we trained two other models on the same tables. The random forests predict the time, as
+in arXiv:2509.22832. The boosted trees predict log(time / bound), where the bound is the time at the peak
+rates of the device. The training data of both models include some rows that flopcast excludes."""
 CLASSES = {
     "operators": """
 ## Classes of data/operators
 
-The columns are the ways to leave out rows of the first table. Each cell shows the mean error and, in
-brackets, the fraction of the measurements inside the 90 % interval. *noise* is the mean difference
-between rows of the same shape. No curve can have a smaller error.
+The first table of this page explains the columns *random* to *other_device*. Each cell shows the mean
+error and, in brackets, the fraction of the measurements inside the 90 % interval. *noise* is the mean
+difference between repeated measurements of the same shape.
 """,
     "peers": """
 ## Classes of data/peers
 
 Each cell shows the median error and, in brackets, the fraction of the measurements inside the 90 %
-interval. We use the median because these tables also contain outliers and shapes that never occur in
+interval. We use the median because these tables contain outliers, and shapes that never occur in
 training.
 """,
     "collectives": """
 ## Collectives
 
-Each cell shows the median error over messages of 512 bytes to several gigabytes and, in brackets, the
-fraction of measurements inside the 90 % interval.
+Each cell shows the median error for messages of 512 bytes to several gigabytes and, in brackets, the
+fraction of the measurements inside the 90 % interval.
 """,
 }
 SOURCES = """
 ## Comparison of sources
 
-For some devices, two sources measured equal or similar shapes. The table shows how much the
-measurements of the second source differ from those of the first. If the median difference is more than
-5 %, flopcast does not use the second source.
+For some devices, two sources measured the same class at equal or similar shapes. The table shows the
+median difference between the times of the two sources. If this difference is more than 5 %, flopcast
+uses only the first source; the column *source* names the second one.
 
 | device | class | source | shapes | median difference |
 |---|---|---|--:|--:|"""
 SIGMAS = """
 ## Sigmas
 
-The *log-sigma* of a class is its uncertainty: the 90 % quantile of |log error|, divided by 1.645.
-flopcast computes it on random rows and on unseen sizes, and uses the larger value. If a curve is used
-outside its measured range, flopcast adds a log-sigma from the table below to the log-sigma of the class,
-in quadrature. We chose the log-sigmas of the table so that 90 % of the errors of a group of classes lie
-inside the interval (`cost/kernels/classes.py`). `other_source` is the uncertainty of
-`in_training_derate` for stacks without a fitted value (catalog/stacks/megatron-core.yaml).
+The uncertainty of a class is its *log-sigma*: the 90 % quantile of |log(predicted / measured)|, divided
+by 1.645. flopcast computes it for the rows of *random* and of *unseen*, and uses the larger value. For
+sizes outside the measured range (*extrapolation*) and for other devices, flopcast adds a log-sigma from
+the table in quadrature. With these log-sigmas, 90 % of the errors in a group of classes lie inside the
+interval (`cost/kernels/classes.py`). `other_source` is the uncertainty of the constant
+`in_training_derate` for frameworks without a fitted value (catalog/stacks/megatron-core.yaml).
 """
 LEFT_OUT = """
 ## Rows left out
 
-flopcast fits no curve on the rows in this table. A number after "defect" is the number of the defect in
-the README of the data set (`shared/data/README.md`)."""
+flopcast fits no curve to these rows. The README of the data set (`shared/data/README.md`) describes the
+numbered defects."""
 
 
 def as_json(score: Score) -> dict[str, object]:
@@ -166,7 +165,7 @@ def _summary(score: Score) -> Iterator[str]:
     yield HEAD
     yield ""
     yield (
-        "| rows left out of the fit | classes | flopcast | median | inside 90 % | "
+        "| rows left out of the fit | classes | mean error | median error | inside 90 % | "
         + " | ".join(OTHERS)
         + " |"
     )
@@ -216,7 +215,7 @@ def _sources(score: Score) -> Iterator[str]:
 def _steps(score: Score) -> Iterator[str]:
     """Yield the sigmas that are added where a curve is used outside its measurements."""
     yield SIGMAS
-    yield "| step | log-sigma |"
+    yield "| use of a curve, group of classes | log-sigma |"
     yield "|---|--:|"
     yield from (f"| {name} | {sigma:.3f} |" for name, sigma in score.added.items())
 

@@ -40,7 +40,7 @@ RANK, ROPE_SIZE = 512.0, 64.0  # DeepSeek-V3, arXiv:2412.19437, section 4.2
 
 
 NOT_SUBTRACTED = (
-    "the time of the same module with a short KV cache must be subtracted, and the table has no such row"
+    "the time includes the other kernels of the module, and the table has no row to subtract them"
 )
 
 
@@ -178,7 +178,7 @@ FAULTS_OF_A100: dict[str, Mask] = {
     "the launch on the host takes longer than the kernel": lambda r: (
         (r["latency_ms"] < HOST_MS) | (r["batch_size"] * r["step"] < HOST_TOKENS)
     ),
-    "another kernel runs for a single head, and no deployment has a single head": lambda r: (
+    "a single head runs another kernel, and no deployment has a single head": lambda r: (
         r["num_heads"] == 1.0
     ),
 }

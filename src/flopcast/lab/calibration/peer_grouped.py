@@ -40,9 +40,9 @@ LARGEST_DRAW = 0.8  # of the tokens: where the power law is cut
 BALANCED = "distribution=balanced"
 LAYOUTS = {"forward": "fwd", "input_gradient": "bwd_grad_act", "weight_gradient": "bwd_grad_w"}
 NO_FULLEST_RANK = (
-    "tokens were drawn from a power law, and the table does not state how many the busiest rank had"
+    "tokens follow a power law, and the table does not state how many the busiest rank received"
 )
-FEW_ROWS = "an expert has fewer than 32 rows"
+FEW_ROWS = "each expert receives fewer than 32 rows"
 
 
 def grouped(
@@ -143,7 +143,7 @@ PRECISIONS: dict[str, tuple[Mapping[str, str], str]] = {  # devices, and whose p
 }
 LAYER_FAULTS: dict[str, Mask] = {
     NO_FULLEST_RANK: lambda r: _is_law(r) & (r["moe_ep_size"] > 1),
-    "these experts have no gate, and the table does not state which GEMMs ran": lambda r: (
+    "these experts have no gate, and the table does not state which GEMMs were measured": lambda r: (
         (r["hidden_size"] == UNGATED) | (r["inter_size"] == UNGATED)
     ),
     FEW_ROWS: lambda r: _rows_of_layer(r) < SMALLEST_GROUP * _experts(r),

@@ -49,8 +49,8 @@ BLACKWELL = {
 BLOCKED = {mark: name for mark, name in NARROW.items() if not name.startswith("rtx")}
 SERVING = "serving kernels, which are slower than those of training"
 ODD_ROWS = (
-    "products in 8 bits with a number of rows that is no multiple of 4 take longer than larger ones on"
-    " Hopper (513 rows longer than 768), and both training and engines pad rows to multiples of 8"
+    "on Hopper, 8-bit GEMMs are slow if the number of rows is not a multiple of 4 (513 rows take longer"
+    " than 768), but training frameworks and engines pad rows to multiples of 8"
 )
 SMALL_TILE = 64.0  # rows up to which products of any number of rows run the same kernel
 

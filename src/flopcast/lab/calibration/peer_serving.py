@@ -45,9 +45,9 @@ from flopcast.operators.served_matmul import ServedMatmul
 CACHED = ("system=l40s", "system=rtx_pro_6000_server")
 CACHED_BYTES = (1e6, 16e6)
 FEW_ROWS = 256.0  # with more, products take longer than reading such weights
-CACHE_FAULT = "the benchmark read the weights from the cache, but an engine reads them from memory"
+CACHE_FAULT = "the benchmark read the weights from the L2 cache, but an engine reads them from memory"
 GB200_FAULT = "its kernels of 16 bits have two speeds, 0.42 and 0.72 of the peak; B200 has the same chip"
-UNGATED = "these experts have no gate, and the table does not state which GEMMs ran"
+UNGATED = "these experts have no gate, and the table does not state which GEMMs were measured"
 DATA_CENTRE = {mark: name for mark, name in BLACKWELL.items() if not name.startswith("rtx")}
 NEWER = {mark: name for mark, name in SYSTEMS.items() if not name.startswith("a100")}
 FORMATS: dict[str, tuple[str, Mapping[str, str]]] = {  # the table's word → ours, and who measured it
@@ -60,7 +60,7 @@ FORMATS: dict[str, tuple[str, Mapping[str, str]]] = {  # the table's word → ou
     "w4a8_mxfp4_mxfp8": ("mxfp4_mxfp8", DATA_CENTRE),
 }
 MANY_EXPERTS = (
-    "rows with 896 experts take four times as long as rows with the same bytes and fewer experts, so"
+    "with 896 experts, rows take four times as long as rows with as many bytes and fewer experts, so"
     " another kernel ran"
 )
 FAULTS: dict[str, Mask] = {

@@ -272,7 +272,7 @@ def fabric_subjects(
             subject.name,
             fabric,
             {
-                "the measured rate exceeds the rate of the link": sum(
+                "the measured bandwidth exceeds the bandwidth of the link": sum(
                     part.rejected for part in subject.parts
                 )
             },
