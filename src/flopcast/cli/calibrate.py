@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group("calibrate")
 def command() -> None:
-    """Fit curves, constants and site files to measurements.
+    """Fit efficiency curves, constants and site files to measurements.
 
     `fit` fits efficiency curves to measurements of single kernels and collectives, and `score` tests the
     curves. `constants`, `from-run` and `jitter` fit effects that are visible only in whole training runs.
@@ -45,15 +45,15 @@ def command() -> None:
 )
 @click.option("--out", type=FILE, required=True, help="Write the curve files into this folder.")
 @click.option(
-    "--device",
-    help="Device on which `flopcast measure` measured the samples: a name of `flopcast catalog devices`.",
+    "--device", help="Device on which `flopcast measure` ran: a name that `flopcast catalog devices` lists."
 )
 def fit(data: Path, out: Path, device: str | None) -> None:
     """Fit efficiency curves to the measurements in DATA.
 
     DATA is a folder of published tables, or the output folder of `flopcast measure`. The command writes one
-    JSON file for each device and network fabric into OUT, and prints the number of rows, the rejected
-    rows and the error of each curve. To resume an interrupted fit, run the same command again.
+    JSON file for each device and each network into OUT. It prints the number of measurements, the
+    measurements that it rejected, and the error of each curve. To resume an interrupted fit, run the same
+    command again.
 
     \b
     flopcast calibrate fit --data ../shared/data --out src/flopcast/catalog/curves
@@ -74,12 +74,15 @@ def fit(data: Path, out: Path, device: str | None) -> None:
 @command.command(
     "jitter", short_help="Print the jitter of measured runs: mean step time divided by best step time."
 )
-@click.option("--suite", required=True, help="Suite of runs with mean and best step times, such as paper.")
+@click.option(
+    "--suite",
+    required=True,
+    help="Suite that states the mean and the best step time of each run, such as paper.",
+)
 def jitter(suite: str) -> None:
-    """Print the ratio of mean to best step time for each system of a suite.
+    """Print the mean step time divided by the best step time, for each cluster of a suite.
 
-    This ratio is the `jitter` of a cluster. The suite must state the mean and the best step time
-    of its runs.
+    A job file can contain this ratio as the field `cluster.jitter`.
 
     \b
     flopcast calibrate jitter --suite paper
@@ -107,17 +110,17 @@ def jitter(suite: str) -> None:
     required=True,
     help="Folder with measurements, in subfolders operators/, peers/ or collectives/.",
 )
-@click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
-@click.option("--markdown", "wants_markdown", is_flag=True, help="Print Markdown, as in the documentation.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--markdown", "wants_markdown", is_flag=True, help="Print the result as a Markdown page.")
 def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
-    """Report the error of curves on measurements that they were not fitted to.
+    """Report the error of efficiency curves on measurements that they were not fitted to.
 
-    For every kernel class, this command leaves out some rows of DATA, fits the curve to the other rows, and
-    predicts the rows that it left out. It does this three times: it
-    leaves out a random fifth of the rows, then all rows of models of one width, and then the largest
-    shapes. It also predicts all rows of a device with the
-    curve of another device. The output lists the errors, the share of measurements inside the 90 %
-    interval, and the variation between repeated measurements. This takes minutes; progress goes to stderr.
+    For every kernel class, the command leaves out some measurements of DATA, fits a curve to the others,
+    and predicts the measurements that it left out. It leaves out a random fifth, then all measurements with
+    one hidden size, and then those with the largest shapes. It also predicts all measurements of a device
+    with the curve of another device. The output lists the errors, the share of measurements inside the 90 %
+    interval, and the variation between repeated measurements. The command takes minutes, and prints its
+    progress to stderr.
 
     \b
     flopcast calibrate score --data ../shared/data

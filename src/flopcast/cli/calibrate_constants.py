@@ -42,11 +42,11 @@ NAME_WIDTH = 58
     "--sites",
     "of_sites",
     is_flag=True,
-    help="Fit only the differences between sites (sites.json), to tables of training runs.",
+    help="Fit only the wider intervals for unknown frameworks and devices (sites.json).",
 )
 @click.option("--out", type=FILE, help="Write the fitted constants to this file.")
-@click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
-@click.option("--markdown", "wants_markdown", is_flag=True, help="Print Markdown, as in the documentation.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--markdown", "wants_markdown", is_flag=True, help="Print the result as a Markdown page.")
 def constants(
     runs: tuple[str, ...],
     every: int,
@@ -55,15 +55,17 @@ def constants(
     wants_json: bool,
     wants_markdown: bool,
 ) -> None:
-    """Print the constants that were fitted on whole runs, or fit them again.
+    """Print the constants that were fitted to whole runs, or fit them again.
 
-    A constant is the ratio between the time of kernels in measured runs and their time in benchmarks.
-    Without --runs, the command prints the constants that predictions use. Constants marked "only source"
-    were fitted on a single source. A fit takes minutes. If you interrupt it, the file of --out does not
-    change. The kind of the tables of --runs decides which constants are fitted: those of training, of
-    offload, of checkpoints, or of serving engines. With --sites, the command predicts each run with
-    constants of other sources. If no other source has the run's framework or device, the interval must be
-    wider; the command fits by how much.
+    A constant is a ratio, such as the time of kernels in whole runs divided by their time in benchmarks.
+    Without --runs, the command prints the constants that predictions use. The mark "only source" means that
+    a constant was fitted to runs of a single source.
+
+    With --runs, the command fits constants. The tables decide which ones: constants of training, of
+    offload, of checkpoints, or of serving engines. A fit takes minutes. If you interrupt it, the file of
+    --out does not change. With --sites, the command predicts each run with constants fitted to other
+    sources. From the errors, it fits how much wider the interval must be for a framework or device of which
+    flopcast knows no run.
 
     \b
     flopcast calibrate constants

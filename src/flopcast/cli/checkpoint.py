@@ -14,16 +14,18 @@ OF_LENGTH = ("tokens", "samples", "epochs", "price")  # matter to the length and
 @job_options(without=OF_LENGTH)
 @click.option(
     "--to-plan",
-    help="Also predict how many bytes each rank reads if a job with another plan loads the checkpoint. For "
-    'example, "dp=4" means the same plan with 4 data-parallel ranks.',
+    help=(
+        "Also predict how many bytes each rank reads if a job with a different plan loads the "
+        'checkpoint. "dp=4" changes only the data-parallel degree.'
+    ),
 )
-@click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
 @writes_document
 def command(request: JobRequest, to_plan: str | None, wants_json: bool) -> None:
     """Predict the size of a job's checkpoints, the time to save and load them, and the best interval.
 
-    The command also compares all methods of saving, each with the interval at which checkpoints and
-    failures cost the least time.
+    The command also compares all methods of saving, each with its best interval: the one at which saving
+    checkpoints and repeating lost steps take the least time.
 
     \b
     flopcast checkpoint llama-3-8b --gpus 64 --checkpoint "lazy host"

@@ -15,15 +15,16 @@ from flopcast.requests.serving_words import serves
 
 @click.command("compare")
 @job_options(click.argument("words", nargs=-1, metavar="[A] [B] [KEY=VALUE]..."), **SERVING)
-@click.option("--json", "wants_json", is_flag=True, help="Print both reports and their ratio as JSON.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the comparison as JSON.")
 @writes_document
 def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> None:
-    """Compare two jobs side by side, with the interval of their difference.
+    """Compare two jobs side by side, with an interval for each difference.
 
-    If you give two files or models, options and KEY=VALUE change both jobs. Otherwise, the second job is a
-    copy of the first: options describe both jobs, and KEY=VALUE changes only the second. The command
-    compares time, cost and energy per token. If the interval of a difference contains zero, the output says
-    that the order of the jobs is not settled. --price applies to both jobs.
+    If you give two files or models, options and KEY=VALUE apply to both jobs. If you give only one, the
+    second job is a copy of the first; options then apply to both jobs, and KEY=VALUE changes only the
+    second job. The command compares time, cost and energy per token. If the interval of a difference
+    contains zero, the output says that the order of the jobs is not settled, because either job can be the
+    better one.
 
     \b
     flopcast compare a.yaml b.yaml

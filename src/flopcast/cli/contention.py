@@ -18,20 +18,22 @@ from flopcast.requests.resolve import resolve
     type=float,
     default=1.0,
     show_default=True,
-    help="Oversubscription of the shared network: total bandwidth of the devices divided by the total"
-    " bandwidth of the uplinks.",
+    help=(
+        "Oversubscription of the shared network: the total bandwidth of the devices divided by "
+        "the total bandwidth of the uplinks."
+    ),
 )
-@click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
 @writes_document
 def command(
     words: tuple[str, ...], request: JobRequest, oversubscription_ratio: float, wants_json: bool
 ) -> None:
-    """Predict how much several jobs that share a network slow each other down.
+    """Predict how much jobs slow each other down if they share a network.
 
     Each JOB is a file or a model; options and KEY=VALUE apply to all of them. The jobs run at the same time
-    on separate nodes and share the uplinks of the last tier of their clusters. flopcast compares the step
-    time of each job with its step time without the other jobs. The column "at worst" shows the slowdown if
-    all other jobs send data all the time.
+    on separate nodes, and share the uplinks of the network that connects all nodes. For each job, flopcast
+    compares the step time with the other jobs running and the step time without them. The column "at worst"
+    of the output shows the slowdown if all other jobs send data all the time.
 
     \b
     flopcast contention a.yaml b.yaml --oversubscription 4

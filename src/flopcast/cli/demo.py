@@ -17,7 +17,7 @@ RUN = "31694544"
     help="Write the page and the trace into this folder.",
 )
 def command(out: Path) -> None:
-    """Predict a 128-GPU training run of GPT-NeoX-20B and compare with its measured step.
+    """Predict a 128-GPU training run of GPT-NeoX-20B and compare it with the measured step time.
 
     The command also writes report.html, a page with the breakdown, and trace.pftrace, a timeline for
     ui.perfetto.dev.

@@ -12,7 +12,7 @@ from flopcast.requests.resolve import resolve
 
 @click.command("diagnose")
 @options.job_options(without=options.OF_RUN, samples=options.SAMPLES)
-@click.option("--log", type=options.FILE, help="Training log of the run. flopcast recognises its format.")
+@click.option("--log", type=options.FILE, help="Training log of the run. flopcast detects its format.")
 @click.option(
     "--trace",
     type=options.FILE,
@@ -30,15 +30,15 @@ def command(
 ) -> None:
     """Find out why a job is slower than it should be.
 
-    Describe the job as for `predict`, if possible by the launch script of the run. The output lists
-    suspects (possible causes), each with the time that it costs, the evidence for and against it, and the
-    setting to change. Suspects are:
+    Describe the job as for `predict`, preferably with the launch script of the run. The output lists
+    possible causes, each with the seconds that it costs, the evidence for and against it, and the setting
+    to change. Possible causes are:
 
     \b
     - settings of the job that cost time;
-    - sizes in the log that contradict the job (with a warning at the top);
-    - pauses, and steps that become slower;
-    - components of the step that take longer than predicted, according to timers in the log or a trace.
+    - a batch size, number of GPUs or other size that differs between the log and the job;
+    - pauses between steps, and step times that grow during the run;
+    - components of the step that take longer than predicted, according to a trace or to timers in the log.
 
     Without a log or a trace, flopcast examines only the settings. With a log or a trace, give the cluster
     of the run (--cluster), unless the job file names it.

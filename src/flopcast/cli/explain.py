@@ -26,9 +26,9 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
     """Explain a number of a prediction: its formula, its inputs and the source of each constant.
 
     WHAT is "step", "mfu" or "memory"; a component of the step (mlp, tp_communication, pipeline_bubble …);
-    an operator (mlp.up, attention.flash.dgrad, gradients.reduce …); a factor, such as
-    "gemm_level[h100-sxm5-80gb]"; or a category of memory (memory.activations …). If the name is
-    unknown, the error lists all names. Describe the job as for `predict`.
+    an operator (mlp.up, attention.flash.dgrad, gradients.reduce …); an uncertain factor, such as
+    "gemm_level[h100-sxm5-80gb]"; or a category of memory (memory.activations …). If you give any other
+    word, the error message lists all possible words. Describe the job as for `predict`.
 
     \b
     flopcast explain step llama-3-8b --gpus 16
@@ -38,7 +38,7 @@ def command(what: str, request: JobRequest, wants_json: bool) -> None:
     flopcast explain tpot llama-3.1-70b --engine vllm --cluster dgx-h100:1
 
     With --engine, --traffic or --slo, WHAT is "ttft", "tpot", "iteration" or "memory", or a component or an
-    operator of the iteration.
+    operator of one iteration of the engine.
     """
     from flopcast.api import predict
     from flopcast.library.constants import shipped

@@ -30,28 +30,31 @@ USUAL = ("megatron", "deepspeed", "torchtitan", "megatron-bridge", "chakra", "pe
 @click.argument("target", metavar="KIND", shell_complete=words(*USUAL))
 @job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
 @click.option(
-    "-o", "--output", type=FILE, help="Write to this file, or into this folder if there are several files."
+    "-o",
+    "--output",
+    type=FILE,
+    help="Write the export to this file, or into this folder if the export consists of several files.",
 )
 def command(target: str, request: JobRequest, output: Path | None) -> None:
     """Write a job as a file of other software, or its predicted step as a trace.
 
     A serving job is exported as a script that starts the engine.
 
-    Describe the job as for `predict`. To check the export, flopcast reads the written file again. If the
-    model, plan or batch in the file differs from the job, the export fails and lists the fields that
+    Describe the job as for `predict`. To check the export, flopcast imports the file that it wrote. If the
+    imported model, plan or batch differs from that of the job, the command fails and lists the fields that
     differ. Assumptions, and settings that the format cannot express, are listed on stderr. KIND is one of:
 
     \b
     megatron         a launch script with Megatron-LM's flags
-    deepspeed        a configuration of DeepSpeed's engine, JSON
-    torchtitan       settings of torchtitan, TOML with its flags
-    megatron-bridge  overrides of a recipe of Megatron-Bridge, YAML
+    deepspeed        a configuration of DeepSpeed (JSON)
+    torchtitan       a configuration of torchtitan (TOML), with the flags to pass to it
+    megatron-bridge  overrides of a recipe of Megatron-Bridge (YAML)
     chakra           a Chakra execution trace for each rank (ASTRA-sim)
     perfetto         a trace of the step for ui.perfetto.dev
-    chrome           the same trace as Chrome's trace events, in JSON
+    chrome           a trace of the step in Chrome's trace format (JSON)
     vllm             a script with launch commands of vLLM
     sglang           a script with launch commands of SGLang
-    trtllm           a script with launch commands of TensorRT-LLM, and its YAML
+    trtllm           a script with launch commands of TensorRT-LLM, and a YAML file with options
 
     \b
     flopcast export megatron job.yaml -o run.sh

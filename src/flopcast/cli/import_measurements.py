@@ -49,10 +49,11 @@ def from_run(
 ) -> None:
     """Calibrate flopcast to your machine with one measured run, and write a site file.
 
-    flopcast changes the factors of the prediction so that it agrees with the measured step time, and
-    with the components in a trace; less certain factors change more. Use the site file for other models
-    and plans on the same machine. The step time comes from --observed-step, or else from the log, or
-    else from the trace, which includes the cost of profiling.
+    flopcast changes the factors of the prediction until the predicted step time agrees with the measured
+    one. If you give a trace, the components of the step must agree too. The most uncertain factors change
+    most. Use the site file (--site) to predict other models and plans on the same machine. The measured
+    step time comes from --observed-step, otherwise from --log, otherwise from --trace. The step time of a
+    trace is too long, because profiling slows the run.
 
     \b
     flopcast calibrate from-run job.yaml --observed-step 12.3 --out site.yaml
@@ -229,13 +230,15 @@ def posterior_text(posterior: "Posterior") -> str:
 @click.command("nccl-tests", short_help="Convert the output of nccl-tests or rccl-tests to measured times.")
 @click.argument("log", type=FILE)
 @click.option(
-    "--collective", default="", help="Measured collective, such as all_reduce. Default: as the log states."
+    "--collective",
+    default="",
+    help="Collective that was measured, such as all_reduce. By default, flopcast reads it from the log.",
 )
 @click.option("--out", type=FILE, help="Write the measured times to this CSV file.")
 def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
     """Convert a log of nccl-tests or rccl-tests to measured times of collectives.
 
-    Rows with contradicting columns are listed on stderr.
+    The command lists rows on stderr if their columns contradict each other.
 
     \b
     flopcast import nccl-tests all_reduce.log --out samples.csv
@@ -268,7 +271,7 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
 def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to measured times of operators.
 
-    Record the trace with record_shapes=True, and mark the steps with prof.step().
+    Record the trace with record_shapes=True, and call prof.step() after each training step.
 
     \b
     flopcast import kineto rank0.json.gz --out samples.csv --events events.csv
@@ -281,11 +284,10 @@ def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
 @click.option("--out", type=FILE, help="Write the measured times of operators to this CSV file.")
 @click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
 def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
-    """Read a report of Nsight Systems, exported as SQLite, and write the measured times of operators.
+    """Convert a report of Nsight Systems (exported as SQLite) to measured times of operators.
 
-    Record the report within torch.autograd.profiler.emit_nvtx(record_shapes=True), so that it contains the
-    sizes of operators. Nsight exports it as SQLite with the first of these commands, and flopcast reads it
-    with the second:
+    Run the profiled steps within torch.autograd.profiler.emit_nvtx(record_shapes=True), so that the report
+    contains the sizes of operators. Export the report as SQLite, and convert it:
 
     \b
     nsys export --type sqlite report.nsys-rep

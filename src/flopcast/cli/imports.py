@@ -22,9 +22,8 @@ from flopcast.requests.rl_files import OF_STEP
 from flopcast.requests.sources import SCRIPT
 
 HELP = "Make a job file from {description}.\n\n{more}"
-MORE = """Assumptions and unknown keys are listed on stderr. flopcast does not execute the file and reads
-no other file. Without --cluster, the job file contains no cluster, and flopcast predict then needs the
-option --cluster.
+MORE = """The command lists assumptions and unknown keys on stderr. It does not execute FILE. If you do not
+give --cluster here, the job file contains no cluster, and you must give --cluster to flopcast predict.
 
 \b
 flopcast import {kind} FILE --gpus 16 -o job.yaml
@@ -49,8 +48,8 @@ class _Kinds(click.Group):
 def command() -> None:
     """Convert files of other software to job files, models or measurements.
 
-    flopcast runs no code and reads no weights. Assumptions and ignored settings are listed on stderr.
-    Without KIND, flopcast recognises the format of the file by its contents. In place of a file, you can
+    The command does not execute these files, and reads no weights. It lists assumptions and ignored
+    settings on stderr. If you give only a file, flopcast detects its format. In place of a file, you can
     also give the command line of a serving engine.
 
     \b
@@ -88,7 +87,7 @@ def _job_command(kind: str, description: str, has_helper: bool, values: bool = F
             click.echo(helper_text(kind), nl=False)
             context.exit()
 
-    text = "Print a Python program that writes a dump of a configuration, and exit."
+    text = "Print a Python program that writes a Python configuration to a file, and exit."
     helper = click.option(
         "--dump-helper", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text
     )
@@ -179,7 +178,7 @@ def _deliver(text: str, out: Path | None, message: str) -> None:
 def hugging_face(config: Path, out: Path | None) -> None:
     """Print the model of a Hugging Face config.json, or of its folder, as YAML.
 
-    The model must be a decoder whose layers flopcast knows. You can paste the output below `model:` in a
+    The model must be a decoder whose layers flopcast supports. You can paste the output below `model:` in a
     job file.
 
     \b
@@ -222,9 +221,9 @@ def hf_model(model: str, trace: bool, counts: bool, sequences: int, length: int,
 
     Without --trace, this command does the same as `import hf`. With --trace, it runs the forward and
     backward pass of the model's code in transformers, and writes the model as a list of operators. Use
-    --trace for architectures whose layers flopcast does not know. It needs torch and transformers. The
-    command never runs code of a checkpoint and reads no weights. If NAME is not a file, the command
-    downloads the config from the Hugging Face hub.
+    --trace for architectures that `import hf` does not support; it needs torch and transformers. The
+    command never runs code that comes with a checkpoint, and reads no weights. If NAME is not a file, the
+    command downloads the config from the Hugging Face hub.
 
     \b
     flopcast import hf-model my-model/ --trace -o model.yaml

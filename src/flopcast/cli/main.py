@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS = {  # name → (module, one line of help)
-    "predict": ("predict", "Predict the time and the memory of a training step, with their uncertainty."),
-    "search": ("search", "Find the best plan, and show how certain the choice is."),
+    "predict": ("predict", "Predict the time and memory of a training step, or the latencies of serving."),
+    "search": (
+        "search",
+        "Find the best plan for a training job, or the best deployment of a serving engine.",
+    ),
     "run": ("run", "Predict the time, cost and energy of a whole training run."),
     "compare": ("compare", "Compare two jobs: which is faster or cheaper, and how certain is that?"),
-    "contention": ("contention", "Predict how much jobs that share a network slow each other down."),
-    "shard": ("shard", "List along which dimension tensor parallelism divides each parameter."),
+    "contention": ("contention", "Predict how much jobs slow each other down if they share a network."),
+    "shard": ("shard", "Find the dimension along which tensor parallelism divides each parameter."),
     "memory": ("memory", "Predict the memory of each device by category, and whether the job fits."),
     "checkpoint": (
         "checkpoint",
@@ -43,7 +46,7 @@ COMMANDS = {  # name → (module, one line of help)
     ),
     "sweep": ("sweep", "Find the best plan for each scenario of a grid."),
     "validate": ("validate", "Compare predictions with runs that others measured and published."),
-    "calibrate": ("calibrate", "Fit curves, constants and site files to measurements."),
+    "calibrate": ("calibrate", "Fit efficiency curves, constants and site files to measurements."),
     "import": ("imports", "Convert files of other software to job files, models or measurements."),
     "diagnose": ("diagnose", "Find out why a job is slower than predicted, and what would help."),
     "explain": ("explain", "Explain a number of a prediction: its formula, inputs and sources."),
@@ -54,9 +57,12 @@ COMMANDS = {  # name → (module, one line of help)
     "measure": ("measure", "Benchmark the kernels and collectives of your GPUs."),
     "ui": ("ui", "Serve the web pages and the JSON API on this machine."),
     "catalog": ("catalog", "List the devices, clusters, models and stacks that ship with flopcast."),
-    "completion": ("completion", "Print a script with which your shell completes commands and names."),
+    "completion": (
+        "completion",
+        "Print a script with which your shell completes commands, options and names.",
+    ),
     "schema": ("schema", "Print the JSON Schema of job files."),
-    "demo": ("demo", "Predict a published run on 128 GPUs and compare it with the measured step."),
+    "demo": ("demo", "Predict a published run on 128 GPUs and compare it with the measured step time."),
 }
 COMPLETE = "_FLOPCAST_COMPLETE"  # set by the shell's own function: bash_complete, zsh_complete …
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

@@ -94,7 +94,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option("--out", type=FILE, help="Folder for measurements. flopcast adds the missing ones.")
+@click.option("--out", type=FILE, help="Folder for measurements. Those already there are kept.")
 @click.option(
     "--minutes",
     "budget_s",
@@ -112,13 +112,13 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
     type=click.Path(path_type=Path),
     help="Also measure the drive or file system of this folder, with a file of at most 4 GiB.",
 )
-@click.option("--as", "catalogue", default="", help="Name that the measured device has in the catalogue.")
+@click.option("--as", "catalogue", default="", help="Name of the measured device in the catalogue.")
 @click.option(
-    "--reference", type=FILE, help="Measurements on a reference host. They set the host factor of the site."
+    "--reference", type=FILE, help="Measurements of another host. The site file compares your host with it."
 )
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
-@click.option("--seed", type=click.IntRange(0, 1000), help="Random seed for the shapes. Default: 0.")
+@click.option("--seed", type=click.IntRange(0, 1000), help="Random seed of the shapes. Default: 0.")
 @click.option("--plan-only", is_flag=True, help="Only list the planned measurements. Needs no PyTorch.")
 def command(
     out: Path | None,
@@ -136,12 +136,10 @@ def command(
     """Benchmark the kernels and the host of a GPU, or the collectives of several GPUs.
 
     flopcast also measures copies between the GPU and its host, optimizer updates on the host and, with
-    --path, a drive or file system. It prints these rates in a form that you can copy into the cluster of a
-    job file.
-
-    It needs torch, and uses triton, flash-attn and Transformer Engine if they are installed. To resume an
-    interrupted run, run the same command again. Under torchrun, flopcast measures the collectives of every
-    network tier, and how much they slow down a concurrent GEMM.
+    --path, a drive or file system. It prints the measured rates as YAML for the `cluster` of a job file. If
+    triton, flash-attn or Transformer Engine are installed, flopcast also benchmarks their kernels. To
+    resume an interrupted measurement, run the same command again. If you start the command with torchrun,
+    it measures the collectives on every network, and how much they slow down a concurrent GEMM.
 
     \b
     flopcast measure --out pack --minutes 8

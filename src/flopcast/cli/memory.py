@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @click.command("memory")
 @job_options(without=OF_RUN, samples=SAMPLES, **SERVING)
-@click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
 @writes_document
 def command(request: JobRequest, wants_json: bool) -> None:
     """Print the memory of a job on each device, and whether the job fits.
 
-    The memory in use is the number that the driver reports: tensors, the cache of the allocator,
-    communication buffers and the CUDA context. The job fits if its fullest stage fits. With --offload, the
-    output also says whether the offloaded states fit into the memory of the host or onto its drives.
+    The memory in use includes tensors, the cache of PyTorch's allocator, communication buffers and the CUDA
+    context, like the number that nvidia-smi shows. The job fits if every pipeline stage fits. With
+    --offload, the output also says whether the offloaded tensors fit into host memory or onto the drives.
 
     \b
     flopcast memory llama-3-8b --gpus 16
@@ -33,7 +33,7 @@ def command(request: JobRequest, wants_json: bool) -> None:
     flopcast memory llama-3.1-70b --engine vllm --cluster dgx-h100:1 --plan "tp=4"
 
     With --engine, --traffic or --slo, the command prints the memory of serving: weights, activations, the
-    runtime, and the number of tokens and requests for which the KV cache has room.
+    CUDA context and libraries, and how many tokens and requests fit into the KV cache.
     """
     from flopcast.prediction import memory_of
     from flopcast.render.offload_advice import offload_advice

@@ -20,7 +20,7 @@ from flopcast.cli.terminal import print_text
 from flopcast.units import parse_length
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
-CLUSTER = "A cluster of the catalogue (flopcast catalog clusters). NAME:NODES sets its number of nodes"
+CLUSTER = "Name of a cluster (flopcast catalog clusters); dgx-h100:4 has 4 nodes"
 CLUSTER_OR_NONE = click.option("--cluster", help=f"{CLUSTER}.", shell_complete=names_of("clusters"))
 Command = Callable[..., None]
 Decorator = Callable[[Command], Command]
@@ -46,52 +46,62 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         ),
         shell_complete=names_of("models", or_files=True),
     ),
-    "kind": click.option("--kind", help="Format of the input file. By default, flopcast recognises it."),
+    "kind": click.option(
+        "--kind", help="Format of the input file. By default, flopcast detects the format."
+    ),
     "arg": click.option(
         "--arg",
         multiple=True,
         metavar="N=VALUE",
-        help="Positional argument of a launch script: 1=8 sets $1 to 8. May be repeated.",
+        help="Positional argument of the launch script: 1=8 sets $1 to 8. May be repeated.",
     ),
     "env": click.option(
         "--env",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Environment variable of a launch script, such as NNODES=4. May be repeated.",
+        help="Environment variable for the launch script, such as NNODES=4. May be repeated.",
     ),
     "cluster": click.option(
-        "--cluster", help=f"{CLUSTER}; default: dgx-h100.", shell_complete=names_of("clusters")
+        "--cluster", help=f"{CLUSTER}. Default: dgx-h100.", shell_complete=names_of("clusters")
     ),
     "gpus": click.option(
         "--gpus",
         type=click.IntRange(min=1),
-        help="Number of devices (GPUs). flopcast derives the number of nodes from it.",
+        help="Number of GPUs (or other devices). It determines the number of nodes.",
     ),
-    "plan": click.option("--plan", help='The plan, such as "dp=16 tp=8 pp=8 mbs=1 gbs=1536".'),
+    "plan": click.option(
+        "--plan",
+        help=(
+            'Plan: parallel degrees, batch sizes, recompute and so on, such as "dp=16 tp=8 pp=8 '
+            'mbs=1 gbs=1536".'
+        ),
+    ),
     "offload": click.option(
         "--offload",
         metavar="KIND=MEMORY[,...]",
         help=(
-            'Offload states: "optimizer=host" offloads the optimizer states to the host, and '
-            '"activations=nvme:0.5" offloads half of the activations to drives.'
+            'What to offload from device memory: "optimizer=host" moves the optimizer states to '
+            'host memory, and "activations=nvme:0.5" moves half of the activations to NVMe drives.'
         ),
     ),
     "stack": click.option(
         "--stack",
         "--framework",
-        help="Training framework of the catalogue (flopcast catalog stacks).",
+        help="Training framework and its version: a name that flopcast catalog stacks lists.",
         shell_complete=names_of("stacks"),
     ),
     "batch": click.option(
         "--batch",
         type=click.IntRange(min=1),
         help=(
-            "Global batch size: the number of sequences that all devices together process in a step. For "
-            "an exported graph, it is the number of samples."
+            "Global batch size: the number of sequences that all devices together process in one "
+            "training step. For an exported graph (.onnx, .pt2), the number of samples."
         ),
     ),
     "inference": click.option(
-        "--inference", is_flag=True, help="Predict inference: only the forward pass of a batch."
+        "--inference",
+        is_flag=True,
+        help="Predict the forward pass of one batch instead of a training step.",
     ),
     "size": click.option(
         "--size",
@@ -106,72 +116,78 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--autocast",
         is_flag=True,
         help=(
-            "Assume that an exported graph runs under torch.autocast: GEMMs run in 16 bits, and norms"
-            " and sums in fp32."
+            "Assume that an exported graph runs under torch.autocast: GEMMs in 16 bits, "
+            "normalisations and reductions in fp32."
         ),
     ),
-    "seq": click.option("--seq", type=Length(min=1), help="Tokens per sequence; 32k is 32,768."),
+    "seq": click.option(
+        "--seq", type=Length(min=1), help="Number of tokens in a sequence, such as 4096 or 32k (32,768)."
+    ),
     "images": click.option(
         "--images",
         metavar="NxWIDTHxHEIGHT[+...]",
-        help="Images per sequence, for vision-language models: 2x1024x768 means two images of 1024x768"
-        " pixels. --seq must include their tokens.",
+        help=(
+            "Images per sequence, for vision-language models: 2x1024x768 means two images of "
+            "1024x768 pixels. The tokens of the images count towards --seq."
+        ),
     ),
     "lora": click.option(
-        "--lora",
-        type=click.IntRange(min=1),
-        metavar="RANK",
-        help="Train only LoRA adapters; the value is their rank.",
+        "--lora", type=click.IntRange(min=1), metavar="RANK", help="Train only LoRA adapters of this rank."
     ),
     "qlora": click.option(
         "--qlora",
         type=click.IntRange(min=1),
         metavar="RANK",
-        help="Train only LoRA adapters on frozen 4-bit weights (QLoRA); the value is their rank.",
+        help="Train only LoRA adapters of this rank, on frozen 4-bit weights (QLoRA).",
     ),
     "tokens": click.option(
         "--tokens",
-        help='Number of tokens on which the run trains, such as "2T" or "300B". With --epochs, it is the '
-        "number of tokens in one epoch.",
+        help=(
+            'Number of training tokens of the whole run, such as "2T" or "300B". With --epochs: '
+            "number of tokens in one epoch."
+        ),
     ),
     "samples": click.option(
         "--samples", help='Number of sequences in one epoch, such as "52,000" or "52k".'
     ),
-    "epochs": click.option("--epochs", help="Number of times that the run uses each sample."),
+    "epochs": click.option("--epochs", help="Number of epochs: how often the run trains on each sample."),
     "checkpoint": click.option(
         "--checkpoint",
         metavar="METHOD STORAGE ...",
         help=(
-            'How the run writes checkpoints: a method, a storage and an interval, such as "asynchronous '
-            'nvme every=10min".'
+            "How the run saves checkpoints: a method, a storage and an interval, such as "
+            '"asynchronous nvme every=10min".'
         ),
     ),
     "loader": click.option(
         "--loader",
         metavar="STAGE=VALUE[,...]",
-        help="Stages of data loading: NAME=TIME:WORKERS or NAME=BYTES@link. With"
-        ' "decode=9ms:8,copy=602kB@link", 8 workers each need 9 ms to decode a sample, and 602 kB per'
-        " sample are copied over the link to the device.",
+        help=(
+            'Stages of data loading. "decode=9ms:8" is a stage in which a sample takes 9 ms, with 8'
+            ' parallel workers. "copy=602kB@link" copies 602 kB per sample from the host to the '
+            "device."
+        ),
     ),
     "site": click.option(
         "--site",
         type=FILE,
         help=(
-            "Site file with calibration factors of your cluster (from flopcast calibrate or flopcast "
-            "measure)."
+            "Site file: calibration factors of your cluster, which flopcast calibrate or flopcast "
+            "measure wrote."
         ),
     ),
     "slow": click.option(
         "--slow",
         metavar="KIND=INDEX:FRACTION[,...]",
         help=(
-            'Slow devices, hosts and links, such as "device=3:0.8,host=1:0.7,link=12:0.5". In this '
-            "example, device 3 runs at 0.8 of its speed."
+            'Slow devices, hosts or links. With "device=3:0.8,host=1:0.7,link=12:0.5", device 3 '
+            "runs at 80 % of its normal speed, host 1 at 70 %, and the network link of device 12 at"
+            " 50 %."
         ),
     ),
     "price": click.option(
         "--price",
-        help='Price of one device, such as "2.10 USD/h", or a name from flopcast catalog prices.',
+        help='Price of one device, such as "2.10 USD/h", or the name of a price (flopcast catalog prices).',
         shell_complete=names_of("prices"),
     ),
 }
@@ -179,8 +195,8 @@ SERVING: dict[str, Any] = {  # options of a request that serves
     "engine": click.option(
         "--engine",
         help=(
-            "Predict serving with this engine (vllm, sglang, tensorrt-llm, …) instead of training. See "
-            "flopcast catalog engines."
+            "Predict serving with this engine (vllm, sglang, tensorrt-llm, …) instead of training. "
+            "flopcast catalog engines lists all engines."
         ),
         shell_complete=names_of("engines"),
     ),
@@ -191,14 +207,20 @@ SERVING: dict[str, Any] = {  # options of a request that serves
             '"rate=4/s prompt=2000 output=300".'
         ),
     ),
-    "slo": click.option("--slo", help='Latency limits, such as "ttft_p99=2s tpot_p99=50ms".'),
+    "slo": click.option(
+        "--slo",
+        help=(
+            'Latency limits, such as "ttft_p99=2s tpot_p99=50ms": 99 % of requests get their first '
+            "token within 2 s, and 99 % need at most 50 ms per output token."
+        ),
+    ),
 }
 OF_RUN = ("tokens", "epochs", "checkpoint", "price")  # matter to the time and cost of a whole run alone
 SAMPLES = click.option(
     "--samples",
     help=(
-        'Number of sequences to fine-tune on, such as "52k". By default, the global batch of '
-        "a fine-tune has 128 sequences."
+        'Number of sequences for fine-tuning, such as "52k". A fine-tuning job has a global '
+        "batch of 128 sequences, unless you set another one."
     ),
 )
 ARGUMENTS = (

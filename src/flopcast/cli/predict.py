@@ -27,27 +27,28 @@ if TYPE_CHECKING:
 @click.option(
     "--log",
     type=options.FILE,
-    help="Compare the prediction with this training log, or with this result of a serving benchmark.",
+    help=(
+        "Compare the prediction with measurements: a training log, or the result file of a "
+        "serving benchmark."
+    ),
 )
 @click.option("--json", "wants_json", is_flag=True, help="Print the report as JSON.")
 @click.option(
     "--allow-unknown",
     is_flag=True,
-    help=(
-        "Predict an exported graph even if operators that flopcast does not know take more than a fifth "
-        "of the step."
-    ),
+    help="Predict an exported graph even if unsupported operators take more than 20 % of the step time.",
 )
 @click.option(
     "--report",
     type=options.FILE,
-    help="Write the report as an HTML page. With --log, the page also shows the measured steps.",
+    help="Write the report as an HTML page. With --log, the page also shows the measured step times.",
 )
 @click.option(
     "--trace",
     type=options.FILE,
     help=(
-        "Write the predicted step as a trace for ui.perfetto.dev (.pftrace), or in Chrome's format (.json)."
+        "Write the timeline of the predicted step to this file: .pftrace for ui.perfetto.dev, "
+        "or .json in Chrome's trace format."
     ),
 )
 @options.writes_document
@@ -61,12 +62,13 @@ def command(
 ) -> None:
     """Predict one training step of a job, or how an engine serves requests.
 
-    Prints the step time with its interval, tokens per second, MFU, memory, a breakdown of the time, and the
-    evidence for these numbers. Describe the job by the name of a model, a YAML or JSON file, a launch
-    script of Megatron-LM, or options. With a file, an option replaces a part of it, and KEY=VALUE changes
-    one value. Without a plan, flopcast chooses one and prints it. With the length of the run (--tokens, or
-    --samples and --epochs), the report contains the time and cost of the run. The last lines list all
-    assumptions.
+    The command prints the step time with its 90 % interval, tokens per second, MFU, memory, a breakdown of
+    the step time, and the measurements behind these numbers. Describe the job by the name of a model, a
+    YAML or JSON file, a launch script of Megatron-LM, or options. If you give a file, options replace parts
+    of the job (such as its cluster), and KEY=VALUE changes a single field. If you give no plan (parallel
+    degrees and batch sizes), flopcast chooses one and prints it. If you give the length of the training run
+    (--tokens, or --samples and --epochs), the report also states the time and cost of the whole run. The
+    report ends with a list of all assumptions.
 
     \b
     flopcast predict llama-3-8b --gpus 16

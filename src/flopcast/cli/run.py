@@ -11,16 +11,18 @@ from flopcast.requests.job_request import JobRequest
 @click.command("run")
 @job_options()
 @click.option(
-    "--phases", type=FILE, help="YAML file that lists the phases of the run, instead of its length."
+    "--phases",
+    type=FILE,
+    help="YAML file that lists the phases of the run. Replaces --tokens and --samples.",
 )
-@click.option("--json", "wants_json", is_flag=True, help="Print the run as JSON.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the prediction as JSON.")
 @writes_document
 def command(request: JobRequest, phases: Path | None, wants_json: bool) -> None:
     """Predict a whole training run: its duration, goodput, cost and energy.
 
-    The time and cost include failures, restarts and checkpoints, at published rates. To use other rates,
-    set cluster.reliability. A file of phases (--phases) lists the number of tokens of each phase, and the
-    fields of the job that the phase changes:
+    The time and cost include failures, restarts and checkpoints. flopcast takes the rate of failures from
+    published runs; to set another rate, use cluster.reliability. If the run has several phases, list them
+    in a file (--phases), each with its number of tokens and the fields of the job that it changes:
 
     \b
     phases:

@@ -31,9 +31,9 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         "clusters",
         multiple=True,
         help=(
-            'A cluster, or several clusters to compare, such as "dgx-h100,dgx-b200". May be repeated. '
-            'NAME:NODES sets the number of nodes, as in "dgx-h100:8,dgx-b200:4". With --gpus, these '
-            "numbers have no effect."
+            'A cluster, or several clusters to compare, such as "dgx-h100,dgx-b200". May be '
+            'repeated. NAME:NODES sets the number of nodes, as in "dgx-h100:8,dgx-b200:4". If '
+            "--gpus is given, it overrides NODES."
         ),
     ),
     gpus=click.option(
@@ -41,8 +41,9 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         multiple=True,
         callback=lambda _context, _option, given: ",".join(given) or None,
         help=(
-            'Number of devices (GPUs) of every cluster, or several numbers to compare: "512", "256,512", '
-            '"64..1024" (doubled each time) or "64..512:64" (in steps of 64). May be repeated.'
+            'Number of devices (GPUs) of every cluster, or several numbers to compare: "512", '
+            '"256,512", "64..1024" (64, 128, 256, …, 1024) or "64..512:64" (64, 128, 192, …, 512). '
+            "May be repeated."
         ),
     ),
     plan=click.option(
@@ -56,8 +57,9 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         "--offload",
         metavar="auto|KIND=MEMORY[,...]",
         help=(
-            'Also try plans that offload states. "auto" tries all placements that the stack supports. You '
-            'can also list placements, separated by spaces: "none optimizer=host".'
+            'Also try plans that offload tensors from device memory. "auto" tries everything that '
+            'the stack can offload. "none optimizer=host" tries plans without offload, and plans '
+            "with the optimizer states in host memory."
         ),
     ),
     stack=click.option(
@@ -78,8 +80,8 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
         "engine": click.option(
             "--engine",
             help=(
-                "Find the best deployment for serving with this engine, or with one of several engines, "
-                "separated by commas."
+                "Find the best deployment of this serving engine, such as vllm. To compare engines, "
+                "separate their names by commas."
             ),
             shell_complete=names_of("engines"),
         )
@@ -103,8 +105,8 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
 @click.option(
     "--headroom",
     help=(
-        "Fraction of device memory that the expected memory of a plan may use, such as 0.9. By default, "
-        "even the upper end of the memory interval must fit."
+        "Consider only plans whose expected memory is at most this fraction of device memory, "
+        "such as 0.9. By default, the upper end of the memory interval of a plan must fit."
     ),
 )
 @click.option(
@@ -116,52 +118,56 @@ LAYOUTS = ("node_order", "group_division", "split_points", "per_layer")  # optio
 @click.option(
     "--no-refine",
     is_flag=True,
-    help="Do not try variants of the best plans: uneven stages, partial recompute and other rank orders.",
+    help=(
+        "Do not try variants of the best plans, such as uneven pipeline stages, partial "
+        "recompute or other orders of ranks."
+    ),
 )
 @click.option(
     "--evolve",
     is_flag=True,
-    help="Estimate only a few thousand plans, which an evolutionary algorithm chooses, instead of all "
-    "plans.",
+    help="Estimate a few thousand plans, which an evolutionary algorithm chooses, instead of all plans.",
 )
 @click.option(
     "--largest",
     is_flag=True,
     help=(
-        "Instead of the best plan, find the largest number of layers of this model that fits, with and "
-        "without offload."
+        "Instead of the best plan, find the largest number of layers with which this model fits"
+        " into memory, with and without offload."
     ),
 )
 @click.option(
     "--node-order",
     is_flag=True,
-    help="Instead of the best plan, find the order of nodes with which the given plan is fastest. Needs "
-    "measured links.",
+    help=(
+        "Instead of the best plan, find the assignment of ranks to nodes with which the given "
+        "plan is fastest. The cluster must contain measured speeds of its links."
+    ),
 )
 @click.option(
     "--group-division",
     is_flag=True,
     help=(
-        "Instead of the best plan, find the best number of blocks or micro-batches for each group of "
-        "nodes, if a cluster has several kinds of nodes. With --slow, find the best number of blocks for "
-        "each stage."
+        "Instead of the best plan, find how many transformer blocks or micro-batches each kind "
+        "of node should process, on a cluster with several kinds of nodes. With --slow, find "
+        "how many blocks each pipeline stage should hold."
     ),
 )
 @click.option(
     "--split-points",
     is_flag=True,
     help=(
-        "Instead of the best plan, find the best blocks at which to divide a model over a chain of "
-        "devices. The output is the Pareto front of latency and throughput."
+        "Instead of the best plan, find the best blocks at which to split a model over a chain "
+        "of devices. The output is the Pareto front of latency and throughput."
     ),
 )
 @click.option(
     "--per-layer",
     is_flag=True,
     help=(
-        "Instead of the best plan, find the best tensor parallelism, ZeRO stage and recompute for every "
-        "block of the given plan. With --offload auto, also find which states of each block to offload to "
-        "the host."
+        "Instead of the best plan, find the best tensor parallelism, ZeRO stage and recompute "
+        "for every block of the given plan. With --offload auto, also find which tensors of "
+        "each block to offload to the host."
     ),
 )
 @click.option("--pareto", is_flag=True, help="Also show the Pareto front of all objectives.")
@@ -185,13 +191,16 @@ def command(
 ) -> None:
     """Find the best plans to train a model on a cluster, or the best deployments to serve it.
 
-    The search estimates the step time of all plans, simulates the best 64 exactly, and ranks these 64. The
-    mark "=" means that flopcast cannot say whether the plan or the best plan is faster: the 90 % interval
-    of the ratio of their step times contains 1. The first plan of the output is the simplest plan that is
-    at most 2 % slower than the best. With several clusters, numbers of GPUs or stacks, the output shows the
-    best plan for each of them, or the reason why there is none. Use --plan to set fields of the plan, or to
-    list the values to try. The search tries all values of the other fields. If a job
-    file contains a plan, the search uses only its global batch, precision and optimizer.
+    The search estimates the step time of every plan, simulates the 64 plans with the best estimates, and
+    ranks these 64 plans. If a plan has the mark "=", flopcast cannot say whether it is slower than the best
+    plan: the 90 % interval of the ratio of the two step times contains 1. The first plan of the output is
+    the simplest of all plans that are at most 2 % slower than the best plan. If you give several clusters,
+    numbers of GPUs or stacks, the output shows the best plan for each of them, or the reason why no plan is
+    feasible.
+
+    The option --plan sets fields of the plan ("tp=8") or lists the values to try ("tp=2,4"). The search
+    tries all values of all other fields. If a job file contains a plan, the search keeps its global batch,
+    precision and optimizer, and ignores its other fields.
 
     \b
     flopcast search llama-3-8b --gpus 64
@@ -201,16 +210,16 @@ def command(
     flopcast search llama-3.1-70b --engine vllm,sglang --cluster dgx-h100:1 \\
         --traffic "rate=4/s prompt=2000 output=300" --slo "ttft_p99=2s tpot_p99=50ms"
 
-    Objectives: step_time, tokens_per_s, tokens_per_s_per_device, memory; cost and energy (of 1e12 tokens);
-    time_to_train and run_cost (of the whole run, including failures). With a single objective, memory is
-    the second objective of the Pareto front. If no plan is feasible, the exit code is 2, and the output
-    shows the plan that comes closest to the limits.
+    Objectives: step_time, tokens_per_s, tokens_per_s_per_device, memory; cost and energy (per 1e12 tokens);
+    time_to_train and run_cost (of the whole run, including failures). If you name a single objective, the
+    Pareto front trades it off against memory. If no plan is feasible, the exit code is 2, and the output
+    shows the plan that exceeds the limits least.
 
     With --engine, --traffic or --slo, the search finds the best deployment of a serving engine: its
-    parallel degrees, its replicas, and the largest number of tokens in a pass. --gpus is then the largest
-    number of devices to use. By default, the best deployment is the cheapest one that serves all requests
-    and meets --slo. Objectives of deployments: cost, tokens_per_s_per_device, goodput_per_device, ttft,
-    tpot, end_to_end.
+    parallel degrees, its number of replicas, and its limit of tokens per iteration (vLLM's
+    max_num_batched_tokens). A deployment uses at most --gpus devices. By default, the best deployment is
+    the cheapest one that serves all requests within the limits of --slo. Objectives of deployments: cost,
+    tokens_per_s_per_device, goodput_per_device, ttft, tpot, end_to_end.
     """
     from flopcast.requests.search_request import OF_RANKING, OF_SPACE, SearchRequest
 

@@ -10,13 +10,13 @@ from flopcast.cli.options import FILE, print_found
 @click.command("shard")
 @click.argument("file", type=FILE, metavar="PARAMETERS")
 @click.option("--ranks", type=click.IntRange(min=2), required=True, help="Number of tensor-parallel ranks.")
-@click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
 def command(file: Path, ranks: int, wants_json: bool) -> None:
     """Derive sharding rules for tensor parallelism from a list of parameters.
 
     PARAMETERS is a JSON file of names and shapes, such as {"model.embed.weight": [32000, 4096]}, or a
     .safetensors file, of which flopcast reads only the header. For each parameter, the output states the
-    dimension along which the parameter is divided over ranks (the first dimension is 0).
+    dimension along which the ranks divide it; 0 is the first dimension.
 
     \b
     flopcast shard parameters.json --ranks 8

@@ -26,14 +26,15 @@ SHORT = {"sequence_length": "seq"}
     show_default=True,
     help="Number of plans that --json lists for each scenario.",
 )
-@click.option("--json", "wants_json", is_flag=True, help="Print the answers as JSON.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the best plans as JSON.")
 @click.option("--csv", type=FILE, help="Write one row for each scenario to this CSV file.")
 def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers: object) -> None:
     """Find the best plan for each scenario of a grid.
 
-    In the file, model, cluster, gpus, sequence_length, stack and plan each have one value or a list. Every
-    combination of values is one search. The other settings of a search (objective, tokens, deadline,
-    budget, headroom, price, site) apply to all searches. If no plan is feasible, the exit code is 2.
+    In the file, the keys model, cluster, gpus, sequence_length, stack and plan each have one value or a
+    list of values. flopcast searches for the best plan of every combination of these values. The other
+    settings of a search (objective, tokens, deadline, budget, headroom, price, site) apply to all searches.
+    If no search finds a feasible plan, the exit code is 2.
 
     \b
     flopcast sweep grid.yaml

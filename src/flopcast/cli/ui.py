@@ -19,8 +19,8 @@ MOST_PORT = 65535
 def command(host: str, port: int) -> None:
     """Serve web pages that predict, search and compare, and a JSON API.
 
-    By default, only this machine can connect to the server. The server has no users and no passwords. Needs
-    the extra `ui` (pip install "flopcast[ui]"). Ctrl-C stops the server.
+    By default, only this machine can connect to the server. The server does not authenticate its users. The
+    command needs the extra `ui` (pip install "flopcast[ui]"). Ctrl-C stops the server.
 
     \b
     flopcast ui

@@ -40,12 +40,14 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
     type=click.Path(),
     help="Predict this table of runs instead of the suites. May be repeated.",
 )
-@click.option("--report", type=FILE, help="Write an HTML page about the runs that --runs names.")
+@click.option(
+    "--report", type=FILE, help="Write an HTML page with the predictions of the tables of --runs."
+)
 @click.option(
     "--leave-out",
     "left_out",
     metavar="SOURCE",
-    help="Predict only the runs of this source, with constants that were fitted to the other sources.",
+    help="Predict only the runs of this source, with constants fitted to all other sources.",
 )
 @takes_constants
 @takes_machine
@@ -59,10 +61,13 @@ flopcast validate --runs published_runs.csv --leave-one-source-out"""
     "--from-one-run",
     "calibrates",
     is_flag=True,
-    help="Report how much a calibration with one run of a cluster improves predictions of its other runs.",
+    help=(
+        "Report how much a calibration with one run of a cluster improves the predictions of "
+        "other runs on this cluster."
+    ),
 )
-@click.option("--json", "wants_json", is_flag=True, help="Print as JSON.")
-@click.option("--markdown", "wants_markdown", is_flag=True, help="Print Markdown, as in the documentation.")
+@click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--markdown", "wants_markdown", is_flag=True, help="Print the result as a Markdown page.")
 def command(
     suites: tuple[str, ...],
     runs: tuple[str, ...],
@@ -80,35 +85,38 @@ def command(
     """Predict runs that others measured, and report the error of each prediction.
 
     \b
-    paper        ten runs of arXiv:2509.22832, with their components
+    paper        ten runs of arXiv:2509.22832, with the time of each component of the step
     sc21         Table 1 of arXiv:2104.04473
     korthikanti  Table 5 of arXiv:2205.05198
-    headlines    schedules and degrees of arXiv:2104.04473, experts of arXiv:2504.14960, GPT on V100
+    headlines    runs of arXiv:2104.04473 and arXiv:2504.14960, and GPT on V100
     memory       peak memory of Llama-3 70B and DeepSeek-V2, with fewer layers, on 8 B200
 
-    --runs reads CSV tables of measurements. It recognises these kinds of tables by their headers:
+    The option --runs reads CSV tables with measurements of these kinds, and detects the kind by the header:
 
     \b
     - training runs: each row has model, hardware, plan, software and step time of one run
-    - steps of training that vTrain or SimuMax measured
+    - training steps that the authors of vTrain or SimuMax measured
     - functional tests of Megatron-LM, with the memory that is allocated after a step
-    - measured serving
-    - training with the optimizer on the host or on drives
+    - latencies and throughputs of serving engines
+    - training steps with the optimizer states on the host or on drives
     - models other than decoders: tables of timm, NeuSight, ML.ENERGY and MLPerf Training
 
-    For tables of timm, flopcast reads device, precision and software from the name of the file. If the name
-    does not contain them, use --device, --precision and --software.
+    For a table of timm, flopcast reads the device, precision and software from the name of the file. If the
+    name does not contain them, use --device, --precision and --software.
 
-    Predictions of tables use the constants of the catalogue, which were fitted on published runs. The
-    --leave-... options fit the constants again without the predicted runs. Predictions of suites use no
-    constants. With --leave-one-source-out, they use those of the catalogue; the suite korthikanti does not
-    support this option, because these constants were fitted on it.
+    Predictions of tables use the constants of the catalogue, which were fitted to published runs. If you
+    give one of the options --leave-..., flopcast refits the constants without the runs that it predicts.
+    Predictions of suites use no fitted constants. With --leave-one-source-out, predictions of suites use
+    the constants of the catalogue. The suite korthikanti does not support --leave-one-source-out, because
+    the constants were fitted to its runs.
 
-    --decisions compares plans of the same model on the same cluster. It reports whether flopcast ranks the
-    plans in the measured order, and how much slower the recommended plan is than the fastest measured plan.
+    The option --decisions compares plans of the same model on the same cluster. It reports whether flopcast
+    ranks the plans in the measured order, and how much slower the recommended plan is than the fastest
+    measured plan.
 
-    --from-one-run compares the errors of predictions without calibration, after a calibration (flopcast
-    calibrate from-run) with one other run of the cluster, and after a calibration with all other runs.
+    The option --from-one-run predicts each run three times: without calibration, after a calibration
+    (flopcast calibrate from-run) with one other run of the same cluster, and after a calibration with all
+    other runs of this cluster. It compares the three errors.
     """
     check_page(report)
     names: Any = tuple(name for name, given in chosen.items() if given)

@@ -28,7 +28,7 @@ def takes_machine(command: Command) -> Command:
         click.option(
             "--software",
             type=click.Choice(SOFTWARE),
-            help="How PyTorch ran the models of a benchmark table of timm. Default: eager, in NCHW layout.",
+            help="How PyTorch ran the models of a benchmark table of timm. Default: eager, in NCHW.",
         ),
     ]
     return with_all(options, command)

@@ -15,11 +15,16 @@ if TYPE_CHECKING:
     from flopcast.lab.validation.published import Constants
 
 OPTIONS: "Mapping[Constants, tuple[str, str]]" = {  # constants of the predictions → option, help
-    "others": ("--leave-one-source-out", "Predict each source with constants fitted to the other sources."),
-    "generations": (
-        "--leave-one-generation-out", "Predict each device generation with constants fitted to all others."
+    "others": (
+        "--leave-one-source-out", "Predict the runs of each source with constants fitted to other sources."
     ),
-    "models": ("--leave-one-model-out", "Predict each model with constants fitted to the other models."),
+    "generations": (
+        "--leave-one-generation-out",
+        "Predict the runs on each GPU generation with constants fitted to all other generations.",
+    ),
+    "models": (
+        "--leave-one-model-out", "Predict the runs of each model with constants fitted to all other models."
+    ),
     "none": ("--no-constants", "Predict without any fitted constants."),
 }  # fmt: skip
 
