@@ -34,12 +34,13 @@ def validate_suite(name: str, constants: Constants = "none") -> ComparedSuite:
     ----------
     constants : str
         "none": predict from kernel measurements and data sheets only. "others": also use the constants of
-        the catalogue, which must not have been fitted on the runs of the suite.
+        the catalogue, if they were not fitted to the runs of the suite.
 
     Raises
     ------
     SpecError
-        There is no such suite, or constants of the catalogue were fitted on its runs.
+        There is no such suite; or `constants` is "others", and the constants of the catalogue were fitted
+        to its runs.
 
     Examples
     --------

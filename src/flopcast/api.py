@@ -33,7 +33,7 @@ SHARED = Predictor()  # of all callers of `predict` and `predict_memory`
 
 
 def predict(job: Job) -> Report:
-    """Predict one training step with the curves of the catalogue and a `Predictor` that all callers share.
+    """Predict one training step, with the efficiency curves of the catalogue.
 
     Raises
     ------
@@ -52,14 +52,14 @@ def predict(job: Job) -> Report:
 
 
 def predict_serving(job: "ServingJob", leave_out_share: float = 0.1) -> "ServingReport":
-    """Predict how an engine serves requests, with the curves of the catalogue.
+    """Predict how an engine serves requests, with the efficiency curves of the catalogue.
 
-    If the traffic names a trace of requests, it is read.
+    If the traffic names a file with a trace of requests, flopcast reads this file.
 
     Parameters
     ----------
-    leave_out_share : fraction of requests at the beginning and at the end (each below 0.5) that are served
-        but not counted in the latencies; 0 counts all requests, as benchmarks of engines do
+    leave_out_share : fraction of requests (below 0.5) at the beginning, and again at the end, that are
+        simulated but not counted in the latencies; 0 counts all requests, as benchmarks of engines do
 
     Raises
     ------
@@ -213,7 +213,7 @@ def compare(
 def compare(
     first: "Job | Report | ServingJob | ServingReport", second: "Job | Report | ServingJob | ServingReport"
 ) -> "ReportComparison | ServingComparison":
-    """Compare two jobs or two reports. Uncertain factors that affect both equally cancel in their ratio.
+    """Compare two jobs or two reports. Uncertainties that affect both equally cancel.
 
     Returns
     -------
@@ -224,7 +224,7 @@ def compare(
     Raises
     ------
     SpecError
-        As `predict` and `predict_serving`; or one job trains and the other serves.
+        As `predict` and `predict_serving`; or one of the jobs is for training and the other for serving.
 
     Examples
     --------
@@ -261,19 +261,19 @@ def diagnose(job: Job, log: Path | None = None, trace: Path | None = None) -> "S
     Parameters
     ----------
     job : the job as it was configured
-    log : the log of a run of the job, plain or .gz
+    log : the training log of the run, plain or .gz
     trace : a trace of the PyTorch profiler (JSON, plain or .gz) or of Nsight Systems (SQLite)
 
     Returns
     -------
     SlowStep
-        The suspects, ordered by cost. Each has its evidence and the setting to change. Without a log and a
-        trace, only the settings of the job are examined.
+        Possible causes, ordered by the time that they cost. Each has its evidence and the setting to
+        change. Without a log and a trace, flopcast examines only the settings of the job.
 
     Raises
     ------
     SpecError
-        As `predict`; or a file cannot be read, or holds no step.
+        As `predict`; or a file cannot be read or contains no training step.
 
     Examples
     --------
@@ -295,13 +295,13 @@ def diagnose(job: Job, log: Path | None = None, trace: Path | None = None) -> "S
 
 
 def report_page(report: "Report | SlowStep | ServingReport | RlReport") -> str:
-    """Return the report as one HTML file, which also shows the same plan on other numbers of devices.
+    """Return the report as an HTML page, which also predicts the plan for other numbers of devices.
 
     Parameters
     ----------
-    report : a prediction, or a diagnosis, whose page begins with the measured steps. The page of a serving
-        report has a latency–throughput curve instead of other numbers of devices, and that of a step of
-        reinforcement learning has its phases.
+    report : a prediction or a diagnosis. The page of a diagnosis begins with the measured steps. The page
+        of a serving report has a latency–throughput curve instead of other numbers of devices. The page of
+        a reinforcement learning step has its phases.
 
     Returns
     -------

@@ -28,19 +28,19 @@ def search_deployments(
     objectives: Sequence[str] = (),
     told: OnServingProgress | None = None,
 ) -> DeploymentResult:
-    """Simulate deployments that serve a traffic, and return the best ones in order.
+    """Simulate deployments that serve the traffic of a job, and return the best ones in order.
 
     Parameters
     ----------
     jobs : ServingJob, or several that differ in their cluster or engine
-        Deployments have the number formats of these jobs unless the space names others. Their parallel
-        degrees are not used.
+        Deployments have the number formats of these jobs, unless the space lists others. The search ignores
+        the parallel degrees of these jobs.
     space : DeploymentSpace or str
         Allowed values of fields, as in `flopcast search --plan`: "tp=2,4 max_sequences=64". By default, all
-        degrees, numbers of replicas and limits of a pass.
+        parallel degrees, numbers of replicas, and limits of sequences and tokens per iteration.
     objectives : names of search.deployments.objectives.SERVING_OBJECTIVES
-        Deployments are ranked by the first objective. By default, it is the cost of output tokens if the
-        devices have a price.
+        Deployments are ranked by the first objective. If the devices have a price, the default is the cost
+        of output tokens.
     told : callable
         Called with the progress of the search.
 

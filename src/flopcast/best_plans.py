@@ -27,21 +27,22 @@ def search_plans(
     budget_usd: float | None = None,
     told: OnProgress | None = None,
 ) -> SearchResult:
-    """Simulate the best plans of a space exactly, and return them in order, with reasons.
+    """Estimate all plans of a space, simulate the best ones, and return these in order, with reasons.
 
     Parameters
     ----------
     jobs : Job, or several that differ in their cluster or stack
-        Their plans set the fields that the space does not contain (global batch, optimizer, rank order).
-        `stage_layers` is used only if the space allows only its number of stages.
+        Fields that the space does not contain (such as optimizer and rank order) have the values of the
+        plans of these jobs. The search uses `stage_layers` of a plan only if the space allows no other
+        number of stages.
     space : Space
         Allowed values of the fields of a plan, or a mapping such as {"tp": "1,2"}. By default, all degrees
         and all options that the stack supports.
     objectives : names of search.objectives.OBJECTIVES
         Plans are ranked by the first objective. All objectives form the Pareto front.
     total_tokens, deadline_s, budget_usd
-        Number of tokens of the whole run, the longest time that it may take, and the most that it may cost.
-        By default, the number of tokens is that of the first job.
+        Number of tokens of the whole run, and the limits of its time and cost. By default, `total_tokens`
+        is that of the first job.
     told : callable
         Called with messages about the progress of the search.
 

@@ -74,11 +74,11 @@ def shown(value: object, limit: int = 80) -> str:
 
 
 class FlopcastError(Exception):
-    """Base class: catch this to catch every deliberate error."""
+    """Base class of all errors that flopcast raises on purpose."""
 
 
 class SpecError(FlopcastError, ValueError):
-    """The input is wrong; `problems` lists all errors, and not only the first."""
+    """The input is wrong. `problems` lists all errors of the input."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the faults and print them one under the other."""
@@ -108,7 +108,7 @@ def spec_error(
 
 
 class InfeasibleError(FlopcastError):
-    """The input is valid, but no plan satisfies it; the message names the plan that comes closest."""
+    """The input is valid, but no plan is feasible. The message names the closest plan."""
 
 
 class InternalError(FlopcastError):

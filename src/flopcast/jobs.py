@@ -72,7 +72,7 @@ def job(
     Raises
     ------
     SpecError, InfeasibleError
-        Every error in the file and the parameters; or no plan was given, and none fits.
+        All errors in the file and the parameters; or no plan was given, and no plan fits into memory.
 
     Examples
     --------
@@ -108,14 +108,15 @@ def serving_job(
     file : path of a job file with an engine or traffic, or the name of a model
     model, cluster, gpus, site, price, changes : as those of `job`
     engine : name, by default vllm
-    plan : such as "tp=8 weights=fp8"; by default, the smallest degree with which the model fits
+    plan : such as "tp=8 weights=fp8"; by default, the smallest tensor-parallel degree with which the model
+        fits
     traffic : such as "rate=4/s prompt=2000 output=300"
     slo : such as "ttft_p99=2s tpot_p99=50ms"
 
     Raises
     ------
     SpecError
-        Every error in the file and the parameters.
+        All errors in the file and the parameters.
 
     Examples
     --------
@@ -181,7 +182,7 @@ def load_job(path: str | Path) -> Job:
 
 
 def dump_job(job: Job) -> str:
-    """Return the job as a complete job file in YAML, from which `load_job` reads the same job.
+    """Return the job as the text of a complete YAML job file, which `load_job` can read.
 
     Examples
     --------

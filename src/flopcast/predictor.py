@@ -16,7 +16,7 @@ MOST_REPORTS, MOST_BOOKS = 64, 16
 
 
 class Predictor:
-    """Predicts jobs, and reuses results that several jobs share.
+    """Predicts jobs, and reuses intermediate results for several jobs.
 
     A predictor stores recent reports, curves and intermediate results, such as the operators of layers, the
     memory of plans, and the times of kernels, layers and programs. The key of each result contains
@@ -26,8 +26,8 @@ class Predictor:
     ----------
     most_results : int
         The predictor stores at most twice this number of results: the newest ones, and older ones that were
-        used again. The default takes about 50 MB. Threads may share a predictor. If two threads need the
-        same result at the same time, both compute it.
+        reused. The default number takes about 50 MB of memory. Threads may share a predictor. If two
+        threads need a result at the same time, both compute it.
 
     Examples
     --------

@@ -57,11 +57,12 @@ class Evidence:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Report(Summarised):
-    """One prediction. Times include jitter, and the components of the breakdown add up to the step.
+    """One prediction. Times include jitter. The components of the breakdown add up to the step time.
 
-    Rates, shares, intervals, memory, cost and energy are computed when they are first read. `timeline` and
-    `priced` are the inputs of traces and explanations. `whole` holds the factors that scale the whole step
-    (`whole_step`). `loader` holds the time that the input pipeline adds, if the job describes one.
+    flopcast computes throughput, shares, intervals, memory, cost and energy when they are first read.
+    `timeline` contains the start and end of each task, and `priced` the time of each kernel. `whole`
+    contains the uncertain factors that scale the whole step. If the job describes an input pipeline,
+    `loader` contains the time that it adds.
     """
 
     job: Job

@@ -87,47 +87,50 @@ class Space(StrictModel):
     """The plans that a search considers: the allowed values of each field.
 
     Numbers are a list or a text: "1,2,4", "256..4096" (doubled each time), "256..1024:256" (in steps) or
-    "all". The search tries all reasonable values of a field that is not given. Fields have the short names
-    of a plan.
+    "all". If a field is not given, the search tries all reasonable values. You can also use the short names
+    of the fields of a plan, such as tp.
 
     Attributes
     ----------
     num_devices : tuple of int
         Numbers of devices (gpus); by default, the size of the cluster.
     global_batch : tuple of int
-        Number of sequences of a step (gbs). By default, about four million tokens, or about 128 sequences
-        for fine-tuning.
+        Number of sequences of a step (gbs). By default, a step has about four million tokens, or about 128
+        sequences for fine-tuning.
     data_parallel : tuple of int
         Allowed data-parallel degrees (dp). By default, the degree follows from the number of devices and
         the other degrees.
     data_shard : tuple of int
-        Number of data-parallel ranks over which `zero` shards (dp_shard); 0 means all ranks. By default, 0
-        and, with ZeRO-3, also the number of these ranks inside a scale-up domain: fewer ranks gather
-        parameters faster, but each rank stores more.
+        Number of data-parallel ranks over which `zero` shards (dp_shard); 0 means all ranks. By default,
+        the search tries 0 and, with ZeRO-3, also the number of data-parallel ranks in a scale-up domain.
+        With fewer ranks, all-gathers of parameters are faster, but each rank stores more.
     expert_parallel, expert_tensor_parallel : tuple of int
         Allowed degrees (ep, etp) for models with experts. They have no effect on other models.
     micro_batch : tuple of int
-        By default, every divisor up to 65,536 tokens on a rank, and up to 8 sequences in any case.
+        Micro-batch sizes (mbs). By default, all divisors of the sequences of a replica that are at most 8
+        or give at most 65,536 tokens on a rank.
     tables : tuple of str
-        Ways to shard embedding tables of an exported graph, over all data-parallel ranks. The default is
-        that of the job's plan.
+        Ways to shard the embedding tables of an exported graph over all data-parallel ranks. The default is
+        the way of the job's plan.
     sequence_parallel, zero, recompute, precision, schedule, context_exchange, context_order : tuples
-        As in a plan; "auto" as a schedule is 1F1B, interleaved where there are chunks. Where an option
-        makes no difference (sequence parallelism of one rank) a plan is offered once, without it.
+        As in a plan. The schedule "auto" is 1F1B, or interleaved 1F1B if stages have several chunks. If an
+        option has no effect (such as sequence parallelism with one rank), the search tries the plan only
+        without this option.
     offload : tuple
-        Placements outside the devices, each as in a plan; several are separated by blanks in a text. "auto"
-        stands for those that the stack has and the cluster describes (offload_choices.py). The default is
-        the placement of the job's plan.
+        What is offloaded, as in a plan. In a text, spaces separate several values. "auto" stands for
+        everything that the stack can offload to a memory of the cluster (offload_choices.py). The default
+        is that of the job's plan.
     shards : tuple
-        Shard groups for some kinds of state, each value as in a plan; "auto" stands for those that the
-        stack has (shard_choices.py). The default is that of the job's plan.
+        Shard groups, each as in a plan. "auto" stands for all that the stack supports (shard_choices.py).
+        The default is that of the job's plan.
     tensor_in_domain : bool
         Whether tensor-parallel ranks stay inside a scale-up domain.
     refine : bool
-        Whether variants of the best plans are tried, with unequal stages and less recompute (refine.py).
+        Whether the search also tries variants of the best plans, with unequal stages and less recompute
+        (refine.py).
     headroom_fraction : float or None
-        The part of a device's memory that the driver may show in use; 1 accepts tight plans too. None
-        accepts plans whose verdict is "fits" (memory/verdict.py).
+        Largest fraction of device memory that the expected memory of a plan may take; 1 also accepts plans
+        that barely fit. None accepts plans whose verdict is "fits" (memory/verdict.py).
 
     Examples
     --------

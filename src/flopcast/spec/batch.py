@@ -74,7 +74,7 @@ class RankBatch(StrictModel):
 
 
 class Batch(StrictModel):
-    """The sequences of a step: all of one length, or listed micro-batches that differ.
+    """The sequences of a training step. All have the same length, or each micro-batch is listed.
 
     Attributes
     ----------
@@ -82,21 +82,22 @@ class Batch(StrictModel):
         Number of tokens of each sequence, padding included (short name: seq); 32k is 32,768. If
         micro-batches differ, this is the length of the longest sequence.
     documents : tuple of int
-        Number of tokens of each document of a packed sequence, if attention is masked between documents.
+        Number of tokens of each document in a packed sequence, if tokens attend only to their own document.
         The cost of attention is then proportional to Σ length² instead of sequence_length². The lengths
-        must add up to sequence_length, so padding is listed as a document too.
+        must add up to sequence_length. Therefore, list padding as a document, too.
     packed : bool
-        Whether sequences are packed. If `documents` are given, flopcast sets this field to true; true
-        without `documents` is an error.
+        Whether sequences are packed. flopcast sets this field to true if `documents` are given. Do not set
+        it without `documents`.
     micro_batches : tuple of MicroBatch
-        The micro-batches of a step in order. Set this field if micro-batches differ, but all data-parallel
-        ranks run the same list. By default, all micro-batches are equal.
+        The micro-batches of a step in order. Set this field if micro-batches differ, and if all
+        data-parallel ranks run the same list of micro-batches. By default, all micro-batches are equal.
     ranks : tuple of RankBatch
-        The micro-batches of each data-parallel rank. Set it if ranks run different micro-batches or
-        different numbers of them. A step ends when the slowest rank has finished.
+        The micro-batches of each data-parallel rank. Set this field if the ranks run different
+        micro-batches, or different numbers of micro-batches. A step ends when the slowest rank has
+        finished.
     shared_by : int
         Number of neighbouring data-parallel ranks over which each sequence is divided; 1 means that each
-        rank has whole sequences. If micro-batches are listed, set it in each of them instead.
+        rank has whole sequences. If you list micro-batches, set `shared_by` in each of them instead.
     offloads : bool
         Whether the plan's `offload` setting for activations applies to this batch.
     source_length : int or None
@@ -104,13 +105,13 @@ class Batch(StrictModel):
         `sequence_length`, which is the length of the decoder's sequences.
     images : tuple of Image
         Images of each sequence, for a model with a vision tower, as a list or text: "2x1024x768+1x336x336"
-        is two images of 1024 · 768 pixels and one of 336 · 336. Their tokens are part of the sequence.
+        is two images of 1024 · 768 pixels and one of 336 · 336. The tokens of the images are part of the
+        sequence.
     distribution : LengthDistribution or None
-        Distribution of sequence lengths. Set it instead of `ranks`: flopcast then distributes sequences of
-        these lengths over ranks and micro-batches.
+        Distribution of sequence lengths. If you set it instead of `ranks`, flopcast distributes sequences
+        of these lengths over ranks and micro-batches.
     forward_only : bool
-        Whether the step is only a forward pass, without gradients and optimizer, such as evaluation or
-        inference on whole batches.
+        Whether the step consists only of a forward pass, as in evaluation or in inference on whole batches.
     """
 
     sequence_length: Length = Field(validation_alias=AliasChoices("sequence_length", "seq"))

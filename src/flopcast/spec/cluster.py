@@ -272,16 +272,16 @@ class Cluster(StrictModel):
     name : str
         Name of the cluster in reports.
     groups : tuple of NodeGroup
-        Groups of equal nodes. Ranks are placed on the groups in this order. All ranks of a pipeline stage
-        of a data-parallel replica must be in one group.
+        Groups of equal nodes. Ranks fill the groups in this order. All ranks that hold the same pipeline
+        stage of the same data-parallel replica must be in one group.
     tiers : tuple of Tier
         Networks of the cluster, from the fastest, such as NVLink, to the one that connects all devices. The
         last one must have `devices: 0`, which means all devices.
     jitter : Jitter
-        Mean step time of a run divided by its best step time. Jitter is a property of the machine: it can
-        differ between two clusters that run the same software.
+        Mean step time of a run divided by its best step time. Two clusters with the same software can have
+        different jitter.
     price : Price or None
-        Price of a device per hour. Without it, reports state no cost.
+        Price of a device per hour. Without a price, reports state no cost.
     facility : Facility
         Power that nodes and the building draw in addition to the devices.
     reliability : Reliability

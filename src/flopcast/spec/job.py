@@ -28,7 +28,7 @@ def _as_in_a_file(schema: dict[str, Any]) -> None:
 class Job(StrictModel):
     """Everything that a prediction of a training step needs: model, cluster, plan, stack and batch.
 
-    flopcast first checks each of them, and then whether they are compatible (`spec.checks.check`).
+    flopcast checks each of them alone, and then checks whether they are compatible (`spec.checks.check`).
 
     Attributes
     ----------
@@ -43,18 +43,17 @@ class Job(StrictModel):
     batch : Batch
         The sequences of a step and their lengths.
     site : Site
-        Calibration factors that were measured on this cluster. By default, factors of the catalogue.
+        Calibration factors that were measured on this cluster. By default, those of the catalogue.
     run : RunLength or None
-        Length of the whole training run. If it is given, reports also state the time and the cost of the
-        run.
+        Length of the whole training run. If given, reports also state the time and cost of the run.
     checkpoint : Checkpoint or None
-        How the run writes checkpoints, or a short form such as "lazy file_system every=100". By default,
+        How the run saves checkpoints. The text "lazy file_system every=100" is a short form. By default,
         `cluster.reliability` states how long a checkpoint takes.
     loader : Loader or None
-        How samples are loaded, or a short form: "decode=9ms:8,copy=602kB@link". By default, flopcast
-        assumes that training never waits for samples.
+        How samples are loaded. The text "decode=9ms:8,copy=602kB@link" is a short form. By default,
+        flopcast assumes that training never waits for samples.
     assumptions : tuple of str
-        Values that were not given and that flopcast chose. Reports list them.
+        Values that the user did not give, and that flopcast chose. Reports list them.
 
     Examples
     --------

@@ -49,15 +49,17 @@ class Model(StrictModel):
     learned_positions : int
         Number of rows of the table of learned position embeddings; 0 if the model has none.
     relative_positions : int
-        Number of rows of a table of relative position biases (T5), which has one column for each head. The
-        encoder and the decoder have one table each. 0 if the model has none.
+        Number of rows of the table of relative position biases (T5), which has one column for each head. 0
+        if the model has no such table. The encoder and the decoder have one table each.
     position_offset : int
-        Number of unused first rows of the table of learned positions (OPT: 2); they are parameters too.
+        Number of unused rows at the start of the table of learned positions (2 for OPT). They count as
+        parameters.
     tied_embeddings : bool
-        Whether the head uses the weights of the embedding. If these are on different pipeline stages, each
-        stage keeps a copy, and the gradients of the copies are all-reduced.
+        Whether the head uses the weights of the embedding. If the embedding and the head are on different
+        pipeline stages, both stages keep a copy, and all-reduce the gradients of the two copies.
     embedding_norm : bool
-        Whether a norm follows the embedding, of the same kind as in the first block (BLOOM).
+        Whether a normalisation layer follows the embedding (BLOOM). It is of the kind that the first block
+        uses.
     embedding_dropout : float
         Probability of dropout on the output of the embedding.
     head_bias : bool
@@ -68,7 +70,7 @@ class Model(StrictModel):
         Number of multi-token prediction modules, each with a copy of the last block. They do not count as
         parameters, because they are removed after training.
     blocks : tuple of Block
-        The blocks in order. Consecutive equal blocks are one entry with a `count`, such as `count: 80`.
+        The blocks in order. Equal blocks in a row are one entry with a `count`, such as `count: 80`.
     pattern : tuple of int
         Order of blocks if several kinds alternate: a list of indices into `blocks` that is repeated until
         the end of the model. The `count` of each entry of `blocks` is then the number of blocks of this
@@ -76,9 +78,9 @@ class Model(StrictModel):
         blocks of the first kind, then one of the second, 12 times. By default, `blocks` follow each other
         in order.
     vision : Vision or None
-        Vision tower. Its result replaces the embeddings of image tokens in the sequence.
+        Vision tower. Its output replaces the embeddings of the image tokens in the sequence.
     adapters : Adapters or None
-        Low-rank adapters (LoRA). If they are given, only they are trained, and they count as parameters.
+        Low-rank adapters (LoRA). If given, training changes only the adapters. They count as parameters.
     head : str
         What the head computes for each token. "tokens": logits over the vocabulary and their loss. "score":
         one number, as for a reward model.

@@ -45,7 +45,7 @@ from flopcast.strict_model import StrictModel, cached_results
 
 
 class Plan(StrictModel):
-    """How the work of a step is divided over devices and micro-batches.
+    """How the work of a training step is divided over devices and micro-batches.
 
     Attributes
     ----------
@@ -54,9 +54,11 @@ class Plan(StrictModel):
     tensor_parallel : int
         Tensor-parallel degree (tp): number of ranks over which each weight matrix is divided.
     sequence_parallel : bool
-        Whether tensor-parallel ranks also divide norms and the residual stream along the sequence (sp).
+        Whether tensor-parallel ranks divide normalisation layers and the residual stream along the sequence
+        (sp).
     context_parallel : int
-        Context-parallel degree (cp): number of ranks that divide each sequence, attention included.
+        Context-parallel degree (cp): number of ranks over which each sequence is divided, also in
+        attention.
     context_exchange : str
         How context-parallel ranks exchange keys and values.
     context_order : str
@@ -66,52 +68,57 @@ class Plan(StrictModel):
     expert_tensor_parallel : int
         Number of ranks over which each expert is divided (etp); by default the tensor-parallel degree.
     tables : str
-        How the ranks of `expert_parallel` share embedding tables of an exported graph (layers/tables.py).
+        How expert-parallel ranks divide the embedding tables of an exported graph (layers/tables.py).
     whole_tables : int
-        With `tables`, tables of at most so many elements are not shared: every rank holds them whole.
+        With `tables`, ranks do not divide tables of at most this number of elements: each rank holds them
+        whole.
     pipeline_parallel : int
         Pipeline-parallel degree (pp): number of pipeline stages.
     virtual_stages : int
         Number of model chunks on each pipeline stage (vpp); more than 1 needs an interleaved schedule.
     zero : int
-        ZeRO stage. Ranks shard nothing (0), optimizer states (1), also gradients (2), also parameters (3).
+        ZeRO stage. 0: nothing is sharded. 1: optimizer states. 2: also gradients. 3: also parameters.
     data_shard : int
         Number of neighbouring data-parallel ranks over which `zero` shards (dp_shard). 0 means all ranks.
     shards : tuple of ShardGroup
-        Separate shard groups for single kinds of state, with the format of their messages (ZeRO++).
-        "parameters:2:int8,gradients:8" shards parameters over 2 ranks and gradients over 8.
+        Different numbers of ranks for the shards of parameters, gradients or optimizer states, and the
+        number format of messages (ZeRO++). "parameters:2:int8,gradients:8" shards parameters over 2 ranks
+        and gradients over 8.
     micro_batch : int
-        Micro-batch size (mbs): number of sequences of one forward pass of a data-parallel replica.
+        Micro-batch size (mbs): number of sequences that a data-parallel replica processes in a forward
+        pass.
     global_batch : int
         Global batch size (gbs): number of sequences of one step, over all data-parallel replicas.
     stage_layers : tuple of int
-        Number of blocks of every chunk in order: "9,10,10,7" or "6x11,5". By default, the stack decides.
+        Number of blocks of each model chunk, in order: "9,10,10,7" or "6x11,5". By default, the stack
+        decides.
     layers : tuple of LayerStrategy
         Separate settings for some blocks: "0-7:tp=2:zero=3" sets tp and zero of blocks 0 to 7.
     schedule : str
         Pipeline schedule, or the name of a CSV file that lists the tasks of every stage.
     recompute : str
-        What the backward pass recomputes. A short form also sets the next three fields: "full:block:4".
+        What the backward pass recomputes. "full:block:4" also sets recompute_method and recompute_layers.
     recompute_method : str
-        Blocks that full recompute applies to. "uniform": all blocks, in groups that keep only their input.
+        Blocks that full recompute applies to. "uniform": all, in groups of which only the input is kept.
         "block": the first blocks of every chunk. "every": every n-th block, where n is `recompute_layers`.
     recompute_layers : int
-        Blocks of a group ("uniform"), recomputed blocks of a chunk ("block"), or the n of "every".
+        Number of blocks in a group ("uniform"), of recomputed blocks in a chunk ("block"), or n of "every".
     recompute_modules : tuple of str
-        Modules that selective recompute applies to; by default `selective_groups` of the stack.
+        Modules that selective recompute applies to. By default, the `selective_groups` of the stack.
     recompute_blocks : tuple of int
-        Indices of the model's `blocks`, from 0, that recompute applies to; by default all.
+        Indices (from 0) of the entries of the model's `blocks` that recompute applies to. By default, all.
     partition_activations : bool
-        Whether tensor-parallel ranks divide the inputs of blocks that full recompute keeps.
+        Whether tensor-parallel ranks divide the block inputs that full recompute keeps.
     precision : str
-        Number format of GEMMs. The names of 8-bit and 4-bit formats also state how values are scaled.
+        Number format of GEMMs. The name of an 8-bit or 4-bit format also states how values are scaled.
     optimizer : str
         Update rule of the weights; names that begin with "adamw_" are AdamW with moments in 8 or 4 bits.
     offload : tuple of Placement
-        States that are offloaded: "optimizer:host,activations:nvme:0.5" keeps optimizer states in host
-        memory and half of the activations on NVMe drives. By default, nothing is offloaded.
+        What is offloaded: "optimizer:host,activations:nvme:0.5" keeps optimizer states in host memory and
+        half of the activations on NVMe drives. By default, nothing is offloaded.
     rank_order : str
-        Order of the axes in rank numbers, the fastest first. The default is that of Megatron-LM.
+        Order in which ranks are numbered. Neighbouring ranks are in one group of the first axis. The
+        default is the order of Megatron-LM.
 
     Examples
     --------

@@ -16,18 +16,18 @@ from flopcast.strict_model import StrictModel, nameable
 
 
 class ServingJob(StrictModel):
-    """A model that an engine serves on a cluster to some traffic.
+    """Everything that a prediction of serving needs: model, cluster, engine, deployment and traffic.
 
     Attributes
     ----------
     model : Model
         The model that is served.
     cluster : Cluster
-        The machine that serves it.
+        The cluster on which the model is served.
     engine : Engine
         The serving software.
     plan : Deployment
-        How the model is divided over devices, and in which formats.
+        How the model is divided over devices, and the number formats of weights and KV cache.
     traffic : Traffic
         The requests that are served.
     slo : Slo

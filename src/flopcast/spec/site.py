@@ -84,8 +84,8 @@ CLOCK_SPREAD_FRACTION = 0.015
 class Site(StrictModel):
     """Calibration factors that were measured on one cluster.
 
-    Each factor multiplies certain times, so a site file applies to all models and plans on its cluster.
-    Without a site file, every factor has its value from the catalogue.
+    Each factor multiplies the times of one kind of kernel or message. A site file therefore applies to all
+    models and plans on its cluster. Without a site file, predictions use the factors of the catalogue.
 
     Attributes
     ----------
@@ -94,8 +94,8 @@ class Site(StrictModel):
     factors : tuple of SiteFactor
         The factors that were measured.
     runs : tuple of SiteRun
-        The runs from which the factors were calibrated. flopcast also corrects predictions of similar steps
-        by the errors that remain for these runs.
+        The runs from which the factors were calibrated. After the calibration, errors of these runs remain.
+        flopcast corrects predictions of similar jobs by these errors.
     power_limit_w : float or None
         Power limit of each device in watts; by default (null), the board power. With a lower limit, GEMMs
         and attention take longer.
@@ -103,12 +103,12 @@ class Site(StrictModel):
         Clock to which the multiprocessors are locked; by default (null), the clock is not locked. The
         predicted effect has not been compared with measurements.
     clock_spread_fraction : float
-        Standard deviation of the clocks of equal devices, divided by their mean. It matters because a
-        synchronous step waits for the slowest device. The default was measured on five clusters of V100,
-        Quadro RTX and MI60 devices (Sinha et al., SC22, arXiv:2208.11035).
+        Standard deviation of the clocks of equal devices, divided by their mean. The spread lengthens
+        steps, because a synchronous step waits for the slowest device. The default was measured on five
+        clusters of V100, Quadro RTX and MI60 devices (Sinha et al., SC22, arXiv:2208.11035).
     slow : tuple of SlowPart
         Single devices, hosts and links that are slower than the others. As text, "device=3:0.8" means that
-        the device of rank 3 runs at 0.8 of its usual speed.
+        the device of rank 3 runs at 80 % of its normal speed.
 
     Examples
     --------

@@ -149,7 +149,7 @@ class HostCost(StrictModel):
 
 
 class Memory(StrictModel):
-    """Memory in addition to parameters, gradients, optimizer states and saved activations.
+    """Memory other than parameters, gradients, optimizer states and saved activations.
 
     Attributes
     ----------
@@ -208,7 +208,7 @@ class Memory(StrictModel):
 
 
 class Derate(StrictModel):
-    """Time of a GEMM in training divided by its time in a benchmark.
+    """Time of a GEMM in training divided by the time of this GEMM in a benchmark.
 
     Caches are cold in training, and other streams use the memory. All stacks of the catalogue have a ratio
     of 1 because the effect is fitted (catalog/constants/runs.json).
@@ -216,7 +216,7 @@ class Derate(StrictModel):
     Attributes
     ----------
     ratio : float
-        Time of a GEMM in training divided by its time in a benchmark.
+        Time of a GEMM in training divided by the time of this GEMM in a benchmark.
     own : bool
         Whether the mean of other stacks' constants does not apply: kernels were measured in training.
     log_sigma_factor : float
@@ -230,7 +230,7 @@ class Derate(StrictModel):
 
 
 class Stack(StrictModel):
-    """One release of a training framework, with the settings that affect speed and memory.
+    """One release of a training framework, with its properties that affect speed and memory.
 
     Attributes
     ----------
@@ -239,14 +239,14 @@ class Stack(StrictModel):
     era : str
         Month of the release, such as "2022-05". Releases of one framework differ in speed by 5 to 30 %.
     attention_kernel : str
-        How attention is computed. "flash": by a fused kernel, which does not write the attention scores to
-        memory. "materialised": by separate kernels that write the scores to memory.
+        How attention is computed. "flash": by one fused kernel, which does not write the attention scores
+        to memory. "materialised": by separate kernels, which write the attention scores to memory.
     ring_scores : bool
         Whether the framework supports context parallelism with materialised attention scores (ring
         self-attention, arXiv:2105.13120).
     attention_generation : str
         Which fused attention kernel runs: a version of FlashAttention, or its first implementation in
-        Triton. "newest" means the kernel that was measured on the device.
+        Triton. "newest" means the newest kernel for which flopcast has measurements on the device.
     rewrites : tuple of str
         Fusions and other changes that the framework applies to the operators of a model, in order. The
         names are listed in `workload.rewrites.REWRITES`.
@@ -254,11 +254,11 @@ class Stack(StrictModel):
         Whether the host synchronises with the device before and after each recomputed layer (an option of
         DeepSpeed that GPT-NeoX uses).
     rank_orders : tuple of str
-        Rank orders other than tp-cp-dp-pp that an option of the launcher selects. A search considers only
-        these, and only for plans without context parallelism and with ZeRO 0 or 1. A plan may use any rank
-        order.
+        Rank orders, in addition to tp-cp-dp-pp, that an option of the launcher selects. A search tries
+        these orders for plans without context parallelism and with ZeRO stage 0 or 1. A plan that the user
+        gives may have any rank order.
     selective_groups : tuple of str
-        Modules that `recompute: selective` recomputes if the plan does not name any.
+        Modules that `recompute: selective` recomputes if the plan names no modules.
     recompute_until : str
         When a recomputed forward pass stops. "end": at the end of the block (Megatron-LM, DeepSpeed).
         "kept": as soon as all tensors that the first forward pass kept exist again (PyTorch's non-reentrant
@@ -288,15 +288,15 @@ class Stack(StrictModel):
     experts : ExpertSoftware
         How mixtures of experts run.
     memory : Memory
-        Memory in addition to parameters, gradients, optimizer states and saved activations.
+        Memory other than parameters, gradients, optimizer states and saved activations.
     derate : Derate
-        Time of a GEMM in training divided by its time in a benchmark.
+        Time of a GEMM in training divided by the time of this GEMM in a benchmark.
     fitted_on : tuple of str
-        Devices whose runs of any release of this framework are used in fits (cost/unknown_site.py).
+        Devices for which the fitted runs include any release of this framework (cost/unknown_site.py).
     narrow : NarrowProducts
         How training in 8 and 4 bits works.
     offload : OffloadSoftware
-        How states are offloaded to host memory, drives and file systems.
+        How tensors are offloaded to host memory, drives and file systems.
     switches : Switches
         Names of the framework's flags and configuration keys. `flopcast diagnose` prints them in its
         suggestions.

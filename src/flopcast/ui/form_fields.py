@@ -47,7 +47,7 @@ COUNTED = {
     "gbs": Field(
         "Global batch",
         "sequences",
-        about="The number of sequences that all replicas together process in a step.",
+        about="Global batch size: the number of sequences that all replicas together process in a step.",
         counts=True,
         stops=POWERS,
         wide=True,
@@ -55,8 +55,7 @@ COUNTED = {
     "seq": Field(
         "Sequence length",
         "tokens",
-        about="The number of tokens in a sequence. The default is the length with which the model was"
-        " pretrained.",
+        about="The number of tokens in a sequence. By default, the sequence length of the pretraining.",
         counts=True,
         wide=True,
     ),
@@ -68,7 +67,10 @@ COUNTED = {
     ),
     "pp": Field("Pipeline stages", "pp", about="The number of pipeline stages.", counts=True),
     "vpp": Field(
-        "Virtual stages", "vpp", about="The number of model chunks of each pipeline stage.", counts=True
+        "Virtual stages",
+        "vpp",
+        about="The number of model chunks on each pipeline stage, for interleaved schedules.",
+        counts=True,
     ),
     "cp": Field(
         "Context parallel",
@@ -89,32 +91,40 @@ COUNTED = {
         counts=True,
     ),
     "mbs": Field(
-        "Micro-batch", "mbs", about="The number of sequences in a micro-batch of one replica.", counts=True
+        "Micro-batch",
+        "mbs",
+        about="Micro-batch size: the number of sequences that a replica processes in one forward pass.",
+        counts=True,
     ),
     "lora": Field(
         "LoRA",
         "rank",
-        about="The rank of LoRA adapters. With adapters, all other weights are frozen.",
+        about="The rank of LoRA adapters. If given, only the adapters are trained.",
         counts=True,
     ),
     "qlora": Field(
         "QLoRA",
         "rank",
-        about="The rank of LoRA adapters. The frozen weights are stored in 4 bits (QLoRA).",
+        about="The rank of LoRA adapters that are trained on frozen 4-bit weights (QLoRA).",
         counts=True,
     ),
     "concurrency": Field(
-        "Concurrent requests", about="The number of concurrent requests, instead of a rate.", counts=True
+        "Concurrent requests", about="The number of concurrent requests. It replaces the rate.", counts=True
     ),
-    "requests": Field("Requests", about="The number of requests that are simulated.", counts=True),
-    "replicas": Field("Replicas", about="The number of instances that share the traffic.", counts=True),
+    "requests": Field("Requests", about="The number of requests to simulate.", counts=True),
+    "replicas": Field(
+        "Replicas", about="The number of replicas of the engine, which share the requests.", counts=True
+    ),
     "max_sequences": Field(
-        "Sequences", "per pass", about="The largest number of sequences in one pass.", counts=True
+        "Sequences",
+        "per pass",
+        about="The largest number of sequences in one iteration of the engine.",
+        counts=True,
     ),
     "max_tokens": Field(
         "New tokens",
         "per pass",
-        about="The largest number of tokens in one pass of the engine.",
+        about="The largest number of tokens (of prompts and outputs) in one iteration of the engine.",
         counts=True,
     ),
 }
@@ -128,18 +138,24 @@ FROM_A_LIST = {
     ),
     "stack": Field(
         "Software",
-        about="The training software and its version. They determine overlap, fused kernels and memory.",
+        about=(
+            "The training software and its version. The stack determines which communication "
+            "overlaps, which kernels are fused, and how much memory is used."
+        ),
         choices=catalog.names("stacks"),
         wide=True,
     ),
     "zero": Field(
         "ZeRO stage",
-        about="ZeRO stage. Stage 1 shards optimizer states, 2 also gradients, and 3 also parameters.",
+        about=(
+            "ZeRO stage. Stage 1 shards the optimizer states, stage 2 also the gradients, stage 3 "
+            "also the parameters."
+        ),
         choices=("0", "1", "2", "3"),
     ),
     "recompute": Field(
         "Recompute",
-        about="The activations that the backward pass recomputes.",
+        about="Which activations the backward pass recomputes: none, selective or full.",
         choices=("none", "selective", "full"),
     ),
     "precision": Field(
@@ -147,21 +163,22 @@ FROM_A_LIST = {
     ),
     "objectives": Field(
         "Objective",
-        about="The objective of the search. Memory is the second objective of the Pareto front.",
+        about="The objective by which plans are ranked. The Pareto front trades it off against memory.",
         choices=tuple(OBJECTIVES),
         wide=True,
     ),
     "find": Field(
         "Find",
-        about="What the search finds instead of the best plans: the largest model that fits, or the best"
-        " layout of one plan.",
+        about=(
+            "What to find instead of the best plans: the largest model that fits, or the best "
+            "layout of one plan."
+        ),
         choices=tuple(FINDS),
         wide=True,
     ),
     "evolve": Field(
         "Evolutionary search",
-        about="Estimate a few thousand plans that an evolutionary algorithm chooses, if a search space is"
-        " very large.",
+        about="Estimate a few thousand plans, chosen by an evolutionary algorithm, instead of all.",
         choices=("yes",),
         wide=True,
     ),
@@ -172,8 +189,10 @@ FROM_A_LIST = {
     ),
     "no_refine": Field(
         "Skip variants",
-        about="Do not try variants of the best plans: uneven stages, partial recompute and other rank"
-        " orders.",
+        about=(
+            "Do not try variants of the best plans, such as uneven pipeline stages, partial "
+            "recompute or other orders of ranks."
+        ),
         choices=("yes",),
     ),
     "engine": Field("Engine", about="The serving software.", choices=catalog.names("engines"), wide=True),
@@ -215,13 +234,13 @@ WRITTEN = {
     "slow": Field(
         "Slow parts",
         "such as device=3:0.8",
-        about="Slow devices, hosts and links, such as host=1:0.7: host 1 runs at 0.7 of its speed.",
+        about="Slow devices, hosts and links. With host=1:0.7, host 1 runs at 70 % of its normal speed.",
         wide=True,
     ),
     "loader": Field(
         "Input pipeline",
         "such as decode=9ms:8,copy=602kB@link",
-        about="Stages of data loading, each with the time or the bytes of a sample, such as decode=9ms:8.",
+        about="Stages of data loading. With decode=9ms:8, 8 workers each need 9 ms for a sample.",
         wide=True,
     ),
     "schedule": Field(
@@ -233,8 +252,8 @@ WRITTEN = {
         "Offload",
         "such as optimizer=host",
         about=(
-            "States to offload, each with a memory (host, nvme), such as optimizer=host. In a search, auto "
-            "tries all placements."
+            "What to offload from device memory, such as optimizer=host or activations=nvme. In a "
+            "search, auto tries everything that the stack can offload."
         ),
         wide=True,
     ),
@@ -247,13 +266,13 @@ WRITTEN = {
     "settings": Field(
         "Other settings",
         "such as draft=eagle drafted=3",
-        about="Other settings of the deployment, written as in --plan of a command with --engine.",
+        about='Other settings of the deployment, such as "draft=eagle drafted=3".',
         wide=True,
     ),
     "changes": Field(
         "Other fields",
         "such as stack.attention_kernel=flash",
-        about="Changes of any fields of the job, as KEY=VALUE separated by spaces.",
+        about="Changes to the job, as KEY=VALUE separated by spaces, such as plan.vpp=2.",
         wide=True,
     ),
     "samples": Field("Samples", "such as 52k", about="The number of sequences in one epoch."),
@@ -263,13 +282,16 @@ WRITTEN = {
     "tokens": Field(
         "Tokens of the whole run",
         "such as 2T",
-        about="The number of tokens on which the run trains. It determines the time and cost of the run.",
+        about=(
+            "The number of tokens on which the run trains. If given, the response also contains the"
+            " time and cost of the whole run."
+        ),
         wide=True,
     ),
     "checkpoint": Field(
         "Checkpoints",
         "such as lazy file_system every=100",
-        about="How checkpoints are written: the method, the storage and the interval.",
+        about="How checkpoints are saved: the method, the storage and the interval.",
         wide=True,
     ),
     "deadline": Field("Deadline", "such as 30 d", about="The maximum time of the whole run."),
@@ -277,8 +299,10 @@ WRITTEN = {
     "headroom": Field(
         "Maximum memory use",
         "such as 90 %; by default, what fits",
-        about="The fraction of device memory that the expected memory of a plan may use. By default, even"
-        " the upper end of the memory interval must fit.",
+        about=(
+            "Consider only plans whose expected memory is at most this fraction of device memory. "
+            "By default, the upper end of the memory interval of a plan must fit."
+        ),
         wide=True,
     ),
 }

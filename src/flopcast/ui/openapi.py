@@ -17,41 +17,50 @@ WHOLE = ("gpus", "seq", "lora", "qlora", "tp", "pp", "vpp", "cp", "ep", "dp", "m
 BARE = ("rate", "prompt", "output", "tokens", "samples", "epochs")
 OPERATIONS = {
     "predict": (
-        "Time, rate, memory, cost and energy of one training step, each with its interval",
+        "Step time, throughput, memory, cost and energy of one training step, each with its interval",
         "Prediction",
     ),
     "memory": ("The memory of each device by category, and whether it fits", "Prediction"),
-    "compare": ("A comparison of two jobs, with the interval of their ratio", "Pair"),
+    "compare": (
+        "A comparison of two jobs: ratios of time, cost and energy, each with its interval",
+        "Pair",
+    ),
     "diagnose": (
         "Possible causes of a slow job, each with the seconds that it costs and the evidence for it",
         "Run",
     ),
-    "serve": ("How an engine serves requests: latencies, rate, memory, cost, energy", "Serving"),
+    "serve": ("How an engine serves requests: latencies, throughput, memory, cost and energy", "Serving"),
     "search": (
-        "The best plans of a search space, ranked, with the intervals of their differences",
+        "The best plans of a search space, ranked, each with the interval of its ratio to the best plan",
         "Question",
     ),
 }
 REFUSALS = {
     "400": "The input is wrong. The response lists every error, each with the allowed values and a fix",
     "413": "The body is larger than 256 KiB",
-    "422": "No plan is feasible, or the request needs more processor time or memory than it may use",
+    "422": "No plan is feasible, or the request would exceed the limit of CPU time or memory",
     "503": "The server is busy; the header Retry-After says when to try again",
 }
 FREE: dict[str, object] = {
     "plan": {"type": "string", "description": 'Other settings of the plan, such as "sp optimizer=adamw".'},
     "changes": {
         "type": "string",
-        "description": "Changes of any fields of the job, as KEY=VALUE separated by spaces.",
+        "description": "Changes to the job, as KEY=VALUE separated by spaces, such as plan.vpp=2.",
     },
-    "job": {"type": "object", "description": "A job, as in a job file; the other properties change it."},
+    "job": {
+        "type": "object",
+        "description": "A job with the keys of a job file. The other fields of the request change it.",
+    },
 }
 PROPOSALS = {
     "type": "boolean",
-    "description": "If true, and if the plan does not fit, the response contains the fastest offload"
-    " placement with which it fits. The default is false, because this search takes time.",
+    "description": (
+        "If true and the plan does not fit into memory, the response contains the fastest way "
+        "to offload tensors with which it fits. The default is false, because this search takes"
+        " time."
+    ),
 }
-LOG = {"type": "string", "description": "The log of a run of the job, as text."}
+LOG = {"type": "string", "description": "The training log of the run, as text."}
 Schema = dict[str, object]
 
 
@@ -136,8 +145,8 @@ def _refusal() -> Schema:
         "value": {"description": FIELDS["value"]},
     }
     description, version = (
-        f"each with {', '.join(FIELDS)}",
-        {"type": "integer", "description": "of the format"},
+        f"The errors. Each has the fields {', '.join(FIELDS)}.",
+        {"type": "integer", "description": "Version of this format."},
     )
     faults = {"type": "array", "items": _object(entries, required=list(FIELDS)), "description": description}
     return _object({"format_version": version, "faults": faults}, required=["format_version", "faults"])
