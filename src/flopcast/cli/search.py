@@ -194,13 +194,12 @@ def command(
     The search estimates the step time of every plan, simulates the 64 plans with the best estimates, and
     ranks these 64 plans. If a plan has the mark "=", flopcast cannot say whether it is slower than the best
     plan: the 90 % interval of the ratio of the two step times contains 1. The first plan of the output is
-    the simplest of all plans that are at most 2 % slower than the best plan. If you give several clusters,
-    numbers of GPUs or stacks, the output shows the best plan for each of them, or the reason why no plan is
-    feasible.
+    the simplest of all plans that are at most 2 % slower than the best. If you give several clusters,
+    numbers of GPUs or stacks, the output shows the best plan for each, or why no plan is feasible.
 
     The option --plan sets fields of the plan ("tp=8") or lists the values to try ("tp=2,4"). The search
-    tries all values of all other fields. If a job file contains a plan, the search keeps its global batch,
-    precision and optimizer, and ignores its other fields.
+    tries all values of all other fields. If a job file contains a plan, the search keeps only its global
+    batch, precision and optimizer.
 
     \b
     flopcast search llama-3-8b --gpus 64

@@ -110,8 +110,7 @@ class Space(StrictModel):
         Micro-batch sizes (mbs). By default, all divisors of the sequences of a replica that are at most 8
         or give at most 65,536 tokens on a rank.
     tables : tuple of str
-        Ways to shard the embedding tables of an exported graph over all data-parallel ranks. The default is
-        the way of the job's plan.
+        Ways to shard embedding tables of an exported graph. The default is that of the job's plan.
     sequence_parallel, zero, recompute, precision, schedule, context_exchange, context_order : tuples
         As in a plan. The schedule "auto" is 1F1B, or interleaved 1F1B if stages have several chunks. If an
         option has no effect (such as sequence parallelism with one rank), the search tries the plan only
@@ -129,8 +128,8 @@ class Space(StrictModel):
         Whether the search also tries variants of the best plans, with unequal stages and less recompute
         (refine.py).
     headroom_fraction : float or None
-        Largest fraction of device memory that the expected memory of a plan may take; 1 also accepts plans
-        that barely fit. None accepts plans whose verdict is "fits" (memory/verdict.py).
+        Largest fraction of device memory that the expected memory of a plan may take. None accepts plans
+        whose verdict is "fits" (memory/verdict.py).
 
     Examples
     --------

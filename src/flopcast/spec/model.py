@@ -58,8 +58,7 @@ class Model(StrictModel):
         Whether the head uses the weights of the embedding. If the embedding and the head are on different
         pipeline stages, both stages keep a copy, and all-reduce the gradients of the two copies.
     embedding_norm : bool
-        Whether a normalisation layer follows the embedding (BLOOM). It is of the kind that the first block
-        uses.
+        Whether a norm follows the embedding (BLOOM). It is of the kind of the norms in the first block.
     embedding_dropout : float
         Probability of dropout on the output of the embedding.
     head_bias : bool

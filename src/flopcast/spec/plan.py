@@ -54,11 +54,9 @@ class Plan(StrictModel):
     tensor_parallel : int
         Tensor-parallel degree (tp): number of ranks over which each weight matrix is divided.
     sequence_parallel : bool
-        Whether tensor-parallel ranks divide normalisation layers and the residual stream along the sequence
-        (sp).
+        Whether tensor-parallel ranks divide norms and the residual stream along the sequence (sp).
     context_parallel : int
-        Context-parallel degree (cp): number of ranks over which each sequence is divided, also in
-        attention.
+        Context-parallel degree (cp): number of ranks over which each sequence is divided everywhere.
     context_exchange : str
         How context-parallel ranks exchange keys and values.
     context_order : str
@@ -70,8 +68,7 @@ class Plan(StrictModel):
     tables : str
         How expert-parallel ranks divide the embedding tables of an exported graph (layers/tables.py).
     whole_tables : int
-        With `tables`, ranks do not divide tables of at most this number of elements: each rank holds them
-        whole.
+        With `tables`: every rank holds tables of at most this number of elements whole.
     pipeline_parallel : int
         Pipeline-parallel degree (pp): number of pipeline stages.
     virtual_stages : int
@@ -81,17 +78,14 @@ class Plan(StrictModel):
     data_shard : int
         Number of neighbouring data-parallel ranks over which `zero` shards (dp_shard). 0 means all ranks.
     shards : tuple of ShardGroup
-        Different numbers of ranks for the shards of parameters, gradients or optimizer states, and the
-        number format of messages (ZeRO++). "parameters:2:int8,gradients:8" shards parameters over 2 ranks
-        and gradients over 8.
+        Number of ranks over which each kind of state is sharded, and number format of the messages
+        (ZeRO++). "parameters:2:int8,gradients:8" shards parameters over 2 ranks and gradients over 8.
     micro_batch : int
-        Micro-batch size (mbs): number of sequences that a data-parallel replica processes in a forward
-        pass.
+        Micro-batch size (mbs): number of sequences in one forward pass of a data-parallel replica.
     global_batch : int
         Global batch size (gbs): number of sequences of one step, over all data-parallel replicas.
     stage_layers : tuple of int
-        Number of blocks of each model chunk, in order: "9,10,10,7" or "6x11,5". By default, the stack
-        decides.
+        Number of blocks of each model chunk: "9,10,10,7" or "6x11,5". By default, the stack decides.
     layers : tuple of LayerStrategy
         Separate settings for some blocks: "0-7:tp=2:zero=3" sets tp and zero of blocks 0 to 7.
     schedule : str
@@ -117,8 +111,8 @@ class Plan(StrictModel):
         What is offloaded: "optimizer:host,activations:nvme:0.5" keeps optimizer states in host memory and
         half of the activations on NVMe drives. By default, nothing is offloaded.
     rank_order : str
-        Order in which ranks are numbered. Neighbouring ranks are in one group of the first axis. The
-        default is the order of Megatron-LM.
+        Order in which ranks are numbered, the axis of neighbouring ranks first. By default as in
+        Megatron-LM.
 
     Examples
     --------
