@@ -69,8 +69,8 @@ REMARKS = """\
   kernels and the effects that flopcast predicts.
 - Before any fit on these tables, the first predictions had median errors of 22 % (NeuSight), 56 %
   (diffusion transformers) and 60 % (MLPerf).
-- The tables contain only one device for training, one for compiled models, and one CPU. If one of
-  these devices is left out, flopcast predicts it from benchmarks of single kernels.
+- The tables contain only one device for training, one for compiled models, and one CPU. If one of these
+  devices is left out, flopcast predicts it from benchmarks of single kernels.
 
 ### What the predictions contain
 
@@ -97,8 +97,8 @@ REMARKS = """\
   therefore measured to be only 1.2 to 1.4 times as fast as the H100.
 - Rotary embeddings, norms and SANA's linear attention in diffusion transformers run in fp32, and flopcast
   predicts them in fp32.
-- The descriptions of models come from timm 1.0.31. For {changed} rows of the tables, timm 1.0.31 does not
-  contain the measured model. For these rows, flopcast uses the published multiply-adds and activations.
+- The descriptions of models come from timm 1.0.31. For {changed} rows whose model timm 1.0.31 does not
+  contain, flopcast uses the published multiply-adds and activations.
 
 ### Known causes of large errors
 

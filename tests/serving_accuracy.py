@@ -74,8 +74,8 @@ ZeRO-Inference are fitted on the measurements of these engines on A6000.
 
 ### How far the scores can be trusted
 
-- `src/flopcast/catalog/runs/deployments.yaml` contains 103 published deployments. The scores of this file
-  in the table above are not blind, but these first predictions were blind:
+- `src/flopcast/catalog/runs/deployments.yaml` contains 103 published deployments. The scores of
+  `deployments.yaml` in the table above are not blind, but these first predictions were blind:
     - We wrote down 87 deployments before we predicted any of them. Their median errors (and biases) were
       42.7 % for the mean TTFT (-37.0 %, 32 values), 11.8 % for the 99th percentile of the TTFT (+9.0 %,
       16 values), 23.7 % for the TPOT (-12.6 %, 42 values), 7.4 % for the median time between tokens
@@ -87,9 +87,9 @@ ZeRO-Inference are fitted on the measurements of these engines on A6000.
   Qwen3.5-397B-A17B, the median error of the TPOT was 19.6 %, the bias was -18.8 %, and all points were
   inside their intervals. For 28 points with speculative decoding, the median error of the TPOT was
   12.3 %, and the bias was +10.1 %.
-- The first prediction of Nemotron Nano v2 (Mamba-2) in ML.ENERGY was also blind. The median errors of
-  31 rows on H100 were 11 % (time between tokens) and 7 % (throughput). The median errors of 25 rows on
-  B200 were 35 % (time between tokens) and 84 % (throughput).
+- The first prediction of Nemotron Nano v2 (Mamba-2) in ML.ENERGY was also blind. For Nemotron Nano v2,
+  the median errors of 31 rows on H100 were 11 % (time between tokens) and 7 % (throughput). The median
+  errors of 25 rows of this model on B200 were 35 % (time between tokens) and 84 % (throughput).
 - The first prediction of requests with images (image-chat, a task of ML.ENERGY) was also blind. We
   assumed one image of 1024 x 1024 pixels for each request. The 25 rows of image-chat on H100 had median
   errors of 5.2 % (time between tokens), 5.5 % (throughput) and 7.8 % (watts). The 21 rows of image-chat
@@ -100,14 +100,14 @@ ZeRO-Inference are fitted on the measurements of these engines on A6000.
   TensorRT-LLM. We added the overlap after we had seen the scores without it, so scores that depend on the
   overlap are development scores.
 - Benchmarks of expert kernels with weights of 8 or 4 bits quantise the inputs in a separate kernel, but
-  engines fuse this quantisation with other kernels. For these weights, flopcast therefore multiplies the
-  time of expert kernels by a fitted constant (`engine.iteration.expert_ratio`).
+  engines fuse this quantisation with other kernels. For weights of 8 or 4 bits, flopcast therefore
+  multiplies the time of expert kernels by a fitted constant (`engine.iteration.expert_ratio`).
 - Servers of ML.ENERGY send each token separately, but servers of InferenceX send twenty tokens at once
   (`stream-interval` in the launch commands of vLLM). To send a token separately, the host needs 15 us for
   each sequence. The 15 us were fitted on H100.
-- The energy per byte of each kind of kernel was fitted on benchmarks of single kernels on H200 and
-  B200. We tried four selections of these benchmarks, and compared the predictions with every fifth row
-  of ML.ENERGY. The scores of watts and joules are therefore development scores.
+- The energy per byte of each kind of kernel was fitted on benchmarks of single kernels on H200 and B200.
+  We tried four selections of these benchmarks, and compared the predictions with every fifth row of
+  ML.ENERGY. The scores of watts and joules are therefore development scores.
 - We assume that the prompts of lm-arena-chat (a task of ML.ENERGY) have 275 tokens on average. We chose
   275 tokens after we had seen the measurements.
 - A prior states how strongly the fit pulls a constant towards 1. We chose the priors after we had seen
@@ -158,17 +158,17 @@ on these settings are development scores.
 - In 23 of 399 rows of aiconfigurator, the measured TTFT is more than four times the predicted TTFT. In
   most of these 23 rows, the first requests wait several seconds.
 - For MoE models, the prefill of a prompt takes longer than the sum of its kernel times. For example, the
-  TTFT of gpt-oss-120b is 1.5 to 3.0 times this sum, but the TTFT of the dense model Llama-3.1-70B is only
-  1.0 to 1.3 times this sum. The constant `prompt_experts_s` describes a part of the extra time, and the
-  cause of the rest is unknown.
+  TTFT is 1.5 to 3.0 times the sum of the kernel times for gpt-oss-120b, but only 1.0 to 1.3 times this
+  sum for the dense model Llama-3.1-70B. The constant `prompt_experts_s` describes a part of the extra
+  time, and the cause of the rest is unknown.
 - The first requests of a measurement may wait until kernels are compiled. InferenceX has sent warm-up
-  requests only since the end of January 2026 (pull request 480). Some earlier rows have a mean TTFT
-  of 7 to 9 s, while other rows of the same model have a mean TTFT of half a second.
-- If a row of MLPerf names TensorRT as its software, a C++ runtime launches the kernels. flopcast
-  therefore predicts these rows without the time of launches from Python.
-- For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4),
-  we have no measurements with more than 127 tokens. flopcast assumes that these kernels are at most as
-  efficient as kernels with weights in 16 bits.
+  requests only since the end of January 2026 (pull request 480). Some rows from earlier months have a
+  mean TTFT of 7 to 9 s, while other rows of the same model have a mean TTFT of half a second.
+- If a row of MLPerf names TensorRT as its software, a C++ runtime launches the kernels, so flopcast adds
+  no time for launches from Python.
+- For experts with weights in 4 bits and activations in 16 bits (gpt-oss on Hopper, Kimi-K2.5 in int4), we
+  have no measurements with more than 127 tokens. For more tokens, flopcast assumes that these expert
+  kernels are at most as efficient as kernels with weights in 16 bits.
 - In `deployments.yaml`, GPUStack's deployments on one H100 reach only about 0.6 of the predicted
   throughput, both with vLLM and with TensorRT-LLM. GPUStack's page names an H100 SXM, but the measured
   times would fit an H100 PCIe.
@@ -177,24 +177,23 @@ on these settings are development scores.
     - Expert kernels with one scale per tensor were probably measured without tuning: with 128 tokens,
       they take six to nine times as long as reading the weights. vLLM tunes these kernels when it starts.
       Instead, flopcast uses the curve of expert kernels with block scales.
-    - Linear layers are slow if their number of tokens is not a multiple of 4: 513 tokens take longer
-      than 768 tokens. Engines avoid such numbers of tokens, because they pad the batches of CUDA graphs
-      to multiples of 8.
+    - Linear layers are slow if their number of tokens is not a multiple of 4: 513 tokens take longer than
+      768 tokens. Engines avoid such numbers of tokens, because they pad the batches of CUDA graphs to
+      multiples of 8.
 - In `deployments.yaml`, the predicted throughput of MoE models with data-parallel attention on B200 in
   NVFP4 is 1.2 to 1.4 times the published throughput. For dense models in FP8 on H100 and H200, the
   predicted throughput is 0.79 to 1.01 times the published throughput.
 - Compiled engines fuse quantisation with norms, and the activation function with the preceding GEMM.
-  flopcast predicts separate kernels for these operations.
+  flopcast predicts separate kernels for quantisation, norms and activation functions.
 - Some rows of Llama-3.1-8B on H200 are implausible: the linear layers alone would have to reach 95 % of
-  the 8-bit peak rate. The predicted times of the implausible rows are up to 2.8 times
-  the measured times.
+  the 8-bit peak rate. The predicted times of the implausible rows are up to 2.8 times the measured times.
 - In some pools, requests wait longer than predicted. How the servers distribute requests over the
   instances of a pool is not published.
-- In ML.ENERGY, the published settings of some models use top-p sampling. For these models, flopcast
-  predicts a sort of the vocabulary for each sequence (`engine.sampling=sorted`).
-- In ML.ENERGY, no model reaches more than about 12,000 tokens/s on H100, or more than 22,000 tokens/s
-  on B200, where servers have eight HTTP processes. flopcast does not predict these limits of servers
-  and clients.
+- In ML.ENERGY, the published settings of some models use top-p sampling. For models with top-p sampling,
+  flopcast predicts a sort of the vocabulary for each sequence (`engine.sampling=sorted`).
+- In ML.ENERGY, no model reaches more than about 12,000 tokens/s on H100, or more than 22,000 tokens/s on
+  B200, where servers have eight HTTP processes. flopcast does not predict these limits of servers and
+  clients.
 - In ML.ENERGY, the throughput on B200 does not always rise with the batch. For Llama-3.1-8B, for example,
   the measured throughput with 128 sequences is lower than with 64 sequences.
 - If vLLM serves Qwen3-235B in 8 bits, an iteration takes 1.5 to 2 times the sum of its kernel times, for
