@@ -42,7 +42,7 @@ NAME_WIDTH = 58
     "--sites",
     "of_sites",
     is_flag=True,
-    help="Fit only the wider intervals for unknown frameworks and devices (sites.json).",
+    help="Fit only how much wider intervals are for unknown frameworks and devices (sites.json).",
 )
 @click.option("--out", type=FILE, help="Write the fitted constants to this file.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
@@ -61,11 +61,11 @@ def constants(
     Without --runs, the command prints the constants that predictions use. The mark "only source" means that
     a constant was fitted to runs of a single source.
 
-    With --runs, the command fits constants. The tables decide which ones: constants of training, of
-    offload, of checkpoints, or of serving engines. A fit takes minutes. If you interrupt it, the file of
-    --out does not change. With --sites, the command predicts each run with constants fitted to other
-    sources. From the errors, it fits how much wider the interval must be for a framework or device of which
-    flopcast knows no run.
+    With --runs, the command fits the constants to which the tables belong: those of training, of offload,
+    of checkpoints, or of serving engines. A fit takes minutes. If you interrupt the fit, the file of --out
+    does not change. With --sites, the command predicts each run with constants fitted to other sources.
+    From the errors, it fits how much wider the interval must be for a framework or device of which flopcast
+    knows no run.
 
     \b
     flopcast calibrate constants

@@ -20,11 +20,11 @@ from flopcast.requests.serving_words import serves
 def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> None:
     """Compare two jobs side by side, with an interval for each difference.
 
-    If you give two files or models, options and KEY=VALUE apply to both jobs. If you give only one, the
-    second job is a copy of the first; options then apply to both jobs, and KEY=VALUE changes only the
-    second job. The command compares time, cost and energy per token. If the interval of a difference
-    contains zero, the output says that the order of the jobs is not settled, because either job can be the
-    better one.
+    If you give two files or models, options and KEY=VALUE apply to both jobs. If you give only one file or
+    model, the second job is a copy of the first. Options then apply to both jobs, and KEY=VALUE changes
+    only the second job. The command compares time, cost and energy per token. If the interval of a
+    difference contains zero, the output says that the order of the jobs is not settled, because either job
+    can be the better one.
 
     \b
     flopcast compare a.yaml b.yaml

@@ -232,7 +232,7 @@ def posterior_text(posterior: "Posterior") -> str:
 @click.option(
     "--collective",
     default="",
-    help="Collective that was measured, such as all_reduce. By default, flopcast reads it from the log.",
+    help="Collective that was measured, such as all_reduce. Default: the one in the log.",
 )
 @click.option("--out", type=FILE, help="Write the measured times to this CSV file.")
 def nccl_tests(log: Path, collective: str, out: Path | None) -> None:

@@ -94,7 +94,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option("--out", type=FILE, help="Folder for measurements. Those already there are kept.")
+@click.option("--out", type=FILE, help="Folder for measurements. Existing measurements are kept.")
 @click.option(
     "--minutes",
     "budget_s",
@@ -114,7 +114,9 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 )
 @click.option("--as", "catalogue", default="", help="Name of the measured device in the catalogue.")
 @click.option(
-    "--reference", type=FILE, help="Measurements of another host. The site file compares your host with it."
+    "--reference",
+    type=FILE,
+    help="Measurements of a host of known speed (--host), to compare your host with.",
 )
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)

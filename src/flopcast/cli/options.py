@@ -67,7 +67,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "gpus": click.option(
         "--gpus",
         type=click.IntRange(min=1),
-        help="Number of GPUs (or other devices). It determines the number of nodes.",
+        help="Number of GPUs (or other devices), which determines the number of nodes.",
     ),
     "plan": click.option(
         "--plan",
@@ -94,8 +94,8 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--batch",
         type=click.IntRange(min=1),
         help=(
-            "Global batch size: the number of sequences that all devices together process in one "
-            "training step. For an exported graph (.onnx, .pt2), the number of samples."
+            "Global batch size: the number of sequences (for an exported graph: samples) that all "
+            "devices together process in one training step."
         ),
     ),
     "inference": click.option(
