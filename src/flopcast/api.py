@@ -152,7 +152,7 @@ def predict_checkpoint(job: Job, loading: Job | None = None) -> CheckpointReport
 
 
 def predict_memory(job: Job) -> MemoryReport:
-    """Return the memory of the job on each device, and whether the job fits. Needs no measured curves.
+    """Return the memory of the job on each device, and whether the job fits. Needs no efficiency curves.
 
     Returns
     -------
@@ -213,7 +213,7 @@ def compare(
 def compare(
     first: "Job | Report | ServingJob | ServingReport", second: "Job | Report | ServingJob | ServingReport"
 ) -> "ReportComparison | ServingComparison":
-    """Compare two jobs or two reports. Uncertainties that affect both equally cancel.
+    """Compare two jobs or two reports. Uncertain factors that affect both equally cancel out.
 
     Returns
     -------

@@ -58,7 +58,7 @@ class Model(StrictModel):
         Whether the head uses the weights of the embedding. If the embedding and the head are on different
         pipeline stages, both stages keep a copy, and all-reduce the gradients of the two copies.
     embedding_norm : bool
-        Whether a norm follows the embedding (BLOOM). It is of the kind of the norms in the first block.
+        Whether a norm follows the embedding (BLOOM), of the kind that the first block has.
     embedding_dropout : float
         Probability of dropout on the output of the embedding.
     head_bias : bool

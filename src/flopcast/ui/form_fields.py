@@ -55,7 +55,7 @@ COUNTED = {
     "seq": Field(
         "Sequence length",
         "tokens",
-        about="The number of tokens in a sequence. By default, the sequence length of the pretraining.",
+        about="The number of tokens in a sequence. The default is the sequence length of the pretraining.",
         counts=True,
         wide=True,
     ),
@@ -129,10 +129,12 @@ COUNTED = {
     ),
 }
 FROM_A_LIST = {
-    "model": Field("Model", about="A model of the catalogue.", choices=catalog.names("models"), wide=True),
+    "model": Field(
+        "Model", about="The name of a model in the catalogue.", choices=catalog.names("models"), wide=True
+    ),
     "cluster": Field(
         "Cluster",
-        about="A cluster of the catalogue: its nodes, links, and prices.",
+        about="The name of a cluster in the catalogue. It determines devices, links and prices.",
         choices=catalog.names("clusters"),
         wide=True,
     ),
@@ -178,7 +180,7 @@ FROM_A_LIST = {
     ),
     "evolve": Field(
         "Evolutionary search",
-        about="Estimate a few thousand plans, chosen by an evolutionary algorithm, instead of all.",
+        about="Estimate a few thousand plans, chosen by an evolutionary algorithm, instead of all plans.",
         choices=("yes",),
         wide=True,
     ),

@@ -55,9 +55,8 @@ FREE: dict[str, object] = {
 PROPOSALS = {
     "type": "boolean",
     "description": (
-        "If true and the plan does not fit into memory, the response contains the fastest way "
-        "to offload tensors with which it fits. The default is false, because this search takes"
-        " time."
+        "Whether to find, for a plan that does not fit into memory, the fastest way to offload tensors so "
+        "that the plan fits. The default is false, because this search takes time."
     ),
 }
 LOG = {"type": "string", "description": "The training log of the run, as text."}
