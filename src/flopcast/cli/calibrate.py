@@ -117,10 +117,10 @@ def score(data: Path, wants_json: bool, wants_markdown: bool) -> None:
 
     For every kernel class, the command leaves out some measurements of DATA, fits a curve to the others,
     and predicts the measurements that it left out. It leaves out a random fifth, then all measurements with
-    one hidden size, and then those with the largest shapes. It also predicts all measurements of a device
-    with the curve of another device. The output lists the errors, the share of measurements inside the 90 %
-    interval, and the variation between repeated measurements. The command takes minutes, and prints its
-    progress to stderr.
+    one hidden size, and then those with the largest shapes. The command also predicts all measurements of a
+    device with the curve of another device. The output lists the errors, the share of measurements inside
+    the 90 % interval, and the variation between repeated measurements. The command takes minutes, and
+    prints its progress to stderr.
 
     \b
     flopcast calibrate score --data ../shared/data

@@ -32,8 +32,9 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     """Find the best plan for each scenario of a grid.
 
     In the file, model, cluster, gpus, sequence_length, stack and plan each have a value or a list of
-    values. flopcast searches for the best plan of every combination. The keys objective, tokens, deadline,
-    budget, headroom, price and site apply to all searches. If no plan is feasible, the exit code is 2.
+    values. flopcast finds the best plan for every combination of these values. The keys objective, tokens,
+    deadline, budget, headroom, price and site apply to all searches. If no plan is feasible, the exit code
+    is 2.
 
     \b
     flopcast sweep grid.yaml
