@@ -120,7 +120,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 )
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
-@click.option("--seed", type=click.IntRange(0, 1000), help="Random seed of the shapes. Default: 0.")
+@click.option("--seed", type=click.IntRange(0, 1000), help="Random seed for kernel shapes. Default: 0.")
 @click.option("--plan-only", is_flag=True, help="Only list the planned measurements. Needs no PyTorch.")
 def command(
     out: Path | None,
