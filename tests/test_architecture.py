@@ -28,7 +28,8 @@ from flopcast.workload.rewrites import REWRITES
 
 BELOW = {  # folder or module → what it may import of flopcast, besides itself
     "records": set(),
-    "errors": {"records"},
+    "errors": {"records", "slips"},
+    "slips": {"units"},
     "units": set(),
     "other_units": {"units"},
     "dtypes": set(),

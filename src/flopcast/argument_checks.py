@@ -10,8 +10,8 @@ from inspect import signature
 from typing import ParamSpec, TypeVar
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
-from flopcast.files.validate import NEAR
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
 from flopcast.spec.plan_fields import short_name

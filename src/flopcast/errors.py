@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 
 from flopcast.records import dataclass, replace
+from flopcast.slips import meant
 
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 NUMBER = re.compile(r"(?:^|; )\(\d\) ")  # before each condition of an error that joins several
@@ -82,7 +83,9 @@ class SpecError(FlopcastError, ValueError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the faults and print them one under the other."""
-        self.problems: tuple[Problem, ...] = tuple(map(_with_variable, problems))
+        self.problems: tuple[Problem, ...] = tuple(
+            _with_variable(_with_meant(problem)) for problem in problems
+        )
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     def __reduce__(self) -> tuple[type["SpecError"], tuple[tuple[Problem, ...]]]:
@@ -98,6 +101,16 @@ def _with_variable(problem: Problem) -> Problem:
     because = f"flopcast does not replace the variable {variable[0]}"
     fix = f"write the value of {variable[1] or variable[2]} in place of {variable[0]}"
     return replace(problem, because=because, fix=fix)
+
+
+def _with_meant(problem: Problem) -> Problem:
+    """Return the problem with the value that was certainly meant as its fix, if the fix names another."""
+    right = "" if problem.fault else meant(problem.value, problem.allowed)
+    if not right or re.search(rf"(?<![\w.-]){re.escape(right)}(?![\w-]|\.\d)", problem.fix):
+        return problem
+    wrong = problem.value if isinstance(problem.value, str) else shown(problem.value).removesuffix(".0")
+    fix = f"write {right} without quotes" if wrong == right else f"write {right} in place of {wrong}"
+    return replace(problem, fix=fix)
 
 
 def spec_error(

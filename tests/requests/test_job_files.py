@@ -457,8 +457,15 @@ def test_the_base_of_a_device_that_does_not_exist_is_told_where_it_stands():
     assert "a100-pcie-40gb" in problem.fix
 
 
-@all_cases("count", [-3, 0, "x", 1.5, True])
-def test_a_wrong_number_of_layers_is_told_by_the_name_that_was_written(count):
+@all_cases(
+    ("count", "fix"),
+    [
+        *((wrong, "set num_layers to 32") for wrong in (0, "x", True)),
+        (-3, "write 3 in place of -3"),
+        (1.5, "write 1 in place of 1.5"),
+    ],
+)
+def test_a_wrong_number_of_layers_is_told_by_the_name_that_was_written(count, fix):
     data = {"base": "llama-3-8b", "num_layers": count, "hidden": -1}
 
     with pytest.raises(SpecError) as caught:
@@ -466,7 +473,4 @@ def test_a_wrong_number_of_layers_is_told_by_the_name_that_was_written(count):
 
     faults = {problem.field: problem for problem in caught.value.problems}
     assert faults.keys() == {"model.num_layers", "model.hidden"}
-    assert (faults["model.num_layers"].where, faults["model.num_layers"].fix) == (
-        "job.yaml:3",
-        "set num_layers to 32",
-    )
+    assert (faults["model.num_layers"].where, faults["model.num_layers"].fix) == ("job.yaml:3", fix)

@@ -11,7 +11,7 @@ from flopcast.cli.options import FILE, OF_RUN, SAMPLES, SERVING, job_options
 from flopcast.cli.output_files import check_writable, write_output, writing
 from flopcast.cli.suggestions import words
 from flopcast.files.atomic_write import write_whole
-from flopcast.files.validate import UNKNOWN_KEY
+from flopcast.files.field_names import UNKNOWN_KEY
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve

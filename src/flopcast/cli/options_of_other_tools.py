@@ -11,22 +11,20 @@ from collections.abc import Collection, Mapping, Sequence
 
 import click
 
-PLAN = {  # a key of the plan → options that state it elsewhere, without hyphens, and a usual value
-    "dp": ("data-parallel-size dp dp-size", "8"),
-    "tp": ("tensor-parallel tensor-parallel-size tensor-model-parallel-size tp tp-size", "8"),
-    "pp": ("pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size pp pp-size", "2"),
-    "cp": ("context-parallel-size cp cp-size", "2"),
-    "ep": ("expert-parallel-size expert-model-parallel-size ep ep-size", "8"),
-    "vpp": ("virtual-pipeline-model-parallel-size vpp", "2"),
-    "mbs": ("micro-batch micro-batch-size mbs per-device-train-batch-size", "1"),
-    "gbs": ("gbs", "512"),
-    "zero": ("zero zero-stage", "3"),
-    "precision": ("precision dtype mixed-precision", "bf16"),
-    "recompute": (
-        "recompute gradient-checkpointing activation-checkpointing recompute-granularity",
-        "full",
-    ),
-    "weights": ("quantization quant", "fp8"),
+from flopcast.files.field_names import OTHER_NAMES
+
+PLAN = {  # a key of the plan → its long name, whose other names are known, and a usual value
+    "dp": ("data_parallel", "8"),
+    "tp": ("tensor_parallel", "8"),
+    "pp": ("pipeline_parallel", "2"),
+    "cp": ("context_parallel", "2"),
+    "ep": ("expert_parallel", "8"),
+    "vpp": ("virtual_stages", "2"),
+    "mbs": ("micro_batch", "1"),
+    "zero": ("zero", "3"),
+    "precision": ("precision", "bf16"),
+    "recompute": ("recompute", "full"),
+    "weights": ("weights", "fp8"),
 }
 KINDS_OF_DEVICES = "device gpu gpu-type accelerator hardware machine"  # with a number: how many devices
 OPTIONS = {  # an edit → the option that it uses, and options that state the same elsewhere
@@ -36,7 +34,7 @@ OPTIONS = {  # an edit → the option that it uses, and options that state the s
     ),
     "write --cluster NAME:2 for two nodes, or --gpus 16": ("--cluster", "nodes nnodes num-nodes"),
     "write --gpus 16": ("--gpus", "num-gpus ngpus n-gpus gpu-count world-size devices num-devices"),
-    "write --batch 512": ("--batch", "batch-size global-batch global-batch-size"),
+    "write --batch 512": ("--batch", "batch-size global-batch global-batch-size train-batch-size gbs"),
     "write --seq 8192": ("--seq", "seq-len seq-length sequence-length max-model-len context-length"),
     "write --lora 16": ("--lora", "lora-r lora-rank"),
     'write --traffic "rate=4/s"': ("--traffic", "rate request-rate qps rps"),
@@ -46,7 +44,7 @@ OPTIONS = {  # an edit → the option that it uses, and options that state the s
     "write the format before the job: flopcast export megatron JOB": ("--output", "format to"),
 }
 _IN_PLAN: Mapping[str, tuple[str, str]] = {
-    name: (key, usual) for key, (names, usual) in PLAN.items() for name in names.split()
+    name: (key, usual) for key, (field, usual) in PLAN.items() for name in OTHER_NAMES[field].split()
 }
 _AS_OPTION: Mapping[str, tuple[str, str]] = {
     name: (option, edit) for edit, (option, names) in OPTIONS.items() for name in names.split()

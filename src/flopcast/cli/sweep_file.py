@@ -13,8 +13,8 @@ from typing import Any
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.field_examples import EXAMPLES
+from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
-from flopcast.files.validate import NEAR
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.records import dataclass, replace
 from flopcast.requests.job_files import read_file

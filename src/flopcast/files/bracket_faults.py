@@ -33,6 +33,10 @@ def in_brackets(place: Place) -> SyntaxFault:
     if place.character == ":":  # the parser joined the last value to the next key
         word = LAST_WORD.search(place.text[: place.at])
         first = word.start() if word else place.at
+    if place.content(first).lstrip().startswith("- ") and place.line(first) > place.line(place.start):
+        first = (
+            place.text.rfind("\n", 0, first) + 1 + place.indent(first)
+        )  # the bracket ends above the entry
     end = place.end_before(first)
     bare = BARE.fullmatch(place.content(end))
     if bare and place.text.lstrip().startswith("{"):
@@ -43,9 +47,8 @@ def in_brackets(place: Place) -> SyntaxFault:
         and place.character not in (*QUOTES, ":")
         and place.line(end) == place.line(first)
     ):
-        because = f"text follows a value in quotes in line {place.line(end)}, column {place.column(end)}"
-        return SyntaxFault(place.line(end), because, "put the whole value in quotes")
-    outside = place.line(first) > place.line(end) and place.column(first) - 1 <= place.indent(place.start)
+        return text_after_value(place, end)
+    outside = place.line(first) > place.line(end) and place.indent(first) <= place.indent(place.start)
     if not place.text[place.at :].strip() or (outside and place.start > place.end_before(place.start)):
         return SyntaxFault(
             place.line(end), f"{whole} has no {closing}", f"add {closing} {place.named(end)}"
@@ -54,11 +57,33 @@ def in_brackets(place: Place) -> SyntaxFault:
     return SyntaxFault(place.line(end), because, f"add a comma {place.named(end)}")
 
 
+def text_after_value(place: Place, at: int) -> SyntaxFault:
+    """Return the fault of a line in which text follows a complete value, mostly because of its quotes."""
+    line, content = place.line(at), place.content(at)
+    because = f"text follows a complete value in line {line}, column {place.column(at)}"
+    if pair := re.search(r"[\"']([\w.-]+)[\"']\s*=\s*(?=[\w\"'\[{])", content):
+        return SyntaxFault(
+            line, "a colon separates a key from its value", f"write : in place of = after {pair[1]}"
+        )
+    if max(map(content.count, QUOTES)) > 2 and "{" not in content:
+        fix = f"keep only the first and the last quotation mark of the value in line {line}"
+        return SyntaxFault(
+            line, f"the value in line {line} has quotation marks inside quotation marks", fix
+        )
+    return SyntaxFault(line, because, f"put the whole value of line {line} in quotes")
+
+
 def _other_bracket(place: Place, opening: str, whole: str) -> SyntaxFault:
     """Return the fault of a bracket that closes the other kind: one of both is missing or wrong."""
     closing = CLOSING[opening]
     here = place.named(place.at)
     wrong = next(one for one, other in CLOSING.items() if other == place.character)
+    if place.line(place.start) == place.line(place.at) and wrong not in place.content(place.at):
+        is_mapping = re.match(r"\s*[\"']?[\w-]+[\"']?\s*:", place.text[place.start + 1 :])
+        at, right = (place.at, closing) if (opening == "{") == bool(is_mapping) else (place.start, wrong)
+        because = f"{whole} is closed by {place.character}"
+        fix = f"write {right} instead of {place.text[at]} {place.named(at)}"
+        return SyntaxFault(place.line(at), because, fix)
     if place.text.count(wrong) < place.text.count(place.character):
         because = f"no {wrong} is open where {place.character} stands"
         fix = f"add {wrong} where the {NOUNS[wrong]} begins that ends {here}"
@@ -92,6 +117,14 @@ def unopened(place: Place) -> SyntaxFault:
     opening = next(one for one, other in CLOSING.items() if other == closing)
     because = f"no {opening} is open where {closing} stands in line {line}"
     return SyntaxFault(line, because, f"add the missing {opening} in line {line}, or remove the {closing}")
+
+
+def unopened_by(place: Place, line: int) -> SyntaxFault:
+    """Return the fault of a line that closes a bracket which `line` should open."""
+    closing, here = unopened_in(place.content(place.at)), place.line(place.at)
+    opening = next(one for one, other in CLOSING.items() if other == closing)
+    because = f"no {opening} is open where {closing} stands in line {here}"
+    return SyntaxFault(here, because, f"add the missing {opening} in line {line}")
 
 
 def unopened_in(text: str) -> str:

@@ -91,9 +91,6 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     refused = next((side for begun, side in BOUNDS.items() if kind.startswith(begun)), "")
     if refused:
         allowed = _range(detail.get("ctx", {}), owner.model_fields[field] if owner else None, field)
-        given = detail["input"]
-        if isinstance(given, int) and given < -1 and refused == BOUNDS["greater_than"]:
-            proposed = f"{-given}"  # a stray sign
         return FieldFault(
             allowed=allowed,
             because=f"{refused} values are not possible{f' for {meaning}' if meaning else ''}",
@@ -102,21 +99,27 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     known = next((words for begun, words in KINDS.items() if kind.startswith(begun)), None)
     if known:
         value = proposed
+        if kind.startswith("tuple_") and isinstance(detail["input"], dict):
+            return _not_a_list(name, detail["input"])
         if kind.startswith("tuple_") and name not in EXAMPLES:
             value = f"[{detail['input']}]"
         if kind.startswith("bool_"):
             value = (_usual(owner, field) or "true").lower()
-        inside = detail["input"] if isinstance(detail["input"], list) else []
-        if kind.startswith("int_") and len(inside) == 1 and isinstance(inside[0], int):
-            value = str(inside[0])
-        if kind == "int_from_float" and detail["input"] > 1:
-            value = f"{int(detail['input'])}"
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
         info = owner.model_fields.get(field) if owner else None
         if allowed == TYPES[int] and info is not None and info.metadata and name == field:
             allowed = _range({}, info, field)
         return FieldFault(allowed=allowed, because=because, fix=f"set {name} to {value or allowed}")
     return _of_condition(detail, name, meaning, _usual(owner, field))
+
+
+def _not_a_list(name: str, mapping: Mapping[str, object]) -> FieldFault:
+    """Return the fault of a mapping in place of a list: of entries by their number, or of one entry."""
+    wrong = [key for key, value in mapping.items() if isinstance(value, dict) and not key.isdecimal()]
+    fix = f"begin each entry of {name} with a hyphen, or write it in square brackets"
+    if wrong and all(isinstance(value, dict) for value in mapping.values()):
+        fix = f"write the number of an entry of {name}, such as 0 for the first, in place of {wrong[0]}"
+    return FieldFault(allowed="a list", because="the value is a mapping", fix=fix)
 
 
 def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> FieldFault:

@@ -12,9 +12,10 @@ from pydantic import AliasChoices, BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.field_examples import EXAMPLES, MEANT
+from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_faults import contradicted, field_fault, missing_field
-from flopcast.files.nearest_names import alternatives, nearest
+from flopcast.files.field_names import meant_name, unknown_field
+from flopcast.files.nearest_names import alternatives
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
 from flopcast.other_units import rewritten
 from flopcast.records import replace
@@ -22,16 +23,15 @@ from flopcast.units import parse_quantity, units_of
 
 BEGINS_WITH_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+))")
 OF_PYDANTIC = ("function-", "literal[", "tuple[")  # parts of locations that stand in no file
-NEAR = 0.6  # of letters in common, from which a key is a misspelling of a known one
 OF_FILES: dict[Path, tuple[str, ...]] = {  # keys of files that change an entry of the catalogue
     ("cluster",): ("base", "nodes"),
     ("model",): ("base", "num_layers"),
     ("stack",): ("base",),
 }
 ALTERNATIVES = {kind.__name__ for kind in (bool, int, float, str)}  # in locations of pydantic
-UNKNOWN_KEY = "is not a known key"
 ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
 TOGETHER = "together with "  # begins what is allowed for a field that needs another one
+PRICE = ("price", "device_usd_per_hour")  # a file may state the price alone
 NO_UNIT = "the number has no unit"
 DIMENSIONS = {  # the first unit of a quantity → what it measures
     "FLOP/s": "computing speed",
@@ -110,6 +110,7 @@ def _convert(
     except ValueError as error:
         where, allowed = document.where(path), str(error)
         words = bool(path[:-1]) and document.where(path[:-1]) == where  # the option has several fields
+        path = path[:-1] if path[-2:] == PRICE and path not in document.lines else path
         because, fix = _unit_fault(data, str(path[-1]), units, where, words=words)
         problems.append(Problem(dotted(path), data, allowed, because, fix, where=where))
         return _number_left(str(data))
@@ -164,10 +165,7 @@ def _misspelt(detail: ErrorDetails, details: Iterable[ErrorDetails]) -> bool:
         return False
     *above, field = detail["loc"]
     unknown = (each["loc"] for each in details if each["type"] == "extra_forbidden")
-    return any(
-        [*above] == [*others] and nearest(str(key), [str(field)], least_ratio=NEAR)
-        for *others, key in unknown
-    )
+    return any([*above] == [*others] and meant_name(str(key), [str(field)]) for *others, key in unknown)
 
 
 def _problem(
@@ -180,8 +178,8 @@ def _problem(
     full = (*path, *location)
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":
-        names = [*_names(noun, parts[:-1]), *OF_FILES.get(full[:-1], ())]
-        unknown = _unknown_key(str(location[-1]), value, names, field, document.where(full))
+        names = [*names_at(noun, parts[:-1]), *OF_FILES.get(full[:-1], ())]
+        unknown = unknown_field(str(location[-1]), value, names, field, document.where(full))
         return _of_another_kind(unknown, noun, parts)
     if (named := contradicted(detail)) in (value if isinstance(value, dict) else ()):
         full = (*full, named)
@@ -254,15 +252,6 @@ def _last_name(location: Path) -> str:
     return next((part for part in reversed(location) if isinstance(part, str)), "")
 
 
-def _unknown_key(key: str, value: object, known: Iterable[str], field: str, where: str) -> Problem:
-    names = sorted(known)
-    near = nearest(key, names, least_ratio=NEAR) if len(key) > 1 else []
-    because = "an unknown key raises an error, so that no setting is silently ignored"
-    of_lists = "did you mean stage_layers?" if key == "stages" and "," in str(value) else ""
-    fix = of_lists or MEANT.get(key) or (f"did you mean {near[0]}?" if near else f"remove {key}")
-    return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
-
-
 def _of_another_kind(unknown: Problem, noun: type[BaseModel], parts: Path) -> Problem:
     """Return the fault of a key; its reason is the kind that has the key, if the mapping is of another."""
     *above, kind, key = ("", *parts)
@@ -274,7 +263,7 @@ def _of_another_kind(unknown: Problem, noun: type[BaseModel], parts: Path) -> Pr
     return replace(unknown, because=because, fix=f"remove {key}")
 
 
-def _names(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
+def names_at(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
     """Return names that the mapping at `location` inside a noun accepts, including short ones.
 
     Positions in lists are skipped: all entries of one list are of one kind.

@@ -12,11 +12,22 @@ from collections.abc import Callable
 
 import yaml
 
-from flopcast.files.bracket_faults import CLOSING, in_brackets, last_open, unopened, unopened_in
+from flopcast.files.bracket_faults import (
+    CLOSING,
+    QUOTES,
+    in_brackets,
+    last_open,
+    text_after_value,
+    unopened,
+    unopened_by,
+    unopened_in,
+)
 from flopcast.files.syntax_places import Place, SyntaxFault
 from flopcast.records import replace
 
 NO_BLANK = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]*):[^\s/]")  # a key whose colon has no blank after it
+KEY_ALONE = re.compile(r"\s*(?:- )?[\"']?([A-Za-z_][\w-]*)[\"']?(?: ?= ?| +|$)([^:]*?),?\s*")
+BEFORE_BRACKET = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]*)(?: *=? *|:)([{\[])")  # without ": "
 KEY_VALUE = "KEY: VALUE"
 
 
@@ -74,7 +85,7 @@ def _in_brackets(place: Place) -> SyntaxFault:
     return in_brackets(place) if place.text[place.start : place.start + 1] in CLOSING else _of_line(place)
 
 
-def _of_line(place: Place) -> SyntaxFault:
+def _of_line(place: Place) -> SyntaxFault:  # noqa: PLR0911 - a list of cases
     """Return the fault of a line that does not continue the mapping above it."""
     line, column = place.line(place.at), place.column(place.at)
     here = f"in line {line}, column {column}"
@@ -83,17 +94,21 @@ def _of_line(place: Place) -> SyntaxFault:
         return SyntaxFault(1, because, "add { at the beginning of the file")
     if place.character in (*CLOSING.values(), ","):
         return unopened(place)
-    if place.text[place.at - 1 : place.at] in ('"', "'") or column - 1 > place.indent(place.at):
-        because = f"text follows a complete value {here}"
-        return SyntaxFault(line, because, f"put the whole value of line {line} in quotes")
+    if place.text[place.at - 1 : place.at] in QUOTES or column - 1 > place.indent(place.at):
+        return text_after_value(place, place.at)
     start = max(place.start, 0)
     above, blanks = place.line(start), place.column(start) - 1
     if place.character == "-" and place.text[place.at + 1 : place.at + 2] in (" ", "\n"):
+        if entry := _like_entry_above(place):
+            return entry
         because = f"an entry of a list follows the keys of the mapping that begins in line {above}"
         return SyntaxFault(line, because, f"remove the hyphen {here}, or write its key in the line above")
     if blanks == column - 1:
-        because = f"the line is not of the form {KEY_VALUE}"
-        return SyntaxFault(line, because, f"write {KEY_VALUE} in line {line}")
+        return _without_colon(place, place.at)
+    rows = [(len(row) - len(row.lstrip()), row) for row in place.text.split("\n")[:line]]
+    if line > 2 and rows[-2][0] >= column > rows[-3][0] + 1 and rows[-3][1].rstrip().endswith(":"):
+        because = f"line {line - 1} is indented with {_blanks(rows[-2][0])}, but the next one with fewer"
+        return SyntaxFault(line - 1, because, f"indent line {line - 1} with {_blanks(column - 1)}")
     because = (
         f"the line begins with {_blanks(column - 1)}, but the mapping that it continues (line "
         f"{above}) with {_blanks(blanks)}"
@@ -105,23 +120,25 @@ def _blanks(number: int) -> str:
     return {0: "no spaces", 1: "1 space"}.get(number, f"{number} spaces")
 
 
-def _second_colon(place: Place) -> SyntaxFault:
+def _second_colon(place: Place) -> SyntaxFault:  # noqa: PLR0911 - a list of cases
     """Return the fault of a colon after a value, or of a line that is indented below a value."""
     line = place.line(place.at)
+    if glued := BEFORE_BRACKET.match(place.content(place.at)):
+        because = f"no colon with a space stands between {glued[1]} and {glued[2]}"
+        return SyntaxFault(line, because, f'write "{glued[1]}: {glued[2]}" in line {line}, with a colon')
     before = place.content(place.at)[: place.column(place.at) - 1]
     if ": " in before:
+        if unopened_in(place.content(place.at)):
+            return unopened_by(place, line)
         because = f"the line has a second colon, in column {place.column(place.at)}"
         return SyntaxFault(line, because, "put a value that contains a colon in quotes")
     above = place.end_before(place.text.rfind("\n", 0, place.at) + 1)
     if missing := NO_BLANK.match(place.content(above)):
         return _no_blank(place.line(above), missing[1])
     if place.indent(place.at) <= place.indent(above):
-        because = f"line {place.line(above)} has no colon after its key"
-        return SyntaxFault(place.line(above), because, f"write {KEY_VALUE} in line {place.line(above)}")
-    if closing := unopened_in(place.content(place.at)):
-        opening = next(one for one, other in CLOSING.items() if other == closing)
-        because = f"no {opening} is open where {closing} stands in line {line}"
-        return SyntaxFault(line, because, f"add the missing {opening} in line {place.line(above)}")
+        return _without_colon(place, above - 1)
+    if unopened_in(place.content(place.at)):
+        return unopened_by(place, place.line(above))
     because = f"line {line} is indented below line {place.line(above)}, which already has a value"
     if place.content(above).rstrip().endswith(","):
         because = f"line {place.line(above)} ends with a comma, but no bracket is open"
@@ -155,10 +172,33 @@ def _below_value(place: Place, above: int, because: str) -> SyntaxFault:
 
 def _no_colon(place: Place) -> SyntaxFault:
     """Return the fault of a line without a colon after its key."""
-    line = place.line(max(place.start, 0))
-    if missing := NO_BLANK.match(place.content(max(place.start, 0))):
-        return _no_blank(line, missing[1])
-    return SyntaxFault(line, "the line has no colon after its key", f"write {KEY_VALUE} in line {line}")
+    at = max(place.start, 0)
+    if missing := NO_BLANK.match(place.content(at)):
+        return _no_blank(place.line(at), missing[1])
+    return _without_colon(place, at)
+
+
+def _without_colon(place: Place, at: int) -> SyntaxFault:
+    """Return the fault of a line that is a key and a value without a colon: "dp = 16", "groups"."""
+    line, because = place.line(at), f"line {place.line(at)} has no colon after its key"
+    words = KEY_ALONE.fullmatch(place.content(at))
+    if words is None:
+        return SyntaxFault(line, because, f"write {KEY_VALUE} in line {line}")
+    return SyntaxFault(line, because, f'write "{f"{words[1]}: {words[2]}".rstrip()}" in line {line}')
+
+
+def _like_entry_above(place: Place) -> SyntaxFault | None:
+    """Return the fault of an entry of a list that is indented unlike the entry above it; None otherwise."""
+    rows, line = place.text.split("\n"), place.line(place.at)
+    own = place.indent(place.at)
+    above = next((i for i in range(line - 1, 0, -1) if rows[i - 1].lstrip().startswith("- ")), 0)
+    blanks = len(rows[above - 1]) - len(rows[above - 1].lstrip())
+    if not above or blanks == own or not rows[line - 1].lstrip().startswith("- "):
+        return None
+    because = (
+        f"line {line} is indented with {_blanks(own)}, but the entry in line {above} with {_blanks(blanks)}"
+    )
+    return SyntaxFault(line, because, f"indent line {line} with {_blanks(blanks)}")
 
 
 def _no_blank(line: int, key: str) -> SyntaxFault:
@@ -172,7 +212,9 @@ def _character(place: Place) -> SyntaxFault:
     line, at = place.line(place.at), place.column(place.at)
     if "\t" in place.content(place.at)[: max(at, place.indent(place.at))]:
         because = "the line is indented with a tab, and YAML allows only spaces"
-        return SyntaxFault(line, because, f"replace the tab by spaces in line {line}")
+        above = place.content(place.end_before(place.text.rfind("\n", 0, place.at) + 1))
+        blanks = len(above) - len(above.lstrip()) + 2 * above.rstrip().endswith(":")
+        return SyntaxFault(line, because, f"indent line {line} with {_blanks(blanks)}")
     because = f"a value cannot begin with {place.character} (column {at})"
     return SyntaxFault(line, because, f"put the value in line {line} in quotes")
 
@@ -186,6 +228,8 @@ def _open_quote(place: Place) -> SyntaxFault:
 def _no_hyphen(place: Place) -> SyntaxFault:
     """Return the fault of a line that ends a list without being less indented."""
     line, above = place.line(place.at), place.line(max(place.start, 0))
+    if entry := _like_entry_above(place):
+        return entry
     because = (
         f"line {above} begins a list with a hyphen, and line {line} has the same indentation without one"
     )
@@ -203,6 +247,9 @@ def _no_value(place: Place) -> SyntaxFault:
     if not place.text[place.at :].strip() and opening >= 0:
         return _in_brackets(replace(place, start=opening))
     here = f"in line {line}, column {place.column(place.at)}"
+    if place.character == "," and place.text[: place.at].rstrip().endswith(","):
+        because = "two commas follow each other"
+        return SyntaxFault(line, because, f"remove , {here}")
     because = f"a value is missing before {place.character or 'the end'}"
     return SyntaxFault(line, because, f"add the value before {place.character or 'the end'} {here}")
 
@@ -223,6 +270,8 @@ def _second_document(place: Place) -> SyntaxFault:
         because = f"line {begin} is indented with {blanks}, but line {line} with fewer"
         lines = f"lines {begin} to {line - 1}"
         fix = f"add the missing key above line {begin}, or remove the indentation of {lines}"
+        if line == begin + 1:
+            fix = f"remove the indentation of line {begin}"
         return SyntaxFault(begin, because, fix)
     if last in CLOSING.values():
         where = f"line {place.line(end)}, column {place.column(end - 1)}"

@@ -252,7 +252,7 @@ class _Builder:
                 "key",
                 "a list or mapping",
                 "a word",
-                "write a word before the colon",
+                f"remove this bracket in line {line}, or write a word before the colon",
                 "the keys of a job are names of fields",
             )
         holder, path = self._stack[-1]
@@ -264,7 +264,7 @@ class _Builder:
                 "given twice",
                 "each key once",
                 because,
-                "keep only one of the two",
+                f"keep only one of lines {first} and {line}, or rename a key that was to be another",
                 where=f"{self.name}:{line}",
                 fault="is given twice",
             )

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 
 from flopcast.errors import Problem, SpecError, shown, spec_error
 from flopcast.files.inputs import opened
-from flopcast.files.validate import build
+from flopcast.files.misplaced_keys import with_sections
+from flopcast.files.validate import build, path_of
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged, without_entry
@@ -32,6 +33,7 @@ from flopcast.requests.missing_plan import (
     with_fitting_values,
 )
 from flopcast.requests.problem_places import with_places
+from flopcast.slips import meant
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.model import Model
@@ -52,6 +54,7 @@ NOUNS: Mapping[str, tuple[str, type[BaseModel]]] = {
 
 AUTO = "auto"  # a word of a plan: choose what is not said
 ReadFile = Callable[[Path, int], bytes]
+WHOLE = "a whole number of at least 1"
 NODES = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -172,8 +175,7 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
             because="a job consists of these parts",
             fix="see: flopcast schema",
         )
-    problems: list[Problem] = []
-    data = dict(document.data)
+    problems, data = list[Problem](), dict(document.data)
     fixed: dict[str, object] | None = None
     try:
         document, data["plan"] = in_long_names(document, "plan", data.get("plan", AUTO))
@@ -206,8 +208,9 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
     except SpecError as error:
         reported = {problem.field.split(".")[0] for problem in problems}
         own = [p for p in error.problems if p.field not in reported]
-        raise SpecError([*problems, *with_fitting_values(own, document, data, fixed)]) from None
-    if problems:
+        problems += with_fitting_values(own, document, data, fixed)
+        raise SpecError(with_sections(problems, document, Job)) from None
+    if problems := with_sections(problems, document, Job):
         raise SpecError(problems)
     if fixed is None:
         return job, document, None
@@ -257,7 +260,7 @@ def built(key: str, data: object, document: Document) -> object:
         name, nodes = _nodes(name, changes, field, document)
     own_name = catalog.known(kind, name) if isinstance(data["base"], str) else None
     if own_name is None:
-        raise SpecError([catalog.unknown_name(kind, name, field, document.where((key,)))])
+        raise SpecError([catalog.unknown_name(kind, name, field, document.where(path_of(field)))])
     if not changes:
         return catalog.cluster(own_name, nodes) if key == "cluster" else getattr(catalog, key)(own_name)
     base = catalog.document(kind, own_name).data
@@ -297,14 +300,14 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
     """Return the cluster's own name and number of nodes, "selene:64" or `nodes: 64`, if any."""
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):
-        where = document.where(("cluster",))
+        where = document.where(path_of(field))
         allowed = "NAME, or NAME:NODES with at least one node"
         raise spec_error(
             field,
             name,
             allowed,
             "the number after the colon is the number of nodes",
-            f"write {own_name}:1",
+            f"write {own_name}:{meant(text, WHOLE) or 1}",
             where,
         )
     if "nodes" not in changes:
@@ -315,9 +318,9 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
         raise spec_error(
             "cluster.nodes",
             nodes,
-            "a whole number of at least 1",
+            WHOLE,
             "a cluster has at least one node",
-            f"write nodes: {rewritten_whole(nodes, 1)}",
+            f"set nodes to {rewritten_whole(nodes, 1)}",
             where,
         )
     return own_name, nodes

@@ -8,8 +8,9 @@ Elsewhere: fields of plans that are missing (missing_plan.py), fields of a noun 
 from collections.abc import Iterable
 
 from flopcast.errors import Problem
+from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
-from flopcast.files.validate import NEAR, path_of
+from flopcast.files.validate import path_of
 from flopcast.files.yaml_text import COMMAND_LINE
 from flopcast.library import catalog
 from flopcast.records import replace

@@ -7,8 +7,8 @@ Elsewhere: what the file means (rl_request.py), files of one job (sources.py).
 from collections.abc import Mapping
 
 from flopcast.errors import Problem
+from flopcast.files.field_names import NEAR, UNKNOWN_KEY
 from flopcast.files.nearest_names import nearest
-from flopcast.files.validate import NEAR, UNKNOWN_KEY
 from flopcast.files.yaml_text import Document
 
 OF_STEP = ("rollout", "training")  # the jobs of a step of reinforcement learning

@@ -8,6 +8,7 @@ clusters (resolve.py), whether the job can be predicted (serving/checks.py).
 from collections.abc import Callable, Iterator
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.misplaced_keys import with_sections
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
@@ -113,9 +114,9 @@ def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
     except SpecError as error:
         reported = {problem.field.split(".")[0] for problem in problems}
         problems += [each for each in error.problems if each.field.split(".")[0] not in reported]
-        raise SpecError(problems) from None
+        raise SpecError(with_sections(problems, document, ServingJob)) from None
     if problems:
-        raise SpecError(problems)
+        raise SpecError(with_sections(problems, document, ServingJob))
     job, chosen = with_degree(_without_unused_tower(job, notes))
     return job.model_copy(update={"assumptions": (*job.assumptions, *notes, *chosen)})
 

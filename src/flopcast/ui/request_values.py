@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
-from flopcast.files.validate import NEAR, NO_UNIT
+from flopcast.files.validate import NO_UNIT
 from flopcast.library import catalog
 from flopcast.other_units import rewritten, rewritten_whole
 from flopcast.requests.missing_parts import USUAL

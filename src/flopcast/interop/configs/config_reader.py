@@ -130,8 +130,8 @@ class ConfigReader:
         if number is None or not least <= number <= MOST:
             because = "the value is not a whole number" if number is None else "the value is out of range"
             usual = EXAMPLES.get(key.rpartition(".")[2]) if default <= 1 else None
-            right = -number if number and max(least, 2) <= -number <= MOST else usual or max(least, default)
-            self.fault(key, f"a whole number of at least {least}", because, f"write {right}")
+            allowed, right = f"a whole number of at least {least}", usual or max(least, default)
+            self.fault(key, allowed, because, f"write {right}")
             return default
         return number
 

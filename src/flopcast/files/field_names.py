@@ -1,0 +1,90 @@
+"""Unknown keys of job files: which known key was meant?
+
+Answers: which field do other programs call `tp_size`, and what does a key such as "batch = {seq" mean?
+Elsewhere: keys that stand in the wrong section (misplaced_keys.py), unknown keys of other programs' files
+(unknown_keys.py).
+"""
+
+import re
+from collections.abc import Collection, Iterable
+
+from flopcast.errors import Problem
+from flopcast.files.field_examples import MEANT
+from flopcast.files.nearest_names import nearest
+
+UNKNOWN_KEY = "is not a known key"
+NEAR = 0.6  # of letters in common, from which a key is a misspelling of a known one
+OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with hyphens
+    "data_parallel": "data-parallel-size dp dp-size num-replicas",
+    "tensor_parallel": "tensor-parallel tensor-parallel-size tensor-model-parallel-size tp tp-size",
+    "pipeline_parallel": "pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size pp pp-size",
+    "context_parallel": "context-parallel-size cp cp-size",
+    "expert_parallel": "expert-parallel-size expert-model-parallel-size ep ep-size",
+    "virtual_stages": "virtual-pipeline-model-parallel-size vpp",
+    "micro_batch": "micro-batch micro-batch-size mbs per-device-train-batch-size",
+    "global_batch": "gbs global-batch-size train-batch-size batch-size",
+    "zero": "zero zero-stage",
+    "precision": "precision dtype mixed-precision",
+    "recompute": "recompute gradient-checkpointing activation-checkpointing recompute-granularity",
+    "weights": "quantization quant",
+    "sequence_length": "seq-len seq-length max-seq-length max-seq-len context-length max-model-len",
+    "hidden": "hidden-size d-model n-embd embed-dim",
+    "vocabulary": "vocab-size padded-vocab-size n-vocab",
+    "count": "num-layers num-hidden-layers n-layers n-layer",
+    "heads": "num-attention-heads num-heads n-heads n-head",
+    "kv_heads": "num-key-value-heads num-query-groups num-kv-heads n-kv-heads",
+    "ffn_hidden": "ffn-hidden-size intermediate-size d-ff",
+    "nodes": "num-nodes nnodes n-nodes",
+    "devices": "gpus num-gpus gpus-per-node nproc-per-node num-devices",
+    "stack": "framework backend",
+    "engine": "server backend framework",
+    "cluster": "hardware machine system",
+    "rate_per_s": "request-rate qps rps",
+    "prompt_tokens": "input-len input-tokens isl prompt-len input",
+    "output_tokens": "output-len output-tokens osl max-tokens",
+    "requests": "num-requests num-prompts",
+    "concurrency": "max-concurrency users",
+}
+GLUED = re.compile(r"(\w+) ?(?:=|::?)\s*([{\[]?)")  # a key with the "=" or ":" that should end it
+
+
+def unknown_field(key: str, value: object, known: Iterable[str], field: str, where: str) -> Problem:
+    """Return the fault of a key that its mapping does not have; the fix names the key that was meant.
+
+    >>> unknown_field("tp_size", 2, ["tensor_parallel"], "plan.tp_size", "").fix
+    'did you mean tensor_parallel?'
+    >>> unknown_field("batch = {seq", None, ["batch", "plan"], "batch = {seq", "job.yaml:3").fix
+    'write "batch: {" in place of "batch = {", with a colon and a space'
+    """
+    names = sorted(known)
+    glued = GLUED.match(key)
+    right = meant_name(glued[1] if glued else key, names)
+    because = "an unknown key raises an error, so that no setting is silently ignored"
+    of_lists = "did you mean stage_layers?" if key == "stages" and "," in str(value) else ""
+    fix = of_lists or MEANT.get(key) or (f"did you mean {right}?" if right else f"remove {key}")
+    if glued and right and glued[0] != f"{right}:":
+        written = f"{right}: {glued[2]}".rstrip()
+        fix = f'write "{written}" in place of "{glued[0]}", with a colon and a space'
+    elif glued and right:
+        fix = f"write one colon after {right}"
+    if re.fullmatch(r"\d{3}", key) and value is None:
+        because = f"a comma ends a value inside brackets, so that {key} is read as a key"
+        fix = f"remove the comma before {key}"
+    return Problem(field, value, ", ".join(names), because, fix, where=where, fault=UNKNOWN_KEY)
+
+
+def meant_name(key: str, known: Iterable[str]) -> str:
+    """Return the known name that a key means in other programs, or that it misspells; "" if there is none.
+
+    >>> meant_name("micro_batch_size", ["micro_batch"]), meant_name("global_bacth", ["global_batch"])
+    ('micro_batch', 'global_batch')
+    """
+    known = list(known)
+    near = nearest(key, known, least_ratio=NEAR) if len(key) > 1 else []
+    return same_elsewhere(key, known) or (near[0] if near else "")
+
+
+def same_elsewhere(key: str, known: Collection[str]) -> str:
+    """Return the known name of what other programs call by this key; "" if there is none."""
+    plain = re.sub(r"[_ ]", "-", key.lower())
+    return next((name for name, also in OTHER_NAMES.items() if name in known and plain in also.split()), "")

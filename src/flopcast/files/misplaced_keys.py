@@ -1,0 +1,89 @@
+"""Keys of a job file that stand in the wrong section, or beside the section to which they belong.
+
+Answers: into which section does an unknown key belong?
+Elsewhere: misspelt keys and keys of other programs (field_names.py).
+"""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+
+from flopcast.errors import Problem
+from flopcast.files.field_names import UNKNOWN_KEY, same_elsewhere
+from flopcast.files.validate import OF_FILES, dotted, names_at, path_of
+from flopcast.files.yaml_text import Document, Path
+from flopcast.records import replace
+
+MISSING = "is missing"
+
+
+def with_sections(problems: Sequence[Problem], document: Document, noun: type[BaseModel]) -> list[Problem]:
+    """Return the problems of a job; the fix of a key that another section has moves it there.
+
+    Problems that this move solves are left out: the section is empty, or lacks the key.
+
+    Parameters
+    ----------
+    problems, document : the faults of a job file, and the file
+    noun : type
+        The kind of the job.
+    """
+    solved: set[str] = set()
+    placed = list(problems)
+    for number, problem in enumerate(problems):
+        path = path_of(problem.field)
+        if problem.fault != UNKNOWN_KEY or path not in document.lines:
+            continue
+        if same_elsewhere(str(path[-1]), problem.allowed.split(", ")):
+            continue
+        if below := _empty_above(path, document):
+            line, above = document.lines[path], document.lines[below]
+            fix = f"indent line {line} more than line {above}, as a part of {below[-1]}"
+            placed[number], solved = replace(problem, fix=fix), solved | {dotted(below)}
+            continue
+        lacking = [path_of(each.field)[:-1] for each in problems if _lacks(each, path[-1])]
+        homes = lacking or _homes(path, document, noun)
+        if len(homes) == 1:
+            home, solved = homes[0], solved | {dotted((*homes[0], path[-1]))}
+            solved |= {each.field for each in problems if home and path_of(each.field)[: len(home)] == home}
+            to = f"to {dotted(home)}" if home else f"out of {dotted(path[:-1])}, to the top level"
+            placed[number] = replace(problem, fix=f"move {path[-1]} {to}{_at(home, document)}")
+    return [each for each in placed if each.field not in solved or each.fault == UNKNOWN_KEY]
+
+
+def _lacks(problem: Problem, key: str | int) -> bool:
+    return problem.fault == MISSING and path_of(problem.field)[-1] == key
+
+
+def _empty_above(path: Path, document: Document) -> Path:
+    """Return the key in the line above a key of the same mapping if it has no value; () otherwise."""
+    holder: object = document.data
+    for part in path[:-1]:
+        holder = holder[part] if isinstance(holder, (dict, list)) else None  # type: ignore[index]
+    lines = document.lines
+    siblings = [(*path[:-1], key) for key in (holder if isinstance(holder, dict) else {})]
+    before = [each for each in siblings if lines.get(each, 0) < lines[path] and each in lines]
+    last = max(before, key=lines.__getitem__, default=())
+    return last if last and isinstance(holder, dict) and holder[last[-1]] is None else ()
+
+
+def _homes(path: Path, document: Document, noun: type[BaseModel]) -> list[Path]:
+    """Return the sections of a job that have a key; of several, those of the file that lack it."""
+    sections: list[Path] = [(), *((name,) for name in noun.model_fields)]
+    homes = [
+        section
+        for section in sections
+        if section != path[:-1]
+        if path[-1] in (*names_at(noun, section), *OF_FILES.get(section, ()))
+    ]
+    data = document.data if isinstance(document.data, dict) else {}
+    lacking = [
+        each
+        for each in homes
+        if each and isinstance(held := data.get(each[0]), dict) and path[-1] not in held
+    ]
+    return homes if len(homes) < 2 else lacking
+
+
+def _at(section: Path, document: Document) -> str:
+    return f" (line {document.lines[section]})" if section and section in document.lines else ""

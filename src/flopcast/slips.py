@@ -1,0 +1,99 @@
+"""Values that a slip of the pen made wrong: which value was meant?
+
+Answers: which number or word do "4096 GB", [8], -64, "8,192" or "ture" stand for, if it is allowed?
+Elsewhere: quantities with other units (other_units.py), names of the catalogue (files/nearest_names.py).
+
+A wrong value is compared with the text of what is allowed, which all errors state in the same words.
+"""
+
+import math
+import re
+
+from flopcast.units import parse_length, without_separators
+
+NEAR_RATIO = 0.7  # of letters in common, from which a word is a misspelling of an allowed one
+_NUMBER = re.compile(
+    r"a? ?(?:(whole) numbers?(?: of tokens)?(?=$|,|;| )|number(?=$| of at| from| above| below| or ))|above"
+    r"|a (number of tokens)(?= \()"
+)
+_LEAST = re.compile(r"(?:at least|from|(above)) (-?[\d.,]*\d)")
+_MOST = re.compile(r"(?:at most|to|(below)) (-?[\d.,]*\d)")
+_WITH_UNIT = re.compile(  # but no "8.5k" and no "7B", which are other numbers
+    r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?![kKmMbBtT]$)(?:[A-Za-z]+(?:/\w+)?)?"
+)
+_WORDS = re.compile(r"'?[\w.+-]+'?(?:(?:,| or|, or) '?[\w.+-]+'?)+")
+_SWITCHES = {"yes": "true", "on": "true", "enabled": "true", "no": "false", "off": "false", "none": "false"}
+
+
+def meant(value: object, allowed: str) -> str:
+    """Return the allowed number or word that a wrong value certainly stands for; "" if none is certain.
+
+    Parameters
+    ----------
+    value : the wrong value, as a file or an option has it
+    allowed : the values that pass, in the words of an error
+
+    Examples
+    --------
+    >>> whole = "a whole number of at least 1"
+    >>> [meant(wrong, whole) for wrong in ("4096 GB", [8], -64, "8,192", 2.5, "fast", -1, True)]
+    ['4096', '8', '64', '8192', '2', '', '', '']
+    >>> meant(-0.5, "a number from 0 to 1"), meant(90, "a number above 0, at most 1")
+    ('0.5', '')
+    >>> meant("ture", "true or false"), meant("flota16", "float32, float16, auto"), meant("x", "a, b or c")
+    ('true', 'float16', '')
+    >>> meant("1 GB", "0, 1, 2 or 3"), meant("float6", "float16 or float64")
+    ('1', '')
+    """
+    if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], (list, dict)):
+        value = value[0]
+        if isinstance(value, bool):
+            return str(value).lower() if allowed == "true or false" else ""
+    if isinstance(value, bool) or value is None or isinstance(value, (list, dict, tuple)):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if number := _NUMBER.match(allowed):
+        return _number(str(value).strip(" \"'"), allowed, whole=any(number.groups()))
+    return _word(str(value).strip(" \"'"), allowed)
+
+
+def _number(text: str, allowed: str, *, whole: bool) -> str:
+    """Return the number in a text, without its sign, unit or fraction if these are not allowed."""
+    try:
+        text = str(parse_length(text))
+    except ValueError:
+        found = _WITH_UNIT.fullmatch(without_separators(text))
+        if found is None:
+            return ""
+        text = found[1]
+    number = float(text)
+    least, most = _LEAST.search(allowed), _MOST.search(allowed)
+    low = float(least[2].replace(",", "")) if least else -math.inf
+    high = float(most[2].replace(",", "")) if most else math.inf
+    if number < 0 <= (0 if whole and not least else low) and number != -1:
+        number, text = -number, text.lstrip("-")
+    if whole and not number.is_integer() and number > 1:
+        number, text = math.floor(number), str(math.floor(number))
+    outside = number < low or number > high or (least and least[1] and number == low)
+    if outside or (most and most[1] and number == high) or (whole and not float(number).is_integer()):
+        return ""
+    return str(int(number)) if whole else text
+
+
+def _word(value: str, allowed: str) -> str:
+    """Return the listed word that is most like a text; "" if none is near."""
+    listed = _WORDS.fullmatch(allowed)
+    if listed is None:
+        return ""
+    import difflib  # only a wrong word needs it
+
+    words = re.findall(r"[\w.+-]+", allowed.replace(" or ", ", "))
+    if all(map(str.isdecimal, words)):
+        found = _WITH_UNIT.fullmatch(value)
+        return found[1] if found and found[1] in words else ""
+    if set(words) == {"true", "false"} and value.lower() in _SWITCHES:
+        return _SWITCHES[value.lower()]
+    near = difflib.get_close_matches(value.lower(), words, n=2, cutoff=NEAR_RATIO)
+    alike = [difflib.SequenceMatcher(None, word, value.lower()).ratio() for word in near]
+    return near[0] if len(set(alike)) == len(alike) > 0 else ""
