@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from flopcast.records import dataclass, replace
 from flopcast.slips import meant
 
+MISSING = "is missing"
+SCRIPT = re.compile(r"\.(?:sh|bash|slurm|sbatch|job):\d+$")  # the place of a value in a script
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 NUMBER = re.compile(r"(?:^|; )\(\d\) ")  # before each condition of an error that joins several
 
@@ -83,8 +85,10 @@ class SpecError(FlopcastError, ValueError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the faults and print them one under the other."""
+        found = [_with_variable(_with_meant(problem)) for problem in problems]
+        fixes = {problem.fix for problem in found}  # of keys that are given under another name
         self.problems: tuple[Problem, ...] = tuple(
-            _with_variable(_with_meant(problem)) for problem in problems
+            each for each in found if each.fault != MISSING or f"did you mean {each.field}?" not in fixes
         )
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
@@ -99,7 +103,13 @@ def _with_variable(problem: Problem) -> Problem:
     if variable is None or problem.fault or "variable" in f"{problem.because} {problem.fix}":
         return problem
     because = f"flopcast does not replace the variable {variable[0]}"
-    fix = f"write the value of {variable[1] or variable[2]} in place of {variable[0]}"
+    name = variable[1] or variable[2]
+    fix = f"write the value of {name} in place of {variable[0]}"
+    if SCRIPT.search(problem.where):
+        because, fix = (
+            f"the script does not set the variable {name}",
+            f"set {name} in the script, or add --env {name}=VALUE",
+        )
     return replace(problem, because=because, fix=fix)
 
 

@@ -14,7 +14,7 @@ from flopcast.units import parse_length, without_separators
 NEAR_RATIO = 0.7  # of letters in common, from which a word is a misspelling of an allowed one
 _NUMBER = re.compile(
     r"a? ?(?:(whole) numbers?(?: of tokens)?(?=$|,|;| )|number(?=$| of at| from| above| below| or ))|above"
-    r"|a (number of tokens)(?= \()"
+    r"|a (number of tokens)(?= \()|(at least)(?= -?\d+$)"
 )
 _LEAST = re.compile(r"(?:at least|from|(above)) (-?[\d.,]*\d)")
 _MOST = re.compile(r"(?:at most|to|(below)) (-?[\d.,]*\d)")
@@ -51,6 +51,8 @@ def meant(value: object, allowed: str) -> str:
             return str(value).lower() if allowed == "true or false" else ""
     if isinstance(value, bool) or value is None or isinstance(value, (list, dict, tuple)):
         return ""
+    if allowed.startswith("a quantity") and re.match(r"-\d", str(value)):
+        return str(value)[1:]
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if number := _NUMBER.match(allowed):
@@ -63,6 +65,8 @@ def _number(text: str, allowed: str, *, whole: bool) -> str:
     try:
         text = str(parse_length(text))
     except ValueError:
+        if re.fullmatch(r"-\d[\d.]* ?[kKmMbBtT]", text) and not whole:
+            return text[1:]
         found = _WITH_UNIT.fullmatch(without_separators(text))
         if found is None:
             return ""

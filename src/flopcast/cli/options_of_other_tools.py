@@ -34,8 +34,8 @@ OPTIONS = {  # an edit → the option that it uses, and options that state the s
     ),
     "write --cluster NAME:2 for two nodes, or --gpus 16": ("--cluster", "nodes nnodes num-nodes"),
     "write --gpus 16": ("--gpus", "num-gpus ngpus n-gpus gpu-count world-size devices num-devices"),
-    "write --batch 512": ("--batch", "batch-size global-batch global-batch-size train-batch-size gbs"),
-    "write --seq 8192": ("--seq", "seq-len seq-length sequence-length max-model-len context-length"),
+    "write --batch 512": ("--batch", f"{OTHER_NAMES['global_batch']} global-batch"),
+    "write --seq 8192": ("--seq", f"{OTHER_NAMES['sequence_length']} sequence-length"),
     "write --lora 16": ("--lora", "lora-r lora-rank"),
     'write --traffic "rate=4/s"': ("--traffic", "rate request-rate qps rps"),
     'write --traffic "concurrency=16"': ("--traffic", "concurrency max-concurrency"),
@@ -88,6 +88,10 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
         setting = f"{key}={value or usual}"
         return f'write --plan "{setting}", or add {setting} to the plan'
     needed, edit = _AS_OPTION.get(name, ("", ""))
+    if value and name != "num-gpus" and (same := _by_value(value, known, given)):
+        return same
+    if name in KINDS_OF_DEVICES.split() and not value and "--gpus" in given:
+        return f"remove {option}; --gpus is already given"
     if needed not in known:
         return ""
     if needed in given and edit.startswith(f"write {needed}"):
@@ -96,6 +100,22 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
         edit = _with_device(value) or edit
     numbered = re.fullmatch(rf'(write {needed} (?:"\w+=)?)[0-9]+((?:/s)?"?)', edit)
     return f"{numbered[1]}{value}{numbered[2]}" if value and numbered else edit
+
+
+def _by_value(value: str, known: Collection[str], given: Collection[str]) -> str:
+    """Return the edit that gives a value to the option to which it belongs; "" if there is none."""
+    from flopcast.library import catalog
+    from flopcast.library.edits import long_names
+    from flopcast.spec.plan import Plan
+
+    fields = {*long_names(Plan), *Plan.model_fields}
+    if all(word == "sp" or ("=" in word and word.partition("=")[0] in fields) for word in value.split()):
+        return f'write --plan "{value}"' if "--plan" in known and "--plan" not in given else ""
+    name = value.partition(":")[0]
+    for option in ("--model", "--cluster", "--stack", "--engine"):
+        if option in known and option not in given and name in catalog.names(f"{option[2:]}s"):
+            return f"write {option} {value}"
+    return ""
 
 
 def _with_device(written: str) -> str:

@@ -1,10 +1,11 @@
-"""Options that stand twice in a command line although they hold one value.
+"""Options that stand twice in a command line, or before another option instead of before their value.
 
-Answers: which option of a command line is given twice?
+Answers: which option of a command line is given twice, and which takes the next option as its value?
 Elsewhere: all other wrong options (usage_errors.py).
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import click
 
@@ -19,32 +20,47 @@ class RepeatedOptionError(click.UsageError):
 
 
 def repeated_option(group: click.Group, context: click.Context, words: list[str]) -> None:
-    """Refuse the words after a command if they give an option twice that holds one value.
+    """Refuse the words after a command if an option lacks its value, or has two although it holds one.
 
     Words that click cannot parse are left to it.
 
     Raises
     ------
-    RepeatedOptionError
+    click.BadOptionUsage, RepeatedOptionError
         The first such option.
     """
     command = group.get_command(context, words[0]) if words else None
     if command is None:
         return
     inner = click.Context(command, context, words[0], **command.context_settings)
+    for missing in without_value(words[1:], inner):
+        raise missing
     try:
         _, rest, order = command.make_parser(inner).parse_args(words[1:])
     except click.UsageError:
         return
-    for error in repeated(order, inner):
+    for error in repeated(order, inner, words):
         raise error
     if isinstance(command, click.Group):
         repeated_option(command, inner, rest)
 
 
-def repeated(order: Sequence[click.Parameter], context: click.Context) -> Iterator[RepeatedOptionError]:
+def without_value(words: Sequence[str], context: click.Context) -> Iterator[click.BadOptionUsage]:
+    """Yield an error for each option that another option of the command follows instead of its value."""
+    options = [each for each in context.command.get_params(context) if isinstance(each, click.Option)]
+    known = {name for each in options for name in each.opts if name[:2] == "--"}
+    valued = {name for each in options if not (each.is_flag or each.count) for name in each.opts}
+    for word, following in pairwise(words):
+        if word in valued and following.partition("=")[0] in known:
+            yield click.BadOptionUsage(word, f"Option {word!r} requires an argument.", context)
+
+
+def repeated(
+    order: Sequence[click.Parameter], context: click.Context, words: Sequence[str]
+) -> Iterator[RepeatedOptionError]:
     """Yield an error for each option that holds one value and stands twice in a parsed command line."""
     for parameter in dict.fromkeys(order):
         single = isinstance(parameter, click.Option) and not (parameter.multiple or parameter.is_flag)
         if single and order.count(parameter) > 1:
-            yield RepeatedOptionError(max(parameter.opts, key=len), context)
+            given = {word.partition("=")[0] for word in words}
+            yield RepeatedOptionError(max(given.intersection(parameter.opts), key=len), context)

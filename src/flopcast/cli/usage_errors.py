@@ -12,7 +12,7 @@ import click
 from click.core import iter_params_for_processing
 
 from flopcast.cli.options_of_other_tools import ForeignOptionError, next_word, same_here
-from flopcast.cli.repeated_options import RepeatedOptionError, repeated
+from flopcast.cli.repeated_options import RepeatedOptionError, repeated, without_value
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.nearest_names import some_of
@@ -45,13 +45,17 @@ def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.Us
     command = context.command
     fresh = click.Context(command, context.parent, context.info_name, **command.context_settings)
     unknown: list[click.NoSuchOption] = []
+    yield from (lacking := list(without_value(words, fresh)))
+    words = [word for word in words if word not in {each.option_name for each in lacking}]
     while True:
         try:
             values, extra, order = command.make_parser(fresh).parse_args(list(words))
             break
         except click.NoSuchOption as error:
             value = next_word(words, error.option_name)
-            if fix := same_here(error.option_name, value, _options(fresh), words):
+            if single := next((word for word in words if f"-{word}" in _options(fresh)), ""):
+                error = ForeignOptionError(single, f"write -{single} in place of {single}", fresh)
+            elif fix := same_here(error.option_name, value, _options(fresh), words):
                 error = ForeignOptionError(error.option_name, fix, fresh)
             yield error
             unknown.append(error)
@@ -59,7 +63,7 @@ def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.Us
         except click.BadOptionUsage as error:
             yield error
             words = _without_option(words, error.option_name, fresh)
-    twice = list(repeated(order, fresh))
+    twice = list(repeated(order, fresh, words))
     yield from twice
     meant = {_nearest_option(error.option_name, fresh) for error in unknown}
     known = {error.option_name for error in twice}  # their values are not reported as well
@@ -100,7 +104,7 @@ def _without_option(words: list[str], name: str, context: click.Context) -> list
 def _nearest_option(name: str, context: click.Context) -> str:
     """Return the option of a command whose name is most like a given one, or ""."""
     known = sorted(_options(context))
-    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=NEAR_RATIO)), "")
+    return next(iter(difflib.get_close_matches(name.lower(), known, n=1, cutoff=NEAR_RATIO)), "")
 
 
 def usage_problem(error: click.ClickException) -> Problem:
@@ -174,7 +178,7 @@ def _unknown_option(error: click.NoSuchOption, context: click.Context) -> Proble
     name = error.option_name
     because, elsewhere = f"{context.command_path} has no such option", _commands_with(name, context)
     near = "" if elsewhere else _nearest_option(name, context)
-    fix = f"did you mean {near}?" if near else f"remove {name}"
+    fix = f"did you mean {near}?" if near else f"remove {name}, with its value if it has one"
     if elsewhere:
         because = f"{name} is an option of {', '.join(elsewhere)}, and not of {context.command_path}"
         fix = f"remove {name}, or run {elsewhere[0]}"
@@ -204,7 +208,8 @@ def _wrong_use(error: click.BadOptionUsage) -> Problem:
         because = f"{name} is a flag, and flags take no value"
         return Problem(name, None, f"{name} without a value", because, f"write {name}", fault="has a value")
     because = f"there is no value after {name}"
-    return Problem(name, None, f"{name} VALUE", because, f"add a value after {name}", fault="has no value")
+    fix = f"add a value after {name}" + (f", such as {name} {EXAMPLES[name]}" if name in EXAMPLES else "")
+    return Problem(name, None, f"{name} VALUE", because, fix, fault="has no value")
 
 
 def _extra_arguments(error: click.ClickException, context: click.Context) -> Problem:
@@ -224,7 +229,7 @@ def _extra_arguments(error: click.ClickException, context: click.Context) -> Pro
 def _unknown_command(word: str, context: click.Context, group: click.Group) -> Problem:
     """Return the fault of a word in the place of a command; a file's name needs a command before it."""
     known, where = group.list_commands(context), context.command_path
-    near = difflib.get_close_matches(word, known, n=1)
+    near = difflib.get_close_matches(word.lower(), known, n=1)
     is_file = "." in word or "/" in word
     command = near[0] if near else known[0]
     fix = (

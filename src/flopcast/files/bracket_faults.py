@@ -10,6 +10,7 @@ from flopcast.files.syntax_places import Place, SyntaxFault
 
 CLOSING = {"{": "}", "[": "]"}
 NOUNS = {"{": "mapping", "[": "list"}
+QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|#.*")
 BRACKET = re.compile(r"[][{}]")
 QUOTES = ('"', "'")
 BARE = re.compile(r"\s*([A-Za-z_][\w.-]*):\s*([^\s\"{}\[\],]+),?\s*")  # KEY: VALUE as in YAML
@@ -135,6 +136,45 @@ def unopened_in(text: str) -> str:
         if depth < 0:
             return bracket
     return ""
+
+
+def by_indentation(place: Place) -> SyntaxFault | None:
+    """Return the fault of the first bracket that the indentation of lines contradicts; None if none does.
+
+    A bracket at the end of a line is closed at the beginning of a line with the same indentation.
+    """
+    rows, open_at = place.text.split("\n"), list[tuple[str, int, int]]()
+    for number, row in enumerate(rows, 1):
+        indent, code = len(row) - len(row.lstrip()), QUOTED.sub(lambda quoted: "x" * len(quoted[0]), row)
+        if number > 1 and row.strip() and row == rows[number - 2] and row.rstrip()[-1:] in CLOSING:
+            because = f"line {number} repeats line {number - 1} and opens a second bracket"
+            return SyntaxFault(number, because, f"remove line {number}")
+        if code.strip() and open_at and code.lstrip()[0] not in "}]" and indent <= open_at[-1][1]:
+            return _unclosed_above(place, number, open_at[-1])
+        for found in BRACKET.finditer(code):
+            if found[0] in CLOSING:
+                open_at.append((found[0], indent if not code[found.end() :].strip() else -1, number))
+                continue
+            if not open_at or CLOSING[open_at[-1][0]] != found[0]:
+                return None
+            opening, outer, begin = open_at.pop()
+            if begin < number and outer >= 0 and code[: found.start()].strip():
+                because = f"the {found[0]} closes the {opening} of line {begin}, whose indentation differs"
+                return SyntaxFault(
+                    number, because, f"remove {found[0]} in line {number}, column {found.start() + 1}"
+                )
+            if begin < number and 0 <= indent < outer:
+                return _unclosed_above(place, number, (opening, outer, begin))
+    return None
+
+
+def _unclosed_above(place: Place, number: int, opened: tuple[str, int, int]) -> SyntaxFault:
+    """Return the fault of a bracket that should be closed above a line."""
+    opening, _, begin = opened
+    because = f"the {NOUNS[opening]} that begins with {opening} in line {begin} has no {CLOSING[opening]}"
+    row = place.text.split("\n")[number - 1].lstrip()
+    comma = "," if row[:1] not in ("}", "]") else ""
+    return SyntaxFault(begin, because, f"add {CLOSING[opening]}{comma} at the end of line {number - 1}")
 
 
 def last_open(text: str) -> int:

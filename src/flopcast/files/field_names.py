@@ -84,6 +84,23 @@ def meant_name(key: str, known: Iterable[str]) -> str:
     return same_elsewhere(key, known) or (near[0] if near else "")
 
 
+def same_in_section(key: str, known: Iterable[str]) -> list[str]:
+    """Return the known keys of the same section that other programs call by the name of a key.
+
+    >>> same_in_section("model.n_heads", ["num_attention_heads", "model.num_attention_heads"])
+    ['model.num_attention_heads']
+    """
+    section, name = _parts(key)
+    same = {other for names in OTHER_NAMES.values() if name in names.split() for other in names.split()}
+    return [each for each in known if _parts(each)[0] == section and _parts(each)[1] in same]
+
+
+def _parts(key: str) -> tuple[str, str]:
+    """Return the section of a dotted key or a flag, and its name as `OTHER_NAMES` has it."""
+    section, _, name = key.rpartition(".")
+    return section, name.lstrip("-").replace("_", "-").lower()
+
+
 def same_elsewhere(key: str, known: Collection[str]) -> str:
     """Return the known name of what other programs call by this key; "" if there is none."""
     plain = re.sub(r"[_ ]", "-", key.lower())

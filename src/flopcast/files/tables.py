@@ -1,6 +1,7 @@
 """Tables of plain rows as files: CSV always, Parquet where a library for it is installed.
 
-Answers: how does a list of rows become a file that a spreadsheet or a data frame reads?
+Answers: how does a list of rows become a file that a spreadsheet or a data frame reads, and do other signs
+than commas separate the cells of a file?
 Elsewhere: what the rows hold (render/search_json.py), reading tables (lab/published/table.py).
 """
 
@@ -15,7 +16,22 @@ from flopcast.errors import Problem
 from flopcast.files.atomic_write import write_whole
 
 Rows = Sequence[Mapping[str, object]]
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 LIBRARIES = ("polars", "pyarrow")  # any of them writes Parquet
+
+
+def other_separator(header: str) -> tuple[str, str]:
+    """Return why a header without commas has one column, and the fix; "" if nothing else separates columns.
+
+    >>> other_separator("stage;kind")
+    ('semicolons separate the cells', 'write commas in place of the semicolons, in every line')
+    >>> other_separator("stage,kind"), other_separator("stage")
+    (('', ''), ('', ''))
+    """
+    found = [word for sign, word in SEPARATORS.items() if sign in header and "," not in header]
+    if not found:
+        return "", ""
+    return f"{found[0]} separate the cells", f"write commas in place of the {found[0]}, in every line"
 
 
 def write_csv(path: Path, rows: Rows) -> None:

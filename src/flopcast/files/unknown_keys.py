@@ -14,6 +14,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterator
 
+from flopcast.files.field_names import same_in_section
 from flopcast.records import dataclass
 
 COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
@@ -77,15 +78,14 @@ def unknown_key(
     >>> unknown_key("mascots", [{"heads": 2}], program="X", weighty=["num_layers"]).because[42:]
     "'head' in a name inside it (heads) suggests that it affects time or memory"
     """
-    nearest = difflib.get_close_matches(key, [*weighty, *others], n=1, cutoff=least_fraction)
-    near = nearest[0] if nearest else None
+    near = _nearest(key, [*weighty, *others], least_fraction)
     long = len(key.rpartition(".")[2]) >= shortest
     slip = (
         near is not None
         and near in weighty
         and near not in given
         and long
-        and edits(key, near) < MANY_EDITS
+        and edits(_snake(key), near) < MANY_EDITS
     )
     named = next((name for name in _names(key, value) if costly_part(name)), "")
     if slip:
@@ -97,6 +97,19 @@ def unknown_key(
             near=near, because=f"flopcast does not know this key of {program}, and {part}", slip=False
         )
     return UnknownKey(near=near, because="", slip=False)
+
+
+def _nearest(key: str, known: Collection[str], least_fraction: float) -> str | None:
+    """Return the known key that is most like a key or means the same in other programs; None if none is."""
+    alike, snake = (
+        difflib.get_close_matches(each, known, n=1, cutoff=least_fraction) for each in (key, _snake(key))
+    )
+    return next(iter((*alike, *same_in_section(key, known), *snake)), None)
+
+
+def _snake(key: str) -> str:
+    """Return a key in small letters: "numLayers" is "num_layers"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()
 
 
 def _names(key: str, value: object) -> Iterator[str]:

@@ -193,7 +193,7 @@ def _problem(
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
     fix = words.fix
-    if _is_option(where):
+    if _is_option(where) and not {full, tuple(map(str, full))}.isdisjoint(document.places):
         fix = re.sub(
             r"^add (\w+): (\w+)$", r"add --\1 \2", fix.replace(f"set {name} to", f"set {where} to")
         )

@@ -15,6 +15,7 @@ import yaml
 from flopcast.files.bracket_faults import (
     CLOSING,
     QUOTES,
+    by_indentation,
     in_brackets,
     last_open,
     text_after_value,
@@ -50,6 +51,9 @@ def syntax_fault(error: yaml.YAMLError, text: str) -> SyntaxFault:
     place = Place(text, _offset(text, mark), _offset(text, start) if start is not None else -1)
     if text.lstrip()[:1] == "{" and (unclosed := _unclosed_quote(place)):
         return unclosed
+    brackets = text.lstrip()[:1] in CLOSING and place.character != ","
+    if brackets and (misplaced := by_indentation(place)):
+        return misplaced
     for part, reason in REASONS.items():
         if part in problem:
             return reason(place)
@@ -155,7 +159,7 @@ def _below_value(place: Place, above: int, because: str) -> SyntaxFault:
     if place.indent(above) < own == place.indent(earlier) and place.line(earlier) < place.line(above):
         misplaced = place.line(above)
         because = f"line {misplaced} is less indented than the lines before and after it"
-        fix = f"remove line {misplaced}, or indent it by {_blanks(own)}"
+        fix = f"indent line {misplaced} with {_blanks(own)}"
         if place.content(place.at).lstrip().startswith("- "):
             fix = f"remove line {misplaced}, or move it above or below the list"
         return SyntaxFault(misplaced, because, fix)

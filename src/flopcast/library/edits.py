@@ -5,7 +5,7 @@ Elsewhere: whether that mapping is a valid job (files/validate.py, spec/checks.p
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 
 from pydantic import AliasChoices, BaseModel
@@ -89,6 +89,11 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
             allowed, because = "settings with spaces between them", "commas separate values of one setting"
             fix = f'write "{word.replace(",", " ")}"'
             problems.append(Problem("plan", word, allowed, because, fix, where=where))
+        elif part == "plan" and not equals and name not in _flags_of_plans():
+            allowed, because = "settings NAME=VALUE", f"{word} has no value"
+            problems.append(
+                Problem(part, text, allowed, because, f"remove {word}, or write {word}=VALUE", where)
+            )
         elif name in words or (equals and not value):
             twice = name in words
             fix = f"remove all but one {short}" if twice else f"write {short}=1"
@@ -98,6 +103,13 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     if problems:
         raise SpecError(problems)
     return words
+
+
+def _flags_of_plans() -> Collection[str]:
+    """Return the words of a plan that may stand without a value, in training or serving."""
+    from flopcast.spec.deployment import Deployment
+
+    return {*Plan.model_fields, *Deployment.model_fields, "auto"}
 
 
 def _joins_settings(value: str) -> bool:
@@ -283,4 +295,4 @@ def placed(document: Document, path: Path, place: str, inner: Document | None = 
 def _not_a_change(change: str) -> Problem:
     allowed = "KEY=VALUE, e.g. plan.tensor_parallel=4"
     because = "there is no such file or model, and a change of the job needs an equals sign"
-    return Problem("argument", change, allowed, because, "write it as KEY=VALUE, or name an existing file")
+    return Problem("argument", change, allowed, because, f"remove {change}, or write it as KEY=VALUE")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.tables import other_separator
 from flopcast.files.yaml_text import Document, decoded, read_yaml
 from flopcast.library.edits import merged
 from flopcast.records import replace
@@ -93,8 +94,12 @@ def _read(
 
 def _of_csv(raw: bytes, name: str) -> tuple[Rows, Lines]:
     """Return the rows of a CSV file with their lines; all faults of its cells are raised together."""
-    rows, lines, problems = [], [], list[Problem]()
-    for line, cells in enumerate(csv.reader(decoded(raw, name).splitlines()), 1):
+    rows, lines, problems = Rows(), Lines(), list[Problem]()
+    text = decoded(raw, name).splitlines()
+    because, fix = other_separator("".join(text[:1]))
+    if because:
+        raise SpecError([Problem(FIELD, text[0], "numbers between commas", because, fix, f"{name}:1")])
+    for line, cells in enumerate(csv.reader(text), 1):
         if any(cell.strip() for cell in cells):
             found = list(_numbers(cells, f"{name}:{line}"))
             problems += [each for each in found if isinstance(each, Problem)]

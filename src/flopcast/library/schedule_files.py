@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.nearest_names import nearest
+from flopcast.files.tables import other_separator
 from flopcast.files.yaml_text import Document
 from flopcast.records import replace
 from flopcast.schedules.custom import KINDS, Row, faults, schedule_of_rows, schedule_problem
+from flopcast.slips import meant
 from flopcast.spec.plan_fields import TABLE
 
 NEEDED, OPTIONAL = ("stage", "kind", "micro_batch"), ("chunk",)
@@ -89,10 +92,17 @@ def _rows(lines: list[str], name: str) -> Iterator[Row]:
         wanted = ",".join(NEEDED)
         allowed = f"{wanted}, and also chunk if stages have several chunks"
         because = "the first line contains the names of the columns"
+        between, commas = other_separator(columns[0] if len(columns) == 1 else ",")
         lacking = [column for column in NEEDED if column not in columns]
         fix = f"write {wanted}"
         if lacking and set(columns) <= {*NEEDED, *OPTIONAL}:
             fix = f"add {' and '.join(lacking)} to the first line, and the values to each row"
+        if between:
+            because, fix = between, commas
+        elif columns[0].isdecimal():
+            because, fix = f"line {first} contains values", f"add the line {wanted} above line {first}"
+        elif len(lacking) == 1 and (near := nearest(lacking[0], {*columns} - {*NEEDED, *OPTIONAL})):
+            fix = f"write {lacking[0]} in place of {near[0]} in line {first}"
         fault = schedule_problem(f"{name}:{first}", ",".join(columns), allowed, because, fix)
         raise SpecError([fault])
     read = [_row(columns, [cell.strip() for cell in cells], f"{name}:{at}") for at, cells in numbered[1:]]
@@ -121,7 +131,7 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
             f"{name}: {text}",
             "a whole number from 0",
             "this field is a whole number",
-            f"set {name} to 0, or to another whole number",
+            _count_fix(name, text),
         )
         for name, text in named.items()
         if name != "kind" and not _is_count(text)
@@ -137,6 +147,12 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
         return problems
     stage, chunk, micro_batch = (int(named[name]) for name in ("stage", "chunk", "micro_batch"))
     return Row(stage=stage, kind=named["kind"], chunk=chunk, micro_batch=micro_batch, where=where)
+
+
+def _count_fix(name: str, text: str) -> str:
+    """Return the fix of a cell that is not a whole number from 0."""
+    right = meant(text, "a whole number from 0")
+    return f"write {right} in place of {text}" if right else f"set {name} to 0, or to another whole number"
 
 
 def _is_count(text: str) -> bool:

@@ -63,8 +63,10 @@ def traffic_words(text: str, where: str = "--traffic") -> dict[str, object]:
 def _meant(word: str) -> str:
     """Return the limit that a word without a known metric probably means, as the fix of its fault."""
     name, _, time = word.partition("=")
-    near = difflib.get_close_matches(name.partition("_")[0], _METRICS, n=1)
-    return f"write {near[0]}_p99={time or '2s'}" if near else "write ttft_p99=2s"
+    near = difflib.get_close_matches(name.lower().partition("_")[0], _METRICS, n=1)
+    percentile = re.search(r"p\d\d?(\.\d+)?$", name.lower())
+    right = f"{near[0] if near else 'ttft'}_{percentile[0] if percentile else 'p99'}={time or '2s'}"
+    return f"write {right} in place of {word}"
 
 
 def _with_time(word: str, metric: str, text: str) -> str:

@@ -52,6 +52,14 @@ def matrix_faults(rows: Sequence[Sequence[float]]) -> Iterator[MatrixFault]:
         because = "a bandwidth is measured between two nodes"
         yield MatrixFault(0, -1, f"{size} rows", "2 or more rows", because, "add a row for each node")
         return
+    columns = {len(row) for row in rows}
+    if len(columns) == 1 and columns != {size}:
+        because = "the matrix has one row and one column for each node"
+        again = next((row for row in range(1, size) if list(rows[row]) == list(rows[row - 1])), 0)
+        fix = f"remove row {again + 1}, which repeats row {again}" if again else "complete the matrix"
+        allowed = f"{len(rows[0])} rows, as many as there are numbers in each row"
+        yield MatrixFault(again, -1, f"{size} rows", allowed, because, fix)
+        return
     uneven = [number for number, row in enumerate(rows) if len(row) != size]
     for number in uneven:
         allowed = f"{size} numbers in each row, as many as there are rows"

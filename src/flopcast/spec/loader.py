@@ -7,6 +7,7 @@ stages need (rules_loader.py).
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -197,9 +198,10 @@ def _stage(word: str, value: str) -> dict[str, object]:
         fields: dict[str, object] = {"sample_bytes": _quantity(word, amount, "B"), "through": through}
         if through not in PATHS:
             because = "because flopcast knows the rate of only these paths"
+            near = next(iter(get_close_matches(through, PATHS, n=1)), "link")
+            fix = f"write {amount}@{near} in place of {value}"
             raise ValueError(
-                f"one of {', '.join(PATHS)} after @ instead of {through!r}; {because}; fix: write"
-                f" {amount}@link"
+                f"one of {', '.join(PATHS)} after @ instead of {through!r}; {because}; fix: {fix}"
             )
         return fields | ({"row_bytes": _quantity(word, row, "B")} if colon else {})
     amount, colon, workers = value.partition(":")

@@ -6,6 +6,7 @@ they cost (report/stragglers.py).
 Devices are numbered as the ranks of the job are, hosts as its nodes.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from flopcast.spec.written_lists import entries_of
 from flopcast.strict_model import StrictModel
 
 DEVICE, HOST, LINK = "device", "host", "link"
+MEANT = re.compile(r"\W*(\w+)\W*=\W*(\d+)(?:\.\d+)?\W*:\W*(\d*\.?\d+%?)\W*")  # with signs too many
 EXAMPLE = f"{DEVICE}=3:0.8"
 
 
@@ -78,7 +80,9 @@ def _of_word(word: str) -> dict[str, object]:
     if not (kind.strip() and equals and colon and index.strip().isdecimal() and fraction is not None):
         allowed = f"KIND=INDEX:FRACTION with a fraction of the usual speed, such as {EXAMPLE}"
         because = "each entry describes one slow device, host or link"
-        raise ValueError(f"{allowed}; because {because}; fix: set slow to {EXAMPLE}")
+        meant = MEANT.fullmatch(word)
+        right = f"{meant[1]}={meant[2]}:{meant[3]}" if meant else EXAMPLE
+        raise ValueError(f"{allowed}; because {because}; fix: write {right} in place of {word}")
     if not 0 < fraction <= 1:
         allowed = "a speed above 0 and at most 1 after the colon"
         because = "it is the speed of this part divided by the speed of the others"

@@ -280,7 +280,8 @@ class Arguments:
         """Return whether a flag has a value that the script alone gives; otherwise, report it."""
         words = self.words(flag)
         if not words:
-            self.fault(flag, None, allowed, "the flag needs a value", f"write {flag} VALUE", "has no value")
+            fix = f"write a value after {flag}, such as {flag} {_example(flag, 1)}"
+            self.fault(flag, None, allowed, "the flag needs a value", fix, "has no value")
         elif words[0].unknown:
             because = f"only the shell that runs the script knows the value of {words[0].unknown}"
             self.fault(flag, words[0].text, allowed, because, from_outside(words[0].unknown))

@@ -14,6 +14,8 @@ import numpy as np
 
 from flopcast.dtypes import Counts, Integers
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.nearest_names import nearest
+from flopcast.files.tables import other_separator
 from flopcast.interop.request_traces.lines import Lines
 from flopcast.interop.request_traces.rows import MOST_SHOWN, Rows, Rules
 from flopcast.records import dataclass
@@ -46,14 +48,27 @@ def columns_of(header: str, rules: Rules) -> Columns:
     SpecError
         A column is missing; all that are.
     """
+    because, fix = other_separator(header)
+    if because:
+        where = f"{rules.path}:1"
+        raise spec_error(f"{rules.field} header", header, "names between commas", because, fix, where=where)
     names = [name.strip().strip('"').lower() for name in header.split(",")]
     found, problems = [], []
+    if names[0][:1].isdecimal():
+        because, fix = (
+            "line 1 contains values",
+            f"add the line {TIMES[0]},{PROMPTS[0]},{OUTPUTS[0]} above line 1",
+        )
+        where = f"{rules.path}:1"
+        raise spec_error(f"{rules.field} header", header, "names of columns", because, fix, where=where)
     for known in (TIMES, PROMPTS, OUTPUTS):
         place = next((names.index(name) for name in known if name in names), None)
         if place is None:
             allowed = f"a column {' or '.join(known)}, in small or capital letters"
             because = "a trace needs an arrival time and the lengths of prompt and output"
-            fix = f"name the column {known[0]} in the header"
+            near = nearest(known[0], {*names} - {*TIMES, *PROMPTS, *OUTPUTS})
+            fix = f"add a column {known[0]}, with a value in every line"
+            fix = f"write {known[0]} in place of {near[0]} in the header" if near else fix
             value = header if len(header) < 200 else f"{header[:200]}…"
             problems.append(
                 Problem(f"{rules.field} header", value, allowed, because, fix, where=f"{rules.path}:1")

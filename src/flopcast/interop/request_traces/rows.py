@@ -81,6 +81,9 @@ def _problems(rows: Rows, rules: Rules, before_s: float) -> Iterator[Problem]:
     fix = "sort the lines of the trace by time"
     because = "the requests of a trace must be in the order of their arrival"
     late = rows.arrival_s < previous_s
+    negative, allowed = late & (rows.arrival_s < 0), "a number of at least 0"
+    yield from _named(negative, rows, rules, "arrival", allowed, because, fix, rows.arrival_s)
+    late &= ~negative
     yield from _named(
         late,
         rows,

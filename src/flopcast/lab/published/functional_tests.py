@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from flopcast.errors import SpecError, spec_error
+from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document
 from flopcast.lab.samples.columns import as_number
 from flopcast.lab.validation.memory import MemoryRow
@@ -65,7 +66,9 @@ def read_runs(path: Path) -> str:
         allowed = f"a CSV with the columns {', '.join(COLUMNS)}"
         names = ", ".join(sorted(missing))
         because = f"the file has no column {names}, which tables of Megatron-LM's functional tests have"
-        raise spec_error("--runs", str(path), allowed, because, f"add {names}", where=f"{path}:1")
+        near = nearest(names, set(_names(text)) - set(COLUMNS))
+        fix = f"write {names} in place of {near[0]} in line 1" if near else f"add the column {names}"
+        raise spec_error("--runs", str(path), allowed, because, fix, where=f"{path}:1")
     return text
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import dotted
 from flopcast.lab.published.cells import MEMORY_UNITS
 from flopcast.lab.published.functional_tests import FUNCTIONAL_TESTS, HEADER
@@ -238,5 +239,8 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
             "the first line contains no column of these kinds",
             "give a CSV file of measured runs",
         )
+    near = nearest(missing[name][0], set(columns) - set(kinds[name])) if missing[name] else []
+    if len(missing[name]) == 1 and near:
+        fix = f"write {lacks} in place of {near[0]} in line 1"
     allowed = f"a table of one of these kinds: {'; '.join(kinds)}"
     return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flopcast.dtypes import Floats
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, shown
+from flopcast.files.tables import other_separator
 from flopcast.files.unpacked import read_unpacked
 from flopcast.records import dataclass
 
@@ -26,7 +27,6 @@ Cells = Sequence[str | None]
 Mask = npt.NDArray[np.bool_]
 MOST_BYTES = 1_000_000_000
 TIMES = ("_us", "_ms", "_s")  # how names of columns of times end
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 ON_TOP = ("_notify_us",)  # what comes on top of another time may be 0
 
 
@@ -70,9 +70,9 @@ def _read(text: str, path: Path) -> tuple[list[str], list[int], list[list[str]]]
     """Return the names of a file's columns, and the lines and the cells of its rows without blank ones."""
     lines, rows = _rows(text, path)
     names = rows[0] if rows else []
-    fault = _header_fault([name for name in names if name])
-    if fault:
-        raise SpecError([_unreadable(path, fault, lines[0] if lines else 1)])
+    because, fix = _header_fault([name for name in names if name])
+    if because:
+        raise SpecError([_unreadable(path, because, lines[0] if lines else 1, fix)])
     return names, lines[1:], rows[1:]
 
 
@@ -98,14 +98,20 @@ def _as_row(names: list[str], cells: list[str]) -> dict[str, str]:
     return row | ({None: cells[len(names) :]} if len(cells) > len(names) else {})
 
 
-def _header_fault(names: list[str]) -> str:
+def _header_fault(names: list[str]) -> tuple[str, str]:
+    """Return why a header is refused, and the fix; "" if it is not."""
     if not names:
-        return "the file has no header"
-    separators = [word for sign, word in SEPARATORS.items() if len(names) == 1 and sign in names[0]]
-    if separators:
-        return f"the cells are separated by {separators[0]} instead of commas"
+        return "the file has no header", "add a first line with the names of the columns"
+    between, commas = other_separator(names[0] if len(names) == 1 else ",")
+    if between:
+        return between, commas
     twice = sorted(name for name, number in Counter(names).items() if number > 1)
-    return f"the header contains these columns twice: {', '.join(twice)}" if twice else ""
+    if not twice:
+        return "", ""
+    if any(name[:1].isdecimal() for name in twice):
+        return "the first line contains values", "add a line with the names of the columns above it"
+    because = f"the header contains these columns twice: {', '.join(twice)}"
+    return because, f"rename or remove one of the two columns {twice[0]}"
 
 
 def read_columns(path: Path) -> MeasuredTable:
@@ -228,10 +234,11 @@ def bad_row(path: Path, line: int, row: Mapping[str, object], allowed: str) -> P
     )
 
 
-def _unreadable(path: Path, why: str, line: int = 0) -> Problem:
+def _unreadable(path: Path, why: str, line: int = 0, fix: str = "") -> Problem:
     """Return the fault of a file that is not a table; `line` is where that shows, 0 if nowhere."""
     allowed, fix = (
         "a CSV file, plain or .gz",
-        f"choose a CSV file that exists{' and is readable' * path.exists()}",
+        fix or f"choose a CSV file that exists{' and is readable' * path.exists()}",
     )
-    return Problem("file", str(path), allowed, why, fix, where=f"{path}:{line}" if line else "")
+    where, fault = f"{path}:{line}" if line else "", f"{shown(str(path))} cannot be read"
+    return Problem("file", str(path), allowed, why, fix, where=where, fault=fault)
