@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from flopcast.records import dataclass, replace
 from flopcast.slips import meant
 
-MISSING = "is missing"
+MISSING, MEANT = "is missing", "did you mean "
 SCRIPT = re.compile(r"\.(?:sh|bash|slurm|sbatch|job):\d+$")  # the place of a value in a script
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 NUMBER = re.compile(r"(?:^|; )\(\d\) ")  # before each condition of an error that joins several
@@ -86,9 +86,12 @@ class SpecError(FlopcastError, ValueError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the faults and print them one under the other."""
         found = [_with_variable(_with_meant(problem)) for problem in problems]
-        fixes = {problem.fix for problem in found}  # of keys that are given under another name
+        renamed = {problem.fix[len(MEANT) : -1] for problem in found if problem.fix.startswith(MEANT)}
         self.problems: tuple[Problem, ...] = tuple(
-            each for each in found if each.fault != MISSING or f"did you mean {each.field}?" not in fixes
+            each
+            for each in found
+            if not (each.fault == MISSING and each.field in renamed)
+            if each.fix.removeprefix("add ") not in renamed
         )
         super().__init__("\n".join(str(problem) for problem in self.problems))
 

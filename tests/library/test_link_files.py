@@ -44,7 +44,7 @@ def test_csv_yaml_and_json_hold_the_same_matrix():
 def test_every_fault_of_a_matrix_has_its_file_and_line():
     file = str(Path("folder") / "links.csv")
     wrong = {
-        "not square": ("0,20\n15,0\n20,12\n", [(1, "links.file", "2 numbers")]),
+        "not square": ("0,20\n15,0\n20,12\n", [(1, "links.file", "3 rows")]),
         "a hole": ("0,,10\n15,0,20\n20,12,0\n", [(1, "links.file", "")]),
         "no number": ("0,20,10\n15,0,fast\n20,12,0\n", [(2, "links.file", "fast")]),
         "negative": ("0,20,10\n-15,0,20\n20,12,0\n", [(2, "links.file[1][0]", -15.0)]),

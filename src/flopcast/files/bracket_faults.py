@@ -61,6 +61,10 @@ def in_brackets(place: Place) -> SyntaxFault:
 def text_after_value(place: Place, at: int) -> SyntaxFault:
     """Return the fault of a line in which text follows a complete value, mostly because of its quotes."""
     line, content = place.line(at), place.content(at)
+    odd = [i for i, row in enumerate(place.text.split("\n")[: line - 1], 1) if row.count('"') % 2]
+    if odd and content.count('"') % 2 == 0 and not place.text.lstrip().startswith("{"):
+        because = f"the text in quotes that begins in line {odd[-1]} does not end there"
+        return SyntaxFault(odd[-1], because, f"add the missing quotation mark in line {odd[-1]}")
     because = f"text follows a complete value in line {line}, column {place.column(at)}"
     if pair := re.search(r"[\"']([\w.-]+)[\"']\s*=\s*(?=[\w\"'\[{])", content):
         return SyntaxFault(
@@ -138,6 +142,12 @@ def unopened_in(text: str) -> str:
     return ""
 
 
+def in_all(text: str) -> bool:
+    """Return whether brackets enclose a whole text, as in JSON."""
+    first = re.search(r"^\s*([^#\s])", text, re.M)
+    return first is not None and first[1] in CLOSING
+
+
 def by_indentation(place: Place) -> SyntaxFault | None:
     """Return the fault of the first bracket that the indentation of lines contradicts; None if none does.
 
@@ -153,7 +163,9 @@ def by_indentation(place: Place) -> SyntaxFault | None:
             return _unclosed_above(place, number, open_at[-1])
         for found in BRACKET.finditer(code):
             if found[0] in CLOSING:
-                open_at.append((found[0], indent if not code[found.end() :].strip() else -1, number))
+                below = next((len(each) - len(each.lstrip()) for each in rows[number:] if each.strip()), 0)
+                alone = not code[found.end() :].strip(" [{") and below > indent
+                open_at.append((found[0], indent if alone else -1, number))
                 continue
             if not open_at or CLOSING[open_at[-1][0]] != found[0]:
                 return None
@@ -172,7 +184,11 @@ def _unclosed_above(place: Place, number: int, opened: tuple[str, int, int]) -> 
     """Return the fault of a bracket that should be closed above a line."""
     opening, _, begin = opened
     because = f"the {NOUNS[opening]} that begins with {opening} in line {begin} has no {CLOSING[opening]}"
-    row = place.text.split("\n")[number - 1].lstrip()
+    row, first = (place.text.split("\n")[each - 1].strip() for each in (number, begin))
+    if first.endswith(2 * opening):
+        return SyntaxFault(
+            begin, f"line {begin} opens two brackets", f"remove one {opening} in line {begin}"
+        )
     comma = "," if row[:1] not in ("}", "]") else ""
     return SyntaxFault(begin, because, f"add {CLOSING[opening]}{comma} at the end of line {number - 1}")
 

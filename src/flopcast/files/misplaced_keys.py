@@ -32,6 +32,7 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
     placed = list(problems)
     for number, problem in enumerate(problems):
         path = path_of(problem.field)
+        path = path if path in document.lines else (*path[:-1], str(path[-1]))
         if problem.fault != UNKNOWN_KEY or path not in document.lines:
             continue
         if same_elsewhere(str(path[-1]), problem.allowed.split(", ")):

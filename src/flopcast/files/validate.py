@@ -31,6 +31,7 @@ OF_FILES: dict[Path, tuple[str, ...]] = {  # keys of files that change an entry 
 ALTERNATIVES = {kind.__name__ for kind in (bool, int, float, str)}  # in locations of pydantic
 ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
 TOGETHER = "together with "  # begins what is allowed for a field that needs another one
+OF_WORDS = ("--traffic", "--slo", "--checkpoint", "--loader")  # options of several settings
 PRICE = ("price", "device_usd_per_hour")  # a file may state the price alone
 NO_UNIT = "the number has no unit"
 DIMENSIONS = {  # the first unit of a quantity → what it measures
@@ -110,7 +111,8 @@ def _convert(
     except ValueError as error:
         where, allowed = document.where(path), str(error)
         words = bool(path[:-1]) and document.where(path[:-1]) == where  # the option has several fields
-        path = path[:-1] if path[-2:] == PRICE and path not in document.lines else path
+        is_alone = path[-2:] == PRICE and path[:-1] in document.lines and path not in document.lines
+        path = path[:-1] if is_alone else path
         because, fix = _unit_fault(data, str(path[-1]), units, where, words=words)
         problems.append(Problem(dotted(path), data, allowed, because, fix, where=where))
         return _number_left(str(data))
@@ -193,7 +195,7 @@ def _problem(
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
     fix = words.fix
-    if _is_option(where) and not {full, tuple(map(str, full))}.isdisjoint(document.places):
+    if _is_option(where) and (where not in OF_WORDS or len(full) < 2):
         fix = re.sub(
             r"^add (\w+): (\w+)$", r"add --\1 \2", fix.replace(f"set {name} to", f"set {where} to")
         )

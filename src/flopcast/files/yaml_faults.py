@@ -16,6 +16,7 @@ from flopcast.files.bracket_faults import (
     CLOSING,
     QUOTES,
     by_indentation,
+    in_all,
     in_brackets,
     last_open,
     text_after_value,
@@ -51,8 +52,7 @@ def syntax_fault(error: yaml.YAMLError, text: str) -> SyntaxFault:
     place = Place(text, _offset(text, mark), _offset(text, start) if start is not None else -1)
     if text.lstrip()[:1] == "{" and (unclosed := _unclosed_quote(place)):
         return unclosed
-    brackets = text.lstrip()[:1] in CLOSING and place.character != ","
-    if brackets and (misplaced := by_indentation(place)):
+    if in_all(text) and (misplaced := by_indentation(place)):
         return misplaced
     for part, reason in REASONS.items():
         if part in problem:
@@ -156,7 +156,9 @@ def _below_value(place: Place, above: int, because: str) -> SyntaxFault:
     below = place.text.split("\n")[line:]
     own = place.indent(place.at)
     earlier = place.end_before(place.text.rfind("\n", 0, above) + 1)
-    if place.indent(above) < own == place.indent(earlier) and place.line(earlier) < place.line(above):
+    entries = [place.content(at).lstrip().startswith("- ") for at in (earlier, place.at)]
+    less = place.indent(above) < own == place.indent(earlier) and entries != [True, False]
+    if less and place.line(earlier) < place.line(above):
         misplaced = place.line(above)
         because = f"line {misplaced} is less indented than the lines before and after it"
         fix = f"indent line {misplaced} with {_blanks(own)}"
@@ -185,7 +187,10 @@ def _no_colon(place: Place) -> SyntaxFault:
 def _without_colon(place: Place, at: int) -> SyntaxFault:
     """Return the fault of a line that is a key and a value without a colon: "dp = 16", "groups"."""
     line, because = place.line(at), f"line {place.line(at)} has no colon after its key"
-    words = KEY_ALONE.fullmatch(place.content(at))
+    words, first = KEY_ALONE.fullmatch(place.content(at)), place.content(at).lstrip()[:1]
+    if first in CLOSING:
+        because = f"line {line} has neither a key nor the hyphen of an entry"
+        return SyntaxFault(line, because, f'begin line {line} with a hyphen: "- {first}"')
     if words is None:
         return SyntaxFault(line, because, f"write {KEY_VALUE} in line {line}")
     return SyntaxFault(line, because, f'write "{f"{words[1]}: {words[2]}".rstrip()}" in line {line}')

@@ -169,6 +169,7 @@ def merged(base: object, changes: object) -> object:
     """Return `base` with the fields of `changes`.
 
     Mappings are merged, and a mapping of positions changes entries of a list; everything else is replaced.
+    Fields of a device or host that `base` names change this entry of the catalogue.
 
     Examples
     --------
@@ -178,11 +179,19 @@ def merged(base: object, changes: object) -> object:
     if not isinstance(changes, dict):
         return changes
     if isinstance(base, dict):
-        return base | {key: merged(base.get(key), value) for key, value in changes.items()}
+        return base | {key: merged(_as_base(key, base, value), value) for key, value in changes.items()}
     if isinstance(base, list) and all(k.isdigit() and int(k) < len(base) for k in map(str, changes)):
         by_position = {int(key): value for key, value in changes.items()}
         return [merged(v, by_position[i]) if i in by_position else v for i, v in enumerate(base)]
     return changes
+
+
+def _as_base(key: str, holder: Mapping[str, object], changes: object) -> object:
+    """Return the value of a key, but a named device or host whose fields are changed as a base."""
+    value = holder.get(key)
+    if key in ("device", "host") and isinstance(value, str) and isinstance(changes, dict):
+        return value if {"name", "base"} & changes.keys() else {"base": value}
+    return value
 
 
 def without_entry(base: object, changes: object, document: Document, path: Path) -> Iterator[Problem]:

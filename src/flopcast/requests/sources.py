@@ -20,6 +20,7 @@ from flopcast.records import replace
 from flopcast.requests.graph_models import graph_model, is_graph
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.missing_parents import read_job
 from flopcast.requests.own_files import (
     OF_JOB,
     is_config,
@@ -155,7 +156,7 @@ def source_of(
     refuse_values(request)
     if request.kind or ending in (".toml", ".py"):
         return _foreign(raw, name, request)
-    document = read_yaml(raw, name)
+    document = read_job(raw, name)
     if isinstance(document.data, dict) and not job_keys(document):
         from flopcast.interop.configs.formats import kind_of, known_kind
         from flopcast.interop.configs.rl_formats import start_of
@@ -200,7 +201,7 @@ def _served(
         return found
     from flopcast.interop.serving.containers import containers_of, one_manifest
 
-    document = read_yaml(one_manifest(raw), name)
+    document = read_job(one_manifest(raw), name)
     if not containers_of(document.data) or request.arg:
         refuse_values(request)
     if request.kind:

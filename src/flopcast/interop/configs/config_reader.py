@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.field_examples import EXAMPLES
+from flopcast.files.field_names import same_in_section
 from flopcast.files.nearest_names import choice_fix, nearest
 from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, Path, set_value
@@ -210,7 +211,7 @@ class ConfigReader:
             return
         value = self._values[key][1] if key in self._values else None
         problem = Problem(key, value, allowed, because, fix, self.where(key), fault)
-        if problem not in self.problems:
+        if not any(problem.field == key and not problem.fault for problem in self.problems):
             self.problems.append(problem)
 
     def refuse(self, key: str, what: str, fix: str = "") -> None:
@@ -329,7 +330,7 @@ class ConfigReader:
     def _misspelling(self, key: str) -> str:
         """Return the unknown key of the file that is a misspelling of a missing one; "" if none is."""
         unknown = [each for each in self._values if not self.keys.knows(each)]
-        return next(iter(nearest(key, unknown, least_ratio=SLIP)), "")
+        return next(iter((*nearest(key, unknown, least_ratio=SLIP), *same_in_section(key, unknown))), "")
 
     def _refuse_unknown(self, key: str, unknown: UnknownKey) -> None:
         """Report an unknown key that may change time or memory; a misspelt section is reported once."""

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 
 from flopcast.errors import Problem
 from flopcast.files.field_examples import EXAMPLES
+from flopcast.files.field_names import same_in_section
 from flopcast.files.nearest_names import choice_fix
 from flopcast.files.unknown_keys import unknown_key
 from flopcast.interop.megatron.flags import (
@@ -119,6 +120,8 @@ class Arguments:
         flag = self.first(*flags)
         if not self.has(flag) and not self._misspelt & set(flags):
             fix = f"add {flag} with a value, such as {flag} {_example(flag, 1)}"
+            if other := same_in_section(flag, self._given):
+                fix = f"write {flag} in place of {other[0]}"
             self.fault(
                 flag, None, "a whole number", "Megatron-LM would not start without it", fix, "is missing"
             )
