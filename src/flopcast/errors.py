@@ -119,7 +119,8 @@ def _with_variable(problem: Problem) -> Problem:
 def _with_meant(problem: Problem) -> Problem:
     """Return the problem with the value that was certainly meant as its fix, if the fix names another."""
     right = "" if problem.fault else meant(problem.value, problem.allowed)
-    if not right or re.search(rf"(?<![\w.-]){re.escape(right)}(?![\w-]|\.\d)", problem.fix):
+    named = re.search(rf"(?<![\w.-]){re.escape(right)}(?![\w-]|\.\d)", problem.fix)
+    if not right or (named and "such as" not in problem.fix):
         return problem
     wrong = problem.value if isinstance(problem.value, str) else shown(problem.value).removesuffix(".0")
     fix = f"write {right} without quotes" if wrong == right else f"write {right} in place of {wrong}"

@@ -16,7 +16,7 @@ WHOLE_JOB, FEW_PLANS = f"{JOB} --plan '{SETTLED} zero=1'", f"{SEARCH} --plan '{F
 ROWS = {  # the start of a command line → what is wrong behind it
     f"{JOB} --plan": (
         *("mbs=0", "tp=16", "tp=3", "pp=5", "cp=3", "ep=2", "'dp=8 foo=3'", "gbs=x", "'dp=3 tp=2'"),
-        *("'mbs=3 gbs=8'", "'cp=2 tp=2 pp=2 dp=2'"),
+        *("'mbs=3 gbs=8'", "'cp=2 tp=2 pp=2 dp=2'", "'dp=[8]'", "dp=-8", "num_replicas=8", "DP=8"),
         *(
             f"'{SETTLED} {wrong}'"
             for wrong in ("zero=5", "precision=int8", "recompute=maybe", "schedule=foo")
@@ -40,6 +40,14 @@ ROWS = {  # the start of a command line → what is wrong behind it
     "explain step_time_s": ("llama-3.2-1b --gpus 8",),
     "catalog": ("foo",),
     "schema": ("foo",),
+    "predict llama-3.2-1b --world-size": ("8",),
+    "predict llama-3.2-1b -gpus": ("8",),
+    "predict llama-3.2-1b --GPUS": ("8",),
+    f"{JOB} --seq": ("-4096", "4096.5", "'4096 GB'"),
+    f"{JOB} --config": (f"'{SETTLED}'",),
+    f"{JOB} --hardware": ("dgx-h100",),
+    f"{JOB} --price": ("'-2 USD/h'",),
+    "predict llama-3.2-1b gpus": ("8",),
     "predct": ("llama-3.2-1b --gpus 8",),
 }
 LINES = [f"{start} {wrong}" for start, each in ROWS.items() for wrong in each]
@@ -48,6 +56,8 @@ OPTIONS = {"objective": "--objective", "gpus": "--gpus", "cluster": "--cluster"}
 
 def edited(words, place, fix):
     """The command line after the edit that the fix names."""
+    if (meant := renamed(words, place, fix)) is not None:
+        return meant
     if set_to := re.match(r"set (\S+) to (?:a value such as )?([^\s,]+)", fix):
         return with_value(words, place, *set_to.groups())
     if option := re.match(r"(?:write|add) (?:a number such as )?(--[\w-]+) ([^,]*)", fix):
@@ -57,11 +67,22 @@ def edited(words, place, fix):
         return with_option(words, OPTIONS.get(option, option), text[1].strip('"'))
     if removed := re.match(r"remove (\S+)", fix):
         return [re.sub(rf" ?\b{removed[1]}(=\S+)?$", "", word) for word in words if word != removed[1]]
-    if meant := re.match(r"did you mean ([^ ?]+)", fix):
-        wrong = re.search(r"'(.*)'", place)[1]
-        return [meant[1] if word == wrong else word for word in words]
     assert fix.startswith("flopcast "), fix
     return shlex.split(fix)[1:]
+
+
+def renamed(words, place, fix):
+    """The command line with the word in place of a wrong one that the fix names; None for other fixes."""
+    if swapped := re.match(r"write (.+) in place of (.+)", fix):
+        return [word.replace(swapped[2], swapped[1]) for word in words]
+    wrong = re.search(r"'(.*)'|(--[\w-]+) is not known|plan\.(\w+) is not a known key", place)
+    if meant := re.match(r"did you mean ([^ ?]+)", fix):
+        name = next(filter(None, wrong.groups()))
+        return [re.sub(rf"^{name}(?=$|=)", meant[1], word) for word in words]
+    if wrong and wrong[2] and (option := re.match(r"write (--[\w-]+ )\"?([^\"]+)", fix)):
+        at = words.index(wrong[2])
+        return [*words[:at], option[1].strip(), option[2], *words[at + 2 :]]
+    return None
 
 
 def with_value(words, place, name, value):
@@ -98,3 +119,65 @@ def test_the_printed_fix_removes_the_error(line):
     ended = flopcast(*edited(shlex.split(line), place, fix))
 
     assert ended.code in (0, 2) or fix.startswith("flopcast predict"), ended.err
+
+
+RIGHT = """\
+model: llama-3.2-1b
+cluster:
+  base: dgx-h100
+  nodes: 2
+stack: torch-fsdp2
+batch:
+  sequence_length: 4096
+plan: {dp: 16, mbs: 1, gbs: 64, zero: 3, precision: bf16}
+"""
+UNDONE = {  # a slip in the file above → the fix, which undoes it
+    ("4096", "-4096"): "write 4096 in place of -4096",
+    ("4096", "4096 GB"): "write 4096 in place of 4096 GB",
+    ("4096", "[4096]"): "write 4096 in place of [4096]",
+    ("gbs: 64", "gbs: 64.5"): "set global_batch to 64",
+    ("gbs: 64", "global_batch_size: 64"): "did you mean global_batch?",
+    ("zero: 3", "zero: 3 x"): "write 3 in place of 3 x",
+    ("nodes: 2", 'nodes: "2"'): "set nodes to 2",
+    ("stack:", "framework:"): "did you mean stack?",
+    ("batch:\n", "batch =\n"): 'write "batch:" in line 6',
+    ("plan: {", "plan {"): 'write "plan: {" in line 8, with a colon',
+    ("plan: {", "plan = {"): 'write "plan: {" in line 8, with a colon',
+    ("{dp", "[dp"): "write { instead of [ in line 8, column 7",
+    ("bf16}", "bf16]"): "write } instead of ] in line 8, column 57",
+    ("  nodes: 2", "nodes: 2"): "move nodes to cluster (line 2)",
+    ("  sequence", "sequence"): "indent line 7 more than line 6, as a part of batch",
+    ("batch:\n", ""): "add batch: above line 6",
+    ("  nodes", "\tnodes"): "indent line 4 with 2 spaces",
+    ("mbs: 1,", "mbs: 1,,"): "remove , in line 8, column 23",
+    ("zero: 3", "cluster: 3"): "move cluster out of plan, to the top level",
+}
+
+
+@all_cases("slip", list(UNDONE))
+def test_the_fix_undoes_a_slip_in_a_file(slip, tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(RIGHT.replace(*slip, 1), encoding="utf-8")
+
+    ended = flopcast("predict", path)
+
+    assert ended.code == 1
+    assert re.findall("fix: +(.*)", ended.err) == [UNDONE[slip]], ended.err
+
+
+BRACKETS = {  # JSON → the fix of its brackets
+    '{\n  "a": {\n    "b": 1\n  "c": 2\n}\n': "add }, at the end of line 3",
+    '{\n  "a": [\n  "a": [\n    1\n  ],\n  "b": 2\n}\n': "remove line 3",
+    '{\n  "a": {"b": 1}},\n  "c": 2\n}\n': "remove } in line 2, column 16",
+    '{\n  "a" = 1\n}\n': "write : in place of = after a",
+}
+
+
+@all_cases("text", list(BRACKETS))
+def test_the_fix_of_brackets_is_where_the_indentation_says_that_they_are_wrong(text, tmp_path):
+    path = tmp_path / "job.json"
+    path.write_text(text, encoding="utf-8")
+
+    ended = flopcast("predict", path)
+
+    assert re.findall("fix: +(.*)", ended.err) == [BRACKETS[text]], ended.err

@@ -97,7 +97,7 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
         "[parallelism]\ntensor_parallel_degree = 2\ndata_parallel_shard_degree = 8\n",
         "set --gpus to 16, as the file states, or change these degrees",
     ),
-    "predict keys.yaml": ("a:\n  b: 1\nc: 2\n  d: 2\n", "remove line 3, or indent it by 2 spaces"),
+    "predict keys.yaml": ("a:\n  b: 1\nc: 2\n  d: 2\n", "indent line 3 with 2 spaces, or remove it"),
     "import torchtitan a.toml": ("[a]\nb = null\n", "remove line 2, so that b has its default"),
     "predict model.yaml": ("name: a\nhidden: 64\nvocabulary: 64\nblock: []\n", "did you mean blocks?"),
     "memory llama-3.2-1b --gpus 8 --plan 'pp=2 mbs=1 gbs=16 schedule=s.csv'": (

@@ -40,7 +40,7 @@ def test_a_short_form_a_mapping_and_a_change_say_the_same():
 @all_cases(
     ("words", "fix"),
     [
-        ("lazi", "set checkpoint to 'lazy file_system'"),
+        ("lazi", "write lazy in place of lazi"),
         ("lazy lazy", "leave out lazy"),
         ("lazy host every=3parsecs", "leave out every=3parsecs"),
         ("lazy host cache=4", "leave out cache=4"),

@@ -161,7 +161,7 @@ def _below_value(place: Place, above: int, because: str) -> SyntaxFault:
     if less and place.line(earlier) < place.line(above):
         misplaced = place.line(above)
         because = f"line {misplaced} is less indented than the lines before and after it"
-        fix = f"indent line {misplaced} with {_blanks(own)}"
+        fix = f"indent line {misplaced} with {_blanks(own)}, or remove it"
         if place.content(place.at).lstrip().startswith("- "):
             fix = f"remove line {misplaced}, or move it above or below the list"
         return SyntaxFault(misplaced, because, fix)

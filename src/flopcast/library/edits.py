@@ -11,7 +11,7 @@ from functools import cache
 from pydantic import AliasChoices, BaseModel
 
 from flopcast.errors import Problem, SpecError
-from flopcast.files.field_examples import EXAMPLES
+from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
 from flopcast.records import replace
@@ -109,7 +109,7 @@ def _flags_of_plans() -> Collection[str]:
     """Return the words of a plan that may stand without a value, in training or serving."""
     from flopcast.spec.deployment import Deployment
 
-    return {*Plan.model_fields, *Deployment.model_fields, "auto"}
+    return {*Plan.model_fields, *Deployment.model_fields, *MEANT, "auto"}
 
 
 def _joins_settings(value: str) -> bool:

@@ -15,7 +15,7 @@ from flopcast.records import replace
 from flopcast.spec.job import Job
 from flopcast.spec.serving_job import ServingJob
 
-LINE = re.compile(r"indented below line (\d+), which already has a value")
+LINE = re.compile(r"(?:indented below )?line (\d+)(?:, which already has a value| is less indented than)")
 KEY = re.compile(r"\s*(?:- )?[\"']?(\w+)[\"']?:")
 INNER = re.compile(r"[{,]\s*[\"']?(\w+)[\"']?:")
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.inputs import exists
 from flopcast.files.validate import build
-from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.files.yaml_text import Document
 from flopcast.library.edits import edited_document
 from flopcast.records import replace
 from flopcast.requests.cluster_options import with_gpus
 from flopcast.requests.job_files import read_file
 from flopcast.requests.job_request import JobRequest, JobSource
+from flopcast.requests.missing_parents import read_job
 from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.resolve import resolve
 from flopcast.requests.rl_files import OF_STEP, is_step
@@ -116,7 +117,7 @@ def _content(file: Path) -> Document:
         from flopcast.interop.serving.containers import one_manifest
 
         raw = one_manifest(raw)
-    return read_yaml(raw, str(file))
+    return read_job(raw, str(file))
 
 
 def _merged(documents: Sequence[Document]) -> Document | None:
