@@ -22,6 +22,7 @@ _WITH_UNIT = re.compile(  # but no "8.5k" and no "7B", which are other numbers
     r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?![kKmMbBtT]$)(?:[A-Za-z]+(?:/\w+)?)?"
 )
 _WORDS = re.compile(r"'?[\w.+-]+'?(?:(?:,| or|, or) '?[\w.+-]+'?)+")
+_MOST_DIGITS = 1e15  # larger numbers are no slips of the pen
 _SWITCHES = {"yes": "true", "on": "true", "enabled": "true", "no": "false", "off": "false", "none": "false"}
 
 
@@ -79,7 +80,7 @@ def _number(text: str, allowed: str, *, whole: bool) -> str:
         number, text = -number, text.lstrip("-")
     if whole and not number.is_integer() and number > 1:
         number, text = math.floor(number), str(math.floor(number))
-    outside = number < low or number > high or (least and least[1] and number == low)
+    outside = not low <= number <= min(high, _MOST_DIGITS) or (least and least[1] and number == low)
     if outside or (most and most[1] and number == high) or (whole and not float(number).is_integer()):
         return ""
     return str(int(number)) if whole else text

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flopcast.errors import SpecError
-from flopcast.lab.samples.columns import SEPARATORS, read_columns, read_rows
+from flopcast.files.tables import SEPARATORS
+from flopcast.lab.samples.columns import read_columns, read_rows
 from flopcast.lab.samples.files import write_csv
 
 LAWS = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
