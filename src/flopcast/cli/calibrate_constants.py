@@ -219,10 +219,10 @@ Five files in `src/flopcast/catalog/constants` contain the constants:
 - `sites.json` contains the constants `unknown_site[...]` and the prediction errors to which `flopcast
   calibrate constants --sites --runs TABLE` fits them, including errors on development runs. When
   `flopcast validate` predicts a run, it does not use errors on runs from the same source.
-- `offload.json` contains constants of offload to host memory or drives. `flopcast calibrate constants`
-  fits them if TABLE contains such runs.
-- `checkpoints.json` contains constants of checkpoints. `flopcast calibrate constants` fits them if TABLE
-  contains measured checkpoints.
+- `offload.json` contains constants of offload to host memory or drives. They are fitted if TABLE contains
+  runs with offload.
+- `checkpoints.json` contains constants of checkpoints. They are fitted if TABLE contains measured
+  checkpoints.
 - `chosen.json` contains constants of checkpoints and of reinforcement learning that we chose by hand.
 
 A *sigma* is the standard deviation of a logarithm; a sigma of 0.1 is an uncertainty of about 10 %. The
@@ -234,7 +234,7 @@ The table lists all constants. The columns are:
 
 - *ratio*: the value of the constant;
 - *sigma*: the uncertainty of the ratio after the fit, or the value of a constant that is itself a sigma;
-- *sigma before*: the sigma before the fit;
+- *sigma before*: the uncertainty that we assumed before the fit;
 - *runs*: the number of runs in which the constant multiplies at least 2 % of the step time;
 - *sources*: the sources of these runs; "(only source)" marks constants that were fitted to one source.
 

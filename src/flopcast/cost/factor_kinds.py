@@ -55,7 +55,7 @@ KINDS: Mapping[str, FactorKind] = {
     "in_training_derate": FactorKind(
         label="efficiency of the software in training",
         meaning="time of GEMMs and unfused attention in training, divided by their time in benchmarks."
-        " Lower clocks, cold caches and concurrent kernels raise this ratio. The name in brackets is"
+        " Lower clocks, cold caches and concurrent kernels make training slower. The name in brackets is"
         " a release of a framework; the constant without brackets applies to releases without a"
         " constant of their own",
         is_lever=False,
@@ -139,16 +139,16 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "unexplained": FactorKind(
         label="unexplained differences between runs",
-        meaning="sigma of the error of the step time that no other factor explains. It widens intervals and"
-        " does not change the predicted step time",
+        meaning="sigma of the error of the step time that no other factor explains. The sigma widens"
+        " intervals and does not change the predicted step time",
         is_lever=False,
     ),
     "unknown_site": FactorKind(
         label="sites without a fitted run of this software",
         meaning="sigma of the additional error if no run with the job's framework, or with this framework"
         " on the job's device, was used to fit constants. The brackets state the kind of model, what"
-        " is unknown, and whether steps are slower or faster than predicted. The sigma widens this"
-        " side of the interval and does not change the predicted step time",
+        " is unknown, and whether steps are slower or faster than predicted. The sigma widens only"
+        " this side of the interval and does not change the predicted step time",
         rests_on="prior: releases of a framework differ by up to 30 %",
         is_lever=False,
     ),

@@ -138,7 +138,8 @@ def _wrong(sweeps: Sequence[Sweep]) -> PrintedTable:
     return PrintedTable(
         caption=f"In these sweeps, the measured time of the recommended plan is more than {SAME} longer"
         " than that of the fastest plan. The predicted difference is the predicted time of the recommended"
-        " plan, divided by that of the fastest plan, minus 1. The next column shows its main causes:",
+        " plan, divided by that of the fastest plan, minus 1. The next column shows the components that"
+        " cause this difference:",
         first="recommended",
         headings=("varied", "regret", "predicted difference", "components that differ most", "called tied"),
         lines=tuple(lines),

@@ -23,11 +23,11 @@ Before the calibration, predictions use constants that were fitted without the s
 out](left-out.md)). The tables compare two calibrations:
 
 - *one run*: flopcast is calibrated with one run of a machine and then predicts every other run of the
-  machine. Each run in turn is the one for the calibration.
+  machine. This is repeated with each run of the machine.
 - *all other runs*: to predict a run, flopcast is calibrated with all other runs of the machine.
 
-The first table combines all machines. Some of its rows contain only pairs of runs that differ by a
-certain percentage. Two runs differ by 0 % if they spend the same fractions of the step time on each kind
+The first table combines all machines. Some rows of this table contain only pairs of runs that differ by
+a certain percentage. Two runs differ by 0 % if they spend the same fractions of the step time on each kind
 of kernel and collective, and by 100 % if they have no such kind in common.
 
 The columns of the tables are:"""

@@ -88,8 +88,8 @@ SIGMAS = """
 ## Sigmas
 
 The uncertainty of a class is its *log-sigma*: the 90 % quantile of |log(predicted / measured)|, divided
-by 1.645. flopcast computes it for the rows of *random* and of *unseen*, and uses the larger value. For
-sizes outside the measured range (*extrapolation*) and for other devices, flopcast adds a log-sigma from
+by 1.645. flopcast computes it once for the *random* and once for the *unseen* rows, and uses the larger
+value. For sizes outside the measured range (*extrapolation*) and for other devices, flopcast adds a log-sigma from
 the table in quadrature. With these log-sigmas, 90 % of the errors in a group of classes lie inside the
 interval (`cost/kernels/classes.py`). `other_source` is the uncertainty of the constant
 `in_training_derate` for frameworks without a fitted value (catalog/stacks/megatron-core.yaml).
@@ -97,7 +97,7 @@ interval (`cost/kernels/classes.py`). `other_source` is the uncertainty of the c
 LEFT_OUT = """
 ## Rows left out
 
-flopcast fits no curve to these rows. The README of the data set (`shared/data/README.md`) describes the
+flopcast fits no curve to the rows in this table. The README of the data set (`shared/data/README.md`) describes the
 numbered defects."""
 
 

@@ -158,8 +158,8 @@ def _worst(published: Published) -> PrintedTable:
     )  # fmt: skip
     caption = (
         "One σ is the predicted standard deviation of the step time. The likely cause of an error is the"
-        " factor that contributes most to σ. It affects only a part of the step. The prediction would be"
-        " right if the time of this part were multiplied by the needed factor."
+        " factor that contributes most to σ. This factor affects only a part of the step. The prediction"
+        " would be right if the time of this part were multiplied by the needed factor."
     )
     return PrintedTable(
         title="Largest errors", caption=caption, first="run", headings=headings, lines=lines

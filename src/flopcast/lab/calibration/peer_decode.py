@@ -39,9 +39,7 @@ HOST_MS, HOST_TOKENS = 0.6, 32_768.0  # twice what the host takes on A100, and w
 RANK, ROPE_SIZE = 512.0, 64.0  # DeepSeek-V3, arXiv:2412.19437, section 4.2
 
 
-NOT_SUBTRACTED = (
-    "the time includes the other kernels of the module, and the table has no row to subtract them"
-)
+NOT_SUBTRACTED = "the time includes other kernels of the module, and no row of the table states their time"
 
 
 def _window(r: Columns) -> Floats:
