@@ -89,16 +89,16 @@ SIGMAS = """
 
 The uncertainty of a class is its *log-sigma*: the 90 % quantile of |log(predicted / measured)|, divided
 by 1.645. flopcast computes it once for the *random* and once for the *unseen* rows, and uses the larger
-value. For sizes outside the measured range (*extrapolation*) and for other devices, flopcast adds a log-sigma from
-the table in quadrature. With these log-sigmas, 90 % of the errors in a group of classes lie inside the
-interval (`cost/kernels/classes.py`). `other_source` is the uncertainty of the constant
+value. For sizes outside the measured range (*extrapolation*) and for other devices, flopcast adds a
+log-sigma from the table in quadrature. With these log-sigmas, 90 % of the errors in a group of classes
+lie inside the interval (`cost/kernels/classes.py`). `other_source` is the uncertainty of the constant
 `in_training_derate` for frameworks without a fitted value (catalog/stacks/megatron-core.yaml).
 """
 LEFT_OUT = """
 ## Rows left out
 
-flopcast fits no curve to the rows in this table. The README of the data set (`shared/data/README.md`) describes the
-numbered defects."""
+flopcast fits no curve to the rows in this table. The README of the data set (`shared/data/README.md`)
+describes the numbered defects."""
 
 
 def as_json(score: Score) -> dict[str, object]:
