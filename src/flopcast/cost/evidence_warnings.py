@@ -23,7 +23,8 @@ def warnings_of(used: Iterable[tuple[Curve, bool]], device: Device) -> list[str]
         names = _few([name for _, name in lent])
         owners = " and ".join(sorted({owner for owner, _ in lent}))
         warnings.append(
-            f"uncalibrated: {device.name} has no measurements of {names}; flopcast uses those of {owners}"
+            f"uncalibrated: {device.name} has no measurements of the kernels {names}; flopcast uses those"
+            f" of {owners}"
         )
     if guessed:
         names = _few(guessed)

@@ -144,7 +144,7 @@ KINDS: Mapping[str, FactorKind] = {
         is_lever=False,
     ),
     "unknown_site": FactorKind(
-        label="sites without a fitted run of this software",
+        label="speed of sites without fitted runs",
         meaning="sigma of the additional error if no run with the job's framework, or with this framework"
         " on the job's device, was used to fit constants. The brackets state the kind of model, what"
         " is unknown, and whether steps are slower or faster than predicted. The sigma widens only"

@@ -51,7 +51,7 @@ Category = Callable[[Programs], Floats]
 
 
 def parameters(programs: Programs) -> Floats:
-    """Return the weights in the dtype of the computation, or in their own; unsharded below ZeRO-3."""
+    """Return the weights in the precision of the plan, or in their own; sharded only with ZeRO-3."""
     if programs.plans.structure.zero == 3:
         return parameter_shards(programs)
     wide_bytes = ELEMENT_BYTES[programs.plans.structure.activations]
@@ -76,14 +76,14 @@ def low_precision_weights(programs: Programs) -> Floats:
 
 
 def gradients(programs: Programs) -> Floats:
-    """Return gradients as summed over micro-batches, in the stack's dtype; unsharded below ZeRO-2."""
+    """Return gradients summed over micro-batches, in the stack's dtype; sharded only with ZeRO-2 and 3."""
     if programs.plans.structure.zero >= 2:
         return gradient_shards(programs)
     return programs.trained_parameters * ELEMENT_BYTES[programs.stack.gradients.dtype]
 
 
 def optimizer_states(programs: Programs) -> Floats:
-    """Return master weights and moments of the rank's shard; experts are sharded over their replicas."""
+    """Return main parameters and moments of the rank's shard; experts are sharded over their replicas."""
     return optimizer_state_bytes(programs) * on_device(programs, "optimizer")
 
 
@@ -117,7 +117,7 @@ def placeholder_gradients(programs: Programs) -> Floats:
 
 
 def buffers(programs: Programs) -> Floats:
-    """Return buffers that are reused: scores of the largest attention, received activations."""
+    """Return reused buffers: scores of the largest attention, activations received from other stages."""
     memory = programs.stack.memory
     scores_bytes = ZERO
     for part, layer in enumerate(programs.layers):
@@ -133,7 +133,7 @@ def buffers(programs: Programs) -> Floats:
 
 
 def activations(programs: Programs) -> Floats:
-    """Return what the layers of a chunk keep of one micro-batch."""
+    """Return the activations that the layers of a chunk save for one micro-batch."""
     return _over_layers(programs, [layer.kept_bytes for layer in programs.layers])
 
 
@@ -150,29 +150,29 @@ def weight_gradients_waiting(programs: Programs) -> Floats:
 
 
 def freed_activations(programs: Programs) -> Floats:
-    """Return minus the activations of layers whose backward is done, while a layer is at work; below 0."""
+    """Return the activations that the backward pass has already freed, as a negative number."""
     return -_at_fullest(programs)[0]
 
 
 def layer_at_work(programs: Programs) -> Floats:
-    """Return what a layer's backward needs in addition: gradients, recomputed or gathered tensors."""
+    """Return temporary tensors of one layer's backward pass: gradients, recomputed or gathered tensors."""
     return _at_fullest(programs)[1]
 
 
 def logits(programs: Programs) -> Floats:
-    """Return the logits of one micro-batch: as the loss keeps them, or their gradient in the head."""
+    """Return the logits of one micro-batch that the loss saves, or the gradients of these logits."""
     return _at_fullest(programs)[2]
 
 
 def gradient_buckets(programs: Programs) -> Floats:
-    """Return buckets that are copied while they are reduced."""
+    """Return copies of the gradient buckets that are being reduced."""
     stack = programs.stack
     bucket = np.minimum(programs.trained_parameters, bucket_elements(stack, programs.plans))
     return stack.memory.bucket_copies * bucket * ELEMENT_BYTES[stack.gradients.dtype]
 
 
 def update(programs: Programs) -> Floats:
-    """Return temporaries of the optimizer: copies of the rank's shard, and Muon's matrix at work."""
+    """Return temporary tensors of the optimizer: copies of the shard, and the matrix that Muon updates."""
     each_bytes = programs.stack.memory.update_bytes * on_device(programs, "optimizer")
     return trained_shard(programs) * each_bytes + matrix_bytes(programs)
 

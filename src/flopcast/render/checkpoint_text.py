@@ -47,7 +47,7 @@ def _nodes(number: int) -> str:
 def _parts(cost: CheckpointCost) -> str:
     """Return what training waits for, in words."""
     times, how = cost.times, cost.checkpoint.how
-    handed = f"{show_seconds(times.handover_s)} to hand over"
+    handed = f"{show_seconds(times.handover_s)} to hand over the state"
     copy = f"{handed}, {show_seconds(times.copy_s)} of copying to the host"
     files = f"{show_seconds(times.files_s)} to open the files"
     if how.waits_for_write and times.write_s > 0:

@@ -55,14 +55,15 @@ def marked_text(result: DeploymentResult, top: int = TOP, *, with_front: bool = 
         [f"front of {_axes(result)}", *_table(result, on_front)] if with_front and on_front else [],
         _settings(result),
         _nearest(result),
-        assumption_lines(text for job in result.question.jobs for text in _assumed(job)),
+        assumption_lines(text for job in result.question.jobs for text in _assumed(result, job)),
     )
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _assumed(job: ServingJob) -> Iterator[str]:
+def _assumed(result: DeploymentResult, job: ServingJob) -> Iterator[str]:
     """Yield what was assumed and holds for every deployment: not the plan, which the search chooses."""
-    yield from (text for text in job.assumptions if not text.startswith("plan "))
+    chosen = ("plan ", "weights ") if result.question.space.weights else ("plan ",)
+    yield from (text for text in job.assumptions if not text.startswith(chosen))
 
 
 def _axes(result: DeploymentResult) -> str:
@@ -83,6 +84,7 @@ def _question(result: DeploymentResult) -> list[str]:
     lines.append(
         f"searched  {result.candidates:,} deployments: {result.possible:,} fit, {result.simulated} were"
         f" simulated with {result.requests:,} requests each, {len(result.deployments)} of these keep up"
+        " with the traffic"
     )
     return lines
 

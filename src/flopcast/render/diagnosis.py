@@ -74,7 +74,7 @@ def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
     source += f", {found.framework}" if found.framework else ""
     measured = f"{show_seconds(found.measured_s)}, the median of the steady steps ({source})"
     if found.step is not None and found.step.num_used > 1:
-        measured += f"; the mean is {show_seconds(found.step.mean_s)}"
+        measured += f"; with slow steps, the mean is {show_seconds(found.step.mean_s)}"
     if not found.describes_run:
         told = (
             f"{predicted} for the job; flopcast does not compare times, because the log is of another run"
@@ -82,7 +82,8 @@ def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
         return (("measured", measured), ("predicted", told))
     ratio = round(found.measured_s / report.step_time_s - 1.0, 3) + 0.0  # without -0.0
     interval = good("inside the interval") if found.inside else caution("OUTSIDE the interval")
-    told = f"{predicted}: the measured step differs by {ratio:+.1%}, {interval}"
+    longer = f"{abs(ratio):.1%} {'shorter' if ratio < 0 else 'longer'}"
+    told = f"{predicted}: the measured step is {longer}, {interval}"
     note = "the run is faster than predicted: check that the job describes this run"
     is_faster = found.measured_s < report.step_time_low_s
     return (("measured", measured), ("predicted", told), *((("note", note),) if is_faster else ()))

@@ -346,5 +346,5 @@ def _energy(cost: StepCost, *, quoted: bool) -> list[str]:
     return [
         f"energy    {energy}, building included",
         f"power     {power.value:.0f} W per device on average (90 %: {low_w:.0f} to {high_w:.0f})",
-        f"busy      {busy}",
+        f"time      {busy} of the step",
     ]

@@ -35,7 +35,9 @@ def marked_text(report: RlReport) -> str:
     if report.usd is not None:
         lines.append(f"cost      {show_usd(report.usd.value)} a step")
     memory = report.training.memory
-    lines.append(f"memory    {show_memory(memory.expected_bytes)} in the training: {memory.device_verdict}")
+    lines.append(
+        f"memory    {show_memory(memory.expected_bytes)} expected in training: {memory.device_verdict}"
+    )
     total = sum(phase.value for phase in report.phases.values())
     rows = [
         [
@@ -75,7 +77,8 @@ def jobs_of(report: RlReport) -> list[str]:
 def sent_text(report: RlReport) -> str:
     """Return what each device of the engine receives in the handoff."""
     plan = report.plan
-    sent = f"each generating device keeps {show_memory(report.handoff_bytes)} of weights ({plan.handoff})"
+    size = show_memory(report.handoff_bytes)
+    sent = f"each device of the engine keeps {size} of the new weights ({plan.handoff})"
     if plan.handoff_over != "link":
         sent += f" from {report.handoff_tensors} tensors in files ({plan.handoff_over})"
     return sent

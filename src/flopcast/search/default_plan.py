@@ -104,6 +104,13 @@ class ChosenPlan:
             return ""
         short, ahead = self.next_best.short(), self.next_ratio < 1
         gap = f"{1 - self.next_ratio:.1%} faster" if ahead else f"{self.next_ratio - 1:.1%} slower"
+        gap = (
+            gap
+            if abs(self.next_ratio - 1) >= 0.0005
+            else "less than 0.1% faster"
+            if ahead
+            else "equally fast"
+        )
         return f"The {'fastest' if ahead else 'next best'} plan, {short}, is {gap}"
 
 

@@ -69,13 +69,19 @@ def _ttft(report: ServingReport) -> Explanation:
     value, queued_s = report.latencies["ttft"]["mean"].value, report.summary.queued.mean_s
     transfer_s = 0.0 if report.pools is None else report.pools.mean_transfer_s
     parts = [
-        Explanation(name="queue", amount=queued_s, unit="s", formula="", note="until the first pass"),
+        Explanation(
+            name="queue",
+            amount=queued_s,
+            unit="s",
+            formula="",
+            note="from arrival until the first iteration",
+        ),
         Explanation(
             name="passes with the prompt",
             amount=value - queued_s - transfer_s,
             unit="s",
             formula="",
-            note="new tokens of prompts share a pass with those of decoding sequences",
+            note="an iteration processes prompt tokens together with decoding sequences",
         ),
     ]
     if transfer_s:

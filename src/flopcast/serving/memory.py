@@ -59,8 +59,8 @@ class ServingMemory:
         return {
             "weights": self.weight_bytes,
             **adapters,
-            "activations of the largest pass": self.activation_bytes,
-            "graphs, communication, runtime": self.reserved_bytes,
+            "activations of the largest iteration": self.activation_bytes,
+            "CUDA graphs, communication, runtime": self.reserved_bytes,
             **states,
             "KV cache": self.cache_bytes - self.all_states_bytes,
             "left free by the engine": self.capacity_bytes - self.usable_bytes,

@@ -99,6 +99,7 @@ def explain_category(report: Report, name: str) -> Explanation:
     functions = [kind[name] for kind in KINDS if name in kind]
     size = report.memory.by_category[name]
     words = [" ".join((function.__doc__ or "").partition("\n\n")[0].split()) for function in functions]
+    words = [text.removeprefix("Return").strip(" .") for text in words]
     return Explanation(
         name=f"memory.{name}",
         amount=size,
