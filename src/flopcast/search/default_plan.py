@@ -102,16 +102,10 @@ class ChosenPlan:
         """Return how far the next best plan is behind, or the fastest plan ahead."""
         if self.next_best is None:
             return ""
-        short, ahead = self.next_best.short(), self.next_ratio < 1
-        gap = f"{1 - self.next_ratio:.1%} faster" if ahead else f"{self.next_ratio - 1:.1%} slower"
-        gap = (
-            gap
-            if abs(self.next_ratio - 1) >= 0.0005
-            else "less than 0.1% faster"
-            if ahead
-            else "equally fast"
-        )
-        return f"The {'fastest' if ahead else 'next best'} plan, {short}, is {gap}"
+        ahead, off = self.next_ratio < 1, abs(self.next_ratio - 1)
+        gap = f"{off:.1%}" if off >= 0.0005 else "less than 0.1%"
+        name = f"{'fastest' if ahead else 'next best'} plan, {self.next_best.short()},"
+        return f"The {name} is {gap} {'faster' if ahead else 'slower'}"
 
 
 class NoPlanFitsError(InfeasibleError):
