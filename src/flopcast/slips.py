@@ -57,7 +57,7 @@ def meant(value: object, allowed: str) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if number := _NUMBER.match(allowed):
-        return _number(str(value).strip(" \"'"), allowed, whole=any(number.groups()))
+        return _number(str(value).strip(" \"'[]"), allowed, whole=any(number.groups()))
     return _word(str(value).strip(" \"'"), allowed)
 
 

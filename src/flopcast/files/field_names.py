@@ -61,7 +61,8 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     right = meant_name(glued[1] if glued else key, names)
     because = "an unknown key raises an error, so that no setting is silently ignored"
     of_lists = "did you mean stage_layers?" if key == "stages" and "," in str(value) else ""
-    fix = of_lists or MEANT.get(key) or (f"did you mean {right}?" if right else f"remove {key}")
+    elsewhere = "" if key == "node" and isinstance(value, int) else MEANT.get(key)
+    fix = of_lists or elsewhere or (f"did you mean {right}?" if right else f"remove {key}")
     if glued and right and glued[0] != f"{right}:":
         written = f"{right}: {glued[2]}".rstrip()
         fix = f'write "{written}" in place of "{glued[0]}", with a colon and a space'

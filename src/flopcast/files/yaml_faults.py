@@ -28,8 +28,9 @@ from flopcast.files.syntax_places import Place, SyntaxFault
 from flopcast.records import replace
 
 NO_BLANK = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]*):[^\s/]")  # a key whose colon has no blank after it
-KEY_ALONE = re.compile(r"\s*(?:- )?[\"']?([A-Za-z_][\w-]*)[\"']?(?: ?= ?| +|$)([^:]*?),?\s*")
+KEY_ALONE = re.compile(r"\s*(?:- )?[\"']?([A-Za-z_][\w-]*)[\"']?(?: ?= ?| +|$)((?:[^:]|:(?=\S))*?),?\s*")
 BEFORE_BRACKET = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]*)(?: *=? *|:)([{\[])")  # without ": "
+DOUBLED = re.compile(r"\w\"\"|\"\"\w|\w''|''\w")
 KEY_VALUE = "KEY: VALUE"
 
 
@@ -76,6 +77,11 @@ def _unclosed_quote(place: Place) -> SyntaxFault | None:
     """Return the fault of the first line of JSON with an odd number of quotation marks."""
     for number, line in enumerate(place.text.split("\n")[: place.line(place.at)], 1):
         if len(re.findall(r'(?<!\\)"', line)) % 2:
+            if DOUBLED.search(line):
+                because = f"line {number} has two quotation marks in a row"
+                return SyntaxFault(
+                    number, because, f"remove one of the two quotation marks in line {number}"
+                )
             return SyntaxFault(
                 number,
                 "the line has an odd number of quotation marks",
@@ -230,6 +236,9 @@ def _character(place: Place) -> SyntaxFault:
 
 def _open_quote(place: Place) -> SyntaxFault:
     line = place.line(max(place.start, 0))
+    if DOUBLED.search(place.content(max(place.start, 0))):
+        because = f"line {line} has two quotation marks in a row"
+        return SyntaxFault(line, because, f"remove one of the two quotation marks in line {line}")
     because = f"the text in quotes that begins in column {place.column(max(place.start, 0))} does not end"
     return SyntaxFault(line, because, f"add the missing quotation mark in line {line}")
 
