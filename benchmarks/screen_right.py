@@ -5,7 +5,7 @@
 
 Every feasible plan of a problem is screened and played exactly, and the same question is searched as a
 user would ask it. Printed are the place of the exact optimum in the order of the screen (a search plays the
-first 64), what the answer of the search loses to it, and what the plan that screens first would; the rank
+first 32), what the answer of the search loses to it, and what the plan that screens first would; the rank
 correlation (Spearman) of the screen with exact play; the error of the screen: median, lowest, highest.
 """
 

@@ -68,7 +68,10 @@ def test_the_best_plan_is_the_best_of_all_played_one_by_one(found):
     assert best.losses[0].value == pytest.approx(min(r.step_time_s for r in reports), rel=1e-12)
     assert best.ratio == 1.0
     assert found.feasible == len(reports)
-    assert {one.played.plan for one in found.plans} == {report.job.plan for report in reports}
+    simulated = {one.played.plan for one in found.plans}
+    reports.sort(key=lambda report: report.step_time_s)
+    assert {report.job.plan for report in reports[: sifting.PLAYED // 2]} <= simulated
+    assert simulated <= {report.job.plan for report in reports}
 
 
 def test_the_front_is_that_of_all_plans_played_one_by_one(found):

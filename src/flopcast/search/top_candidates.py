@@ -25,7 +25,8 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plans
 
-BEST = 64  # screened plans that are played: docs/accuracy/search.md
+BEST = 64  # screened plans that are kept, and of which variants are made
+PLAYED = 32  # of these, plans that are played as they are: docs/accuracy/search.md
 LONGEST_FRONT = 8192  # that is kept; of more, evenly spread ones
 KEPT = ("best", "on_front", "faster", "near")  # the lists of plans in `TopCandidates`
 LACKING = 8  # of what lacks memory and would be better, that are played
@@ -253,9 +254,9 @@ class TopCandidates:
         return tuple(self.faster[i] for i in few)
 
     def to_play(self) -> tuple[Candidate, ...]:
-        """Return every kept plan once, with at most `most` plans of the front."""
+        """Return each plan to play once: the first of the best, and at most `most` plans of the front."""
         places = thinned(np.array([one.losses[0] for one in self.on_front]), self.most)
-        kept = (*self.best, *(self.on_front[i] for i in places), *self.lacking, *self.near)
+        kept = (*self.best[:PLAYED], *(self.on_front[i] for i in places), *self.lacking, *self.near)
         return tuple({one.order: one for one in kept}.values())
 
 

@@ -20,7 +20,7 @@ from flopcast.cost.item_prices import Priced
 from flopcast.dtypes import ZERO, Counts, Floats, Integers
 from flopcast.records import dataclass
 from flopcast.schedules import schedule_of
-from flopcast.schedules.base import FORWARD, AbstractSplitSchedule
+from flopcast.schedules.base import BACKWARD, FORWARD, AbstractSplitSchedule
 from flopcast.schedules.custom import OwnSchedule
 from flopcast.timeline.durations import durations
 from flopcast.timeline.max_plus import NEVER
@@ -184,16 +184,23 @@ def _ends(passes: Sequence[Simulated], priced: Priced, alone: bool) -> Floats:
     The first micro-batch accumulates no gradient, and may wait for gathers of parameters. The last kind of
     pass (the backward, or separate weight gradients) of the last micro-batch may contain the reduction. It
     costs the pipeline time only if it ends after the last backward, or if the compute time that the stage
-    loses to it is longer. `alone` selects a step of one micro-batch. (plans, 1), in seconds, of any sign.
+    loses to it is longer. The first forward and the last backward pass through all stages one after the
+    other, so that what is longer in them adds up over the stages. `alone` selects a step of one
+    micro-batch. (plans, 1), in seconds, of any sign.
     """
-    change = sum((_change(one, priced, alone) for one in passes), ZERO)
+    change = sum((_change(one, priced, _ends_of(alone)) for one in passes), ZERO)
     tail = passes[-1].tail_s[ONLY if alone else LAST]
     exposed = np.where(tail > NEVER, np.maximum(tail, 0.0), 0.0)
     here = priced.programs.stages.multiplicity > 0
     longest = np.where(here, change, NEVER).max(axis=1, keepdims=True)
     lost = np.where(here, sum((_lost(one, priced, alone) for one in passes), ZERO), 0.0)
     late = np.maximum(exposed.max(axis=1, keepdims=True), lost.max(axis=1, keepdims=True))
-    ends_s: Floats = longest + late
+    hands_on = schedule_of(priced.programs.plans.structure.pipeline_schedule).hands_on
+    first, last = _ends_of(alone)[0], _ends_of(alone)[-1]
+    way = _change(passes[FORWARD], priced, (first,)) + _change(passes[BACKWARD], priced, (last,))
+    way = np.where(here, np.maximum(way, 0.0), 0.0)
+    others = (_of_all(way, priced.programs) - way.max(axis=1, keepdims=True)) * hands_on
+    ends_s: Floats = longest + late + others
     return ends_s
 
 
@@ -207,7 +214,7 @@ def _ends_of(alone: bool) -> tuple[int, ...]:
     return (ONLY,) if alone else (FIRST, LAST)
 
 
-def _change(one: Simulated, priced: Priced, alone: bool) -> Floats:
-    """Return the extra seconds of passes of the first and last micro-batch, (plans, stage classes)."""
+def _change(one: Simulated, priced: Priced, ends: tuple[int, ...]) -> Floats:
+    """Return the extra seconds of passes at these positions of a step, (plans, stage classes)."""
     middle_s = one.duration_s[MIDDLE]
-    return _of_stages(sum((one.duration_s[at] - middle_s for at in _ends_of(alone)), ZERO), priced)
+    return _of_stages(sum((one.duration_s[at] - middle_s for at in ends), ZERO), priced)
