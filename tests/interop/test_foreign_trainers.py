@@ -119,29 +119,37 @@ def test_faults_of_settings_inside_the_file_are_told(small, settings, field):
     assert faults(small, deepspeed=settings) == [field]
 
 
+def sharding(small, given):
+    """The ZeRO stage, the data-parallel ranks that share a state, and whether parameters stay gathered."""
+    data = read(small, 16, **given)
+    kept = {"base": "torch-fsdp2", "sharding": {"gathers": "every_micro_batch"}}
+    assert data["stack"] in (kept, "torch-fsdp2")
+    return data["plan"]["zero"], data["plan"].get("data_shard"), data["stack"] == kept
+
+
 @BOTH
 @pytest.mark.parametrize(
-    ("given", "zero", "group", "keeps"),
+    ("given", "expected"),
     [
-        ({"fsdp": "full_shard auto_wrap"}, 3, None, False),
-        ({"fsdp": ["full_shard", "auto_wrap"]}, 3, None, False),
-        ({"fsdp": ["no_shard"]}, 0, None, False),
-        ({"fsdp": ["shard_grad_op"]}, 3, None, True),
-        ({"fsdp": ["hybrid_shard"]}, 3, 8, False),
-        ({"fsdp": ["hybrid_shard_zero2"]}, 3, 8, True),
-        ({"fsdp_config": {"reshard_after_forward": False}}, 3, None, True),
-        ({"fsdp": ["no_shard"], "fsdp_config": {"reshard_after_forward": False}}, 0, None, False),
+        ({"fsdp": "full_shard auto_wrap"}, (3, None, False)),
+        ({"fsdp": ["full_shard", "auto_wrap"]}, (3, None, False)),
+        ({"fsdp": ["no_shard"]}, (0, None, False)),
+        ({"fsdp": ["shard_grad_op"]}, (3, None, True)),
+        ({"fsdp": ["hybrid_shard"]}, (3, 8, False)),
+        ({"fsdp": ["hybrid_shard_zero2"]}, (3, 8, True)),
     ],
 )
-def test_fsdp_shards_what_its_word_says(small, given, zero, group, keeps):
+def test_fsdp_shards_what_its_word_says(small, given, expected):
     """SHARD_GRAD_OP frees parameters behind the backward pass that used them, FULL_SHARD each pass."""
-    if small is not AXOLOTL and "reshard_after_forward" in given.get("fsdp_config", ()):
-        pytest.skip("LLaMA-Factory has no such key")
-    data = read(small, 16, **given)
+    assert sharding(small, given) == expected
 
-    assert (data["plan"]["zero"], data["plan"].get("data_shard")) == (zero, group)
-    kept = {"base": "torch-fsdp2", "sharding": {"gathers": "every_micro_batch"}}
-    assert data["stack"] == (kept if keeps else "torch-fsdp2")
+
+def test_parameters_stay_gathered_if_axolotl_does_not_reshard_them():
+    """LLaMA-Factory has no key `reshard_after_forward`."""
+    keeps = {"fsdp_config": {"reshard_after_forward": False}}
+
+    assert sharding(AXOLOTL, keeps) == (3, None, True)
+    assert sharding(AXOLOTL, keeps | {"fsdp": ["no_shard"]}) == (0, None, False)
 
 
 @all_cases(
