@@ -75,6 +75,8 @@ TRAFFIC = {
     "epilogue_bias": ("->", "dy ->"),
     "epilogue_gate": ("->", ""),
     "keep": ("->", ""),
+    "index_keys": ("keys ->", ""),
+    "index_choice": ("high low high low -> high low", ""),
     "bias_dropout_add": ("x residual -> y", "dy -> dx ; dx -> ; dy1 dy2 -> dresidual"),
     "softmax_dropout": ("scores -> softmax dropped", "softmax dy -> dscores"),
     "fused_cross_entropy": ("logits -> probabilities", "probabilities -> dlogits"),

@@ -1,9 +1,8 @@
 """Multi-head latent attention: keys and values of all heads are made out of one narrow latent vector.
 
 Answers: fields, weights, sharding and forward items, in the form that trains: keys and values of every
-head are written out. Elsewhere: the kernel whose queries and keys are wider than its values
-(operators/flash_attention.py), attention without latents (layers/attention.py). Decoding, which multiplies
-with the latents themselves, is serving and not here.
+head are written out.
+Elsewhere: the kernel (operators/flash_attention.py), decoding (serving/rewrites/cached_latents.py).
 
 Ranks share the work as in Megatron-Core: every rank holds the projections down to the latents and their
 norms whole, and runs them over its own tokens (over all, without sequence parallelism); the projections up
@@ -37,6 +36,7 @@ from flopcast.layers.base import (
 )
 from flopcast.layers.context import Handed, enter_core, leave_core
 from flopcast.layers.mixer import AbstractMixer
+from flopcast.layers.sparse_index import SparseIndex
 from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
 from flopcast.operators.item import Item, kernel
@@ -48,9 +48,9 @@ from flopcast.records import replace
 class LatentAttention(AbstractMixer):
     """Multi-head latent attention (DeepSeek): keys and values are projected from a latent.
 
-    The queries and keys of a head have `qk_nope_head_size` elements without and `qk_rope_head_size`
-    elements with rotary position embeddings. All heads share the rotary elements of the keys. Latents have
-    RMS norms, and no projection has a bias.
+    A head's queries and keys have `qk_nope_head_size` elements without and `qk_rope_head_size` with rotary
+    position embeddings. All heads share the rotary elements of keys. Latents have RMS norms. No projection
+    has a bias.
 
     Attributes
     ----------
@@ -73,6 +73,8 @@ class LatentAttention(AbstractMixer):
         `kv_lora_rank` elements.
     dropout : float
         Probability of dropout on the attention scores after the softmax.
+    index : SparseIndex, optional
+        Indexer that chooses the tokens a query attends to. By default, a query attends to all before it.
 
     Examples
     --------
@@ -94,6 +96,7 @@ class LatentAttention(AbstractMixer):
     value_head_size: int = Field(ge=1)
     latent_groups: int = Field(default=1, ge=1)
     dropout: Probability = 0.0
+    index: SparseIndex | None = None
 
     @field_validator("latent_groups")
     @classmethod
@@ -104,6 +107,11 @@ class LatentAttention(AbstractMixer):
             because = "equal groups of heads share a latent"
             raise ValueError(f"a divisor of the {heads} heads; because {because}; fix: set it to 1")
         return value
+
+    @property
+    def index_bytes(self) -> int:
+        """Return the bytes of a token in the cache of the indexer."""
+        return self.index.cached_bytes if self.index else 0
 
     @property
     def latent_elements(self) -> int:
@@ -146,6 +154,8 @@ class LatentAttention(AbstractMixer):
         if self.q_lora_rank:
             query = self.q_lora_rank * (hidden + queries)
         key_value = hidden * self._down_columns + self.kv_lora_rank * self.heads * self._up_columns
+        if self.index:
+            query += self.index.linear_elements(hidden, self.q_lora_rank or hidden)
         return query + key_value + self.heads * self.value_head_size * hidden
 
     def pair_flop(self, hidden: int) -> int:
@@ -178,6 +188,7 @@ class LatentAttention(AbstractMixer):
             replicated("attention.kv_norm", self.latent_elements),
             _cut("kv_up", self.kv_lora_rank, up, cut),
             _cut("out", hidden, inner, cut),
+            *(self.index.weights(hidden, self.q_lora_rank or hidden) if self.index else ()),
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
@@ -189,6 +200,7 @@ class LatentAttention(AbstractMixer):
         return (
             *self._queries(hidden, split),
             *self._keys_and_values(hidden, split),
+            *(self.index.projections(hidden, self.q_lora_rank or hidden, split) if self.index else ()),
             *self._heads_written_out(split),
             *enter_core("attention", self._handed(split), split, CORE),
             *self._attend(split),
@@ -262,9 +274,7 @@ class LatentAttention(AbstractMixer):
         ]
 
     def _attend(self, split: Split) -> list[Item]:
-        """Return scores, mask, softmax, dropout, context, as without latents but with another size of
-        values.
-        """
+        """Return scores, mask, softmax, dropout and context, with another size of values."""
         batch = split.attended * self.heads / split.tensor / split.head_shards
         scores = BatchedMatmul(
             role="scores",

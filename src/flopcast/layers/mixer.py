@@ -25,6 +25,11 @@ class AbstractMixer(AbstractLayer):
     heads: int
 
     @property
+    def index_bytes(self) -> int:
+        """Return the bytes of a token in the cache of an indexer (layers/sparse_index.py), 0 here."""
+        return 0
+
+    @property
     @abstractmethod
     def groups(self) -> int:
         """Return key/value heads of the whole layer, which ranks hold whole or repeat whole."""

@@ -79,6 +79,8 @@ KINDS: dict[str, Kind] = {
     "copy": Kind(forward=2, backward=2),
     "cast_to_fp32": Kind(forward=3, backward=3, is_loss=True, in_16_bit_passes=True),
     "rope": Kind(forward=2, backward=2),
+    "index_keys": Kind(forward=1),  # of sparse attention: read once, in serving alone
+    "index_choice": Kind(forward=6),  # scores in fp32, written and read twice: counted in 16-bit passes
     "causal_convolution": Kind(forward=2, backward=3, saves=X),  # a few tokens wide, by channel, and SiLU
     "gated_rmsnorm": Kind(  # the result is multiplied by SiLU of a gate
         forward=3, backward=5, reduces=True, saves=(("input:0", 1), ("input:1", 1))

@@ -288,7 +288,7 @@ def _cached_by_block(job: ServingJob) -> list[float]:
     """Return the bytes that one token caches in one block of each kind, on one device."""
     plan, hidden = job.plan, job.model.hidden
     size = CACHED_FORMATS[served_format(plan.cache)].bytes_of_element("bf16")
-    return [size * _cached_elements(block, hidden, plan) for block in job.model.blocks]
+    return [size * _cached_elements(b, hidden, plan) + b.mixer.index_bytes for b in job.model.blocks]
 
 
 def _state_bytes(job: ServingJob) -> list[float]:

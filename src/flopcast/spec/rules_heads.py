@@ -10,7 +10,9 @@ import numpy as np
 
 from flopcast.dtypes import Counts
 from flopcast.layers.block import Block
+from flopcast.layers.latent_attention import LatentAttention
 from flopcast.layers.mlp import Mlp
+from flopcast.layers.sparse_index import SparseIndex
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
 
@@ -90,7 +92,35 @@ def _nearest(case: Case) -> int:
     return nearest_divisor(mixer.heads, mixer.groups)
 
 
+def _sparse(case: Case) -> int:
+    """Return the first run of blocks with sparse attention, -1 if there is none."""
+    mixers = [block.mixer for block in case.model.blocks]
+    indexed = [isinstance(mixer, LatentAttention) and mixer.index is not None for mixer in mixers]
+    return indexed.index(True) if any(indexed) else -1
+
+
+def _index(case: Case) -> SparseIndex:
+    """Return the indexer of the first run of blocks that has one."""
+    mixers = (block.mixer for block in case.model.blocks)
+    return next(mixer.index for mixer in mixers if isinstance(mixer, LatentAttention) and mixer.index)
+
+
+def _dense(case: Case) -> str:
+    """Return the changes that make sparse attention of all blocks attention to all tokens."""
+    places = range(len(case.model.blocks))
+    changes = " ".join(f"model.blocks.{place}.mixer.index=null" for place in places)
+    return f"remove index from all blocks ({changes})"
+
+
 RULES: tuple[Rule, ...] = (
+    Rule(
+        field=lambda c: f"model.blocks[{_sparse(c)}].mixer.index.top_k",
+        holds=lambda c: _sparse(c) < 0,
+        value=lambda c: _index(c).top_k,
+        allowed="no index in training",
+        because="the training of sparse attention is not supported yet, only its serving",
+        fix=lambda c: f"{_dense(c)}, to train with attention to all tokens",
+    ),
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _heads(c) % c.plans.tensor_parallel == 0,

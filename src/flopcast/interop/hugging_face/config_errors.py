@@ -101,7 +101,7 @@ def refuse_what_is_not_built(reader: Reader, name: str) -> None:
     ]
     kinds = reader.raw("layer_types")
     linear = {"linear_attention", "mamba", "attention"} if "linear" in FAMILIES[name].facts else set()
-    built = {*FULL, *LOCAL, *linear}
+    built = {*FULL, *LOCAL, *linear, *(("indexed_attention",) if "latent" in FAMILIES[name].facts else ())}
     if isinstance(kinds, list) and not {str(kind) for kind in kinds} <= built:
         refused.append(("layer_types", "flopcast supports only full and windowed attention in this family"))
     if refused:

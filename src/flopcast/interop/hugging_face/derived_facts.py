@@ -120,6 +120,24 @@ def latent_attention(
     return rule
 
 
+def sparse_latent_attention(
+    q_lora_rank: int, nope_size: int, value_size: int, index_heads: int
+) -> Callable[[Reader], dict[str, object]]:
+    """Return the rule of latent attention with an indexer in every layer."""
+
+    def rule(read: Reader) -> dict[str, object]:
+        whole = read.entries("indexer_types", lambda each: each == "full", 'a list of "full"')
+        read.used.update(("layer_types", *(("index_topk_freq", "index_skip_topk_offset") if whole else ())))
+        index = {
+            "heads": read.count("index_n_heads", index_heads),
+            "size": read.count("index_head_dim", 128),
+            "top_k": read.count("index_topk", 2048),
+        }
+        return latent_attention(q_lora_rank, nope_size, value_size)(read) | {"index": index}
+
+    return rule
+
+
 def gated_delta_net(read: Reader) -> dict[str, object]:
     """Return sizes of a gated delta net, with the defaults of Qwen3-Next.
 

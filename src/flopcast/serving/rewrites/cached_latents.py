@@ -11,7 +11,9 @@ rank, and the sum over ranks behind the output projection joins what they read. 
 the heads of the rank, as without the split.
 """
 
-from flopcast.dtypes import constant
+import numpy as np
+
+from flopcast.dtypes import Counts, constant
 from flopcast.layers.block import Block
 from flopcast.layers.latent_attention import LatentAttention
 from flopcast.operators.item import Item, kernel
@@ -21,6 +23,7 @@ from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 from flopcast.serving.latents import cached_latents_of
 from flopcast.serving.rewrites.cached_attention import CORE_ENDS, prompt_attention
+from flopcast.serving.rewrites.sparse_tokens import chosen_tokens, read_keys
 from flopcast.serving.seen import Seen
 
 OF_HEADS = {"attention.q": "n", "attention.q_up": "n", "attention.out": "k"}  # the side that heads cut
@@ -87,17 +90,17 @@ def _core(mixer: LatentAttention, seen: Seen) -> list[Item]:
     raise_values = Matmul(m=run.decoded_tokens, n=decoding * mixer.value_head_size, k=rank, dtype=dtype)
     decode = LatentDecode(
         sequences=run.sequences * cached.groups,
-        keys=run.cached_tokens * cached.groups,
+        keys=read_keys(mixer.index, run.cached_tokens, run.sequences) * cached.groups,
         heads=constant(cached.heads) * run.computed_tokens,  # new tokens of a sequence read it together
         rank=rank,
         rope_size=constant(cached.rope_size),
         dtype=dtype,
         cache=seen.cache,
     )
-    sizes = constant(mixer.query_size), constant(mixer.value_head_size)
     return [
         kernel("attention.write_cache", written, ("attention.q_up",), component="attention"),
-        prompt_attention(seen, heads, heads, *sizes),
+        *(chosen_tokens(mixer.index, seen) if mixer.index else ()),
+        _prompts(mixer, heads, seen),
         replace(
             kernel("attention.absorb", absorb, ("attention.q_up",), component="decode_attention"), wide=True
         ),
@@ -108,3 +111,19 @@ def _core(mixer: LatentAttention, seen: Seen) -> list[Item]:
             output="attention.joined",
         ),
     ]
+
+
+def _prompts(mixer: LatentAttention, heads: Counts, seen: Seen) -> Item:
+    """Return the kernel over prompts: with heads written out, or absorbed over the chosen tokens.
+
+    Kernels of sparse attention read latents, since each query attends to other tokens. They are used for
+    prompts in which queries have more tokens before them, in the mean, than the indexer chooses.
+    """
+    query, value = constant(mixer.query_size), constant(mixer.value_head_size)
+    if mixer.index is None:
+        return prompt_attention(seen, heads, heads, query, value)
+    top_k, run = mixer.index.top_k, seen.run
+    sparse = run.prompt_pairs > run.prompt_tokens * top_k
+    rank, rope = mixer.kv_lora_rank, mixer.qk_rope_head_size
+    sizes = np.where(sparse, rank + rope, query), np.where(sparse, rank, value)
+    return prompt_attention(seen, heads, heads, *sizes, window=top_k)
