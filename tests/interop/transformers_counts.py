@@ -46,6 +46,8 @@ SPECIAL = {  # configurations whose class has no usable default
     "qwen3_next": {"num_experts": 16},  # ten of which a token chooses
     "bamba": {"attn_layer_indices": [1]},
     "deepseek_v3": {"n_routed_experts": 16},  # four of eight groups hold the eight that a token chooses
+    "deepseek_v32": {"n_routed_experts": 16},
+    "glm_moe_dsa": {"n_routed_experts": 16},
 }
 EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 FEW_EXPERTS = 8  # version 4 builds a module for each expert, which takes minutes for hundreds of them

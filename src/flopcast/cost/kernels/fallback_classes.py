@@ -217,7 +217,7 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "sigmoid_gate.backward": FallbackClass(name="gelu.backward", log_sigma_factor=0.1),
     "causal_convolution.backward": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=2.0),
     "index_keys": FallbackClass(name="residual_add", log_sigma_factor=0.3),  # not measured
-    "index_choice": FallbackClass(name="residual_add", log_sigma_factor=0.5),  # not measured
+    "index_choice": FallbackClass(name="residual_add", log_sigma_factor=0.3),  # not measured
     "row_sort": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=1.3),  # an estimate
     "latent_decode.int4": FallbackClass(name="latent_decode", log_sigma_factor=0.3),
     "latent_decode.fp8": FallbackClass(name="latent_decode", log_sigma_factor=0.25),
