@@ -154,6 +154,9 @@ BESIDE = {  # files that arguments name
     "nothing.yaml": "",
     "empty.sh": "#!/bin/bash\necho hello\n",
     "quote.sh": '#!/bin/bash\nA="open\n',
+    "tasks.csv": "stage,kind,micro_batch\n0,many,0\n",
+    "half.yml": "model_name: llama3.1-405b\nper_device_batch_size: 0.5\nmax_target_length: 8192\n",
+    "memory.csv": "family,case,environment,median_mem_allocated_bytes,transformer_impl\n,,,5e8,\n",
 }
 WHOLE = (*WORDS, "--plan", PLAN)
 ARGUMENTS = {  # what is wrong → the words, and what must be told
@@ -260,6 +263,27 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "a script without training": (("predict", "empty.sh", "--cluster", "dgx-a100:1"), "empty.sh"),
     "a script with an open quote": (("predict", "quote.sh", "--cluster", "dgx-a100:1"), "quote.sh:2"),
     "an import of nothing": (("import", "hf", "nowhere.json"), "nowhere.json"),
+    "tasks of an unknown kind": (
+        ("memory", *WHOLE, "plan.schedule=tasks.csv"),
+        "has 'many' in the column kind",
+    ),
+    "half a sequence for each device": (
+        ("import", "maxtext", "half.yml", "--cluster", "dgx-h100", "--gpus", "16"),
+        "write 1, or set ici_tensor_parallelism to 2",
+    ),
+    "a wrong unit of an unknown key": (
+        ("memory", *WHOLE, "stack.host.my_forward_item_s=x us"),
+        "did you mean forward_item_s?",
+    ),
+    "a model that exists and one that does not": (
+        ("checkpoint", "llama-3-8b", "--gpus", "8", "--model", "llama-3-8b:4"),
+        "leave out llama-3-8b:4",
+    ),
+    "a comparison of no jobs": (("contention",), "JOB is missing"),
+    "a table of memory to fit times": (
+        ("calibrate", "constants", "--runs", "memory.csv"),
+        "flopcast validate --runs memory.csv",
+    ),
     "a plan that no plan can be": (("predict", *WHOLE, "--plan", "auto gbs=8 cp=2"), "context_parallel"),
 }
 

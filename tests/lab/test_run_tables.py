@@ -5,6 +5,7 @@ from conftest import SHARED
 from run_tables import VTRAIN, row_of, written
 
 from flopcast.errors import SpecError
+from flopcast.lab.published.headers import HEADERS
 from flopcast.lab.published.table import read_table, read_tables
 
 VALIDATION, PEERS = SHARED / "validation", SHARED / "data" / "peers"
@@ -129,6 +130,18 @@ def test_a_header_that_is_none_says_what_the_nearest_kind_of_table_lacks(tmp_pat
         read_table(path)
 
     assert "iteration_ms" in told.value.problems[0].because
+
+
+def test_no_column_that_is_read_is_proposed_for_one_that_is_missing(tmp_path):
+    path = tmp_path / "runs.csv"
+    columns = [mark for mark in HEADERS["published runs"].marks if mark != "kind"]
+    path.write_text(",".join(["id", *columns]) + "\n" + ",".join("1" for _ in ["id", *columns]) + "\n")
+
+    with pytest.raises(SpecError) as told:
+        read_table(path)
+
+    assert "kind" in told.value.problems[0].because
+    assert told.value.problems[0].fix.startswith("add the missing columns")
 
 
 def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path):

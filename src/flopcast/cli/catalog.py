@@ -25,7 +25,7 @@ def command(kind: str | None, name: str | None) -> None:
 
     KIND is devices, hosts, clusters, models, stacks, engines, sites or prices. The command prints an entry
     as JSON, with units. If no entry is called NAME, the command lists all entries whose names contain NAME.
-    To use a changed entry, copy it into a job file and edit it there, or write `base: NAME` and only the
+    To change an entry, copy it into a job file and edit the copy, or write `base: NAME` and only the
     fields that differ. `flopcast catalog hub` lists further models by their ids on the Hugging Face hub.
 
     \b

@@ -32,8 +32,8 @@ def command(
 
     Each JOB is a file or a model; options and KEY=VALUE apply to all of them. The jobs run at the same time
     on separate nodes, and share the uplinks of the network that connects all nodes. For each job, flopcast
-    compares the step time with the other jobs running and the step time without them. The column "at worst"
-    of the output shows the slowdown if all other jobs send data all the time.
+    predicts two step times: one while the other jobs run, and one while the job runs alone. The column "at
+    worst" of the output shows the slowdown if all other jobs send data all the time.
 
     \b
     flopcast contention a.yaml b.yaml --oversubscription 4
@@ -46,9 +46,12 @@ def command(
     names = [word for word in words if "=" not in word or exists(word)]
     changes = tuple(word for word in words if word not in names)
     if len(names) < 2:
-        because = "contention needs at least two jobs"
-        fix = "flopcast contention a.yaml b.yaml"
-        raise spec_error("contention", " ".join(words), "at least two job files or models", because, fix)
+        because = "the command predicts how jobs slow each other down"
+        fix = "write at least two jobs, such as flopcast contention a.yaml b.yaml"
+        fault = "" if names else "is missing"
+        raise spec_error(
+            "JOB", " ".join(names), "at least two job files or models", because, fix, fault=fault
+        )
     jobs = [resolve(replace(request, files=(name,), changes=changes)) for name in names]
     shared = share_network(jobs, oversubscription_ratio, Predictor().predict)
     print_found(

@@ -129,8 +129,8 @@ KINDS: Mapping[str, FactorKind] = {
     "jitter": FactorKind(label="variation from step to step", is_lever=False),
     "between_plans": FactorKind(
         label="unexplained differences between plans",
-        meaning="sigma of the error in the predicted ratio of two plans' step times that no other factor"
-        " explains",
+        meaning="sigma of the unexplained part of the error in the predicted ratio of two plans' step"
+        " times",
     ),
     "carried": FactorKind(
         label="constants that were fitted on another kind of job",
@@ -139,7 +139,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "unexplained": FactorKind(
         label="unexplained differences between runs",
-        meaning="sigma of the error of the step time that no other factor explains. The sigma widens"
+        meaning="sigma of the part of the step-time error that no other factor explains. The sigma widens"
         " intervals and does not change the predicted step time",
         is_lever=False,
     ),
@@ -179,8 +179,8 @@ KINDS: Mapping[str, FactorKind] = {
         label="speed of updates that the host and the device share",
         meaning="times in an optimizer update in which the host updates some parameters and the device"
         " updates the others. `[host]` is the time of the host, divided by the time that it needs"
-        " for as many parameters if the device updates none. `[device]` is the time of the device,"
-        " divided by half of the time that the host alone needs for as many parameters",
+        " for the same number of parameters if the device updates none. `[device]` is the time of the"
+        " device, divided by half of the time that the host would need for the parameters of the device",
         rests_on="prior: updates on the device take between no time and as much time as on the host",
     ),
     "checkpoint_copies": FactorKind(

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from flopcast.errors import Problem, SpecError
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_faults import contradicted, field_fault, missing_field
-from flopcast.files.field_names import meant_name, unknown_field
+from flopcast.files.field_names import UNKNOWN_KEY, meant_name, unknown_field
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
 from flopcast.other_units import rewritten
@@ -78,8 +78,12 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
             if not _empty(detail) and not _misspelt(detail, details):
                 fault = _problem(detail, noun, document, path, data)
                 faults.setdefault(fault.field, fault)  # a choice is refused by each part
-        out_of_range = {field for field in faults if _number_left(str(faults[field].value)) <= 0}
-        units = {problem.field: problem for problem in problems if problem.field not in out_of_range}
+        shown_first = {
+            field
+            for field, fault in faults.items()
+            if fault.fault == UNKNOWN_KEY or _number_left(str(fault.value)) <= 0
+        }
+        units = {problem.field: problem for problem in problems if problem.field not in shown_first}
         raise SpecError(
             (units | {field: faults[field] for field in faults if field not in units}).values()
         ) from None

@@ -264,7 +264,7 @@ class _Builder:
                 "given twice",
                 "each key once",
                 because,
-                f"keep only one of lines {first} and {line}, or rename a key that was to be another",
+                f"keep only line {first} or line {line}, or rename the key that has the wrong name",
                 where=f"{self.name}:{line}",
                 fault="is given twice",
             )

@@ -92,8 +92,19 @@ def with_named_model(request: JobRequest) -> JobRequest:
     problems = [_unknown(word) for word in request.files if word not in known and is_missing(word)]
     named = [*models, *([] if request.model is None else [request.model])]
     if models and len(named) > 1:
-        because, fix = "a job has exactly one model", f"leave out {named[0]} or {named[1]}"
-        problems.append(Problem("model", " and ".join(map(str, named)), "one model", because, fix))
+        allowed, because = "one model", "a job has exactly one model"
+        right = [name for name in named if is_model(str(name)) or exists(str(name))]
+        fix = f"leave out {' or '.join(map(str, right if len(right) == 2 else named[1:]))}"
+        problems.append(
+            Problem(
+                "model",
+                named[1],
+                allowed,
+                because,
+                fix,
+                fault=f"= {shown(named[0])} and also {shown(named[1])}",
+            )
+        )
     if problems:
         raise SpecError(problems)
     if not models:

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import model_validator
 
 from flopcast.dtypes import Counts, Flags
-from flopcast.errors import InternalError, Problem
+from flopcast.errors import InternalError, Problem, shown
 from flopcast.records import dataclass
 from flopcast.schedules.base import BACKWARD, FORWARD, AbstractSchedule, Order
 from flopcast.strict_model import StrictModel
@@ -281,5 +281,5 @@ def _label(task: Task) -> str:
 def schedule_problem(where: str, value: object, allowed: str, because: str, fix: str) -> Problem:
     """Return the error for a row of a user's own schedule."""
     name, colon, wrong = str(value).partition(": ")
-    fault = "has no tasks" if value is None else f"has a row with {name} {wrong}" if colon else ""
+    fault = "has no tasks" if value is None else f"has {shown(wrong)} in the column {name}" if colon else ""
     return Problem("plan.schedule", value, allowed, because, fix, where=where, fault=fault)

@@ -73,8 +73,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.data_shard",
         holds=lambda c: (c.plans.data_shard <= 1) | (_zero(c) >= 1),
-        allowed="0 or 1, because zero is 0",
-        because="data_shard divides states that ZeRO shards, and zero = 0 shards none",
+        allowed="0 or 1 without ZeRO (zero = 0)",
+        because="data_shard is the number of ranks over which ZeRO shards states",
         fix=lambda c: f"set zero to {max(c.stack.sharding.zero_stages)}, or data_shard to 0",
     ),
     Rule(

@@ -185,13 +185,13 @@ def _batch(reader: ConfigReader, ranks: int) -> None:
     pieces = stages if pieces < 1 else pieces
     whole = replicas * pieces
     if total != int(total) or int(total) % whole:
-        because = f"{ranks} devices form {replicas} replicas, each with {counted(pieces, 'micro-batch')}"
-        reader.fault(
-            key,
-            "a whole number" if whole == ranks else f"a multiple of {whole / ranks:g}",
-            because,
-            f"write {whole / ranks:g}",
-        )
+        parts = f"{replicas} replicas with {counted(pieces, 'micro-batch')} each"
+        because = f"{each:g} · {ranks} devices = {total:g} sequences cannot be divided evenly among {parts}"
+        allowed = "a whole number" if whole == ranks else f"a multiple of {whole / ranks:g}"
+        fewer = total == int(total) and whole % int(total) == 0 and stages == 1
+        tensor = reader.degree("tensor_parallel") * whole // int(total) if fewer else 1
+        other = f", or set {ICI.format('tensor')} to {tensor}" if fewer else ""
+        reader.fault(key, allowed, because, f"write {whole / ranks:g}{other}")
         return
     reader.put(("plan", "micro_batch"), int(total) // whole, key)
     reader.put(("plan", "global_batch"), int(total) * steps, steps_key, key)

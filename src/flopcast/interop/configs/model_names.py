@@ -48,9 +48,9 @@ def read_model(reader: ConfigReader, key: str, written: str | None = None) -> No
     if not reader.faulty(key):
         allowed = "a name that `flopcast catalog models` lists, with or without its owner"
         because = (
-            "flopcast does not read weights or other files"
+            "the catalogue has no model with this name, and flopcast downloads nothing"
             if name
             else "flopcast needs a model for a prediction"
         )
-        fix = "add --model config.json (the model's own file), or --model NAME"
+        fix = "download the model's config.json and add --model config.json, or add --model NAME"
         reader.fault(key, allowed, because, fix, "" if name else "is missing")

@@ -228,7 +228,18 @@ def _fault(place: str, field: str, value: object, allowed: str, because: str) ->
 
 def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
     """Return the fault of a table of unknown kind, with what it lacks for the nearest kind."""
-    kinds = {name: header.marks for name, header in HEADERS.items()} | {FUNCTIONAL_TESTS: HEADER}
+    kinds = {name: header.marks for name, header in HEADERS.items()}
+    allowed = f"a table of one of these kinds: {'; '.join(kinds)}"
+    if set(HEADER) <= set(columns):
+        because = f"the header is that of {FUNCTIONAL_TESTS}, to which flopcast fits nothing"
+        return Problem(
+            "--runs",
+            str(path),
+            allowed,
+            because,
+            f"run flopcast validate --runs {path.name}",
+            where=f"{path}:1",
+        )
     missing = {name: [mark for mark in marks if mark not in columns] for name, marks in kinds.items()}
     name = min(kinds, key=lambda kind: len(missing[kind]) / len(kinds[kind]))
     lacks = ", ".join(missing[name])
@@ -239,8 +250,8 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
             "the first line contains no column of these kinds",
             "give a CSV file of measured runs",
         )
-    near = nearest(missing[name][0], set(columns) - set(kinds[name])) if missing[name] else []
+    read = {*kinds[name], *HEADERS[name].columns, *HEADERS[name].derived, *HEADERS[name].passive}
+    near = nearest(missing[name][0], set(columns) - read)
     if len(missing[name]) == 1 and near:
         fix = f"write {lacks} in place of {near[0]} in line 1"
-    allowed = f"a table of one of these kinds: {'; '.join(kinds)}"
     return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
