@@ -73,6 +73,8 @@ def _number(text: str, allowed: str, *, whole: bool) -> str:
             return ""
         text = found[1]
     number = float(text)
+    if not math.isfinite(number):
+        return ""
     least, most = _LEAST.search(allowed), _MOST.search(allowed)
     low = float(least[2].replace(",", "")) if least else -math.inf
     high = float(most[2].replace(",", "")) if most else math.inf

@@ -155,6 +155,7 @@ BESIDE = {  # files that arguments name
     "empty.sh": "#!/bin/bash\necho hello\n",
     "quote.sh": '#!/bin/bash\nA="open\n',
     "tasks.csv": "stage,kind,micro_batch\n0,many,0\n",
+    "bare.json": '{\n  "model_type": "llama",\nmax_steps: x\n  "hidden_size": 4096\n}\n',
     "half.yml": "model_name: llama3.1-405b\nper_device_batch_size: 0.5\nmax_target_length: 8192\n",
     "memory.csv": "family,case,environment,median_mem_allocated_bytes,transformer_impl\n,,,5e8,\n",
 }
@@ -279,6 +280,11 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
         ("checkpoint", "llama-3-8b", "--gpus", "8", "--model", "llama-3-8b:4"),
         "leave out llama-3-8b:4",
     ),
+    "a cluster of no nodes beside devices": (
+        ("predict", *WHOLE, "--cluster", "dgx-h100:0", "--gpus", "8"),
+        "dgx-h100:1",
+    ),
+    "a line of YAML in JSON": (("predict", *WHOLE, "--model", "bare.json"), "line 3 is not JSON"),
     "a comparison of no jobs": (("contention",), "JOB is missing"),
     "a table of memory to fit times": (
         ("calibrate", "constants", "--runs", "memory.csv"),

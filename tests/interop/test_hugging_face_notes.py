@@ -86,7 +86,6 @@ def test_layers_and_names_of_gpt_neox_that_do_nothing_are_told():
 REFUSED = {
     "arctic": "mixture-of-experts layers",
     "jetmoe": "mixture-of-experts layers",
-    "deepseek_v32": "latent attention",
     "minicpm3": "latent attention",
     "marian": "encoder-decoder models",
     "bert": "this model is an encoder",

@@ -177,7 +177,10 @@ def _faults_of(document: Document, name: str, values: Sequence[object]) -> Itera
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if name == "sequence_length" and not whole:
             allowed, because = "a whole number above 0", "this axis is the number of tokens of a sequence"
-            yield _fault(document, name, value, allowed, because, "write 4096")
+            fix = "write 4096"
+            if isinstance(value, str) and value.isdecimal():
+                because, fix = "a value in quotes is a text, not a number", f"write {value} without quotes"
+            yield _fault(document, name, value, allowed, because, fix)
         elif name == "gpus" and not (whole or isinstance(value, str)):
             allowed = "a whole number above 0, or a range such as 64..1024"
             yield _fault(document, name, value, allowed, "this axis is the number of devices", "write 8")

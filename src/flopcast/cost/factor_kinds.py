@@ -177,7 +177,7 @@ KINDS: Mapping[str, FactorKind] = {
     ),
     "interleaved_update": FactorKind(
         label="speed of updates that the host and the device share",
-        meaning="times in an optimizer update in which the host updates some parameters and the device"
+        meaning="two ratios, for optimizer updates in which the host updates some parameters and the device"
         " updates the others. `[host]` is the time of the host, divided by the time that it needs"
         " for the same number of parameters if the device updates none. `[device]` is the time of the"
         " device, divided by half of the time that the host would need for the parameters of the device",

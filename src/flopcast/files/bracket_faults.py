@@ -41,8 +41,7 @@ def in_brackets(place: Place) -> SyntaxFault:
     end = place.end_before(first)
     bare = BARE.fullmatch(place.content(end))
     if bare and place.text.lstrip().startswith("{"):
-        line, value = place.line(end), bare[2] if JSON_WORD.fullmatch(bare[2]) else f'"{bare[2]}"'
-        return SyntaxFault(line, f"line {line} is not JSON", f'write "{bare[1]}": {value}, in line {line}')
+        return _bare_key(bare, place.line(end))
     if (
         place.text[end - 1] in QUOTES
         and place.character not in (*QUOTES, ":")
@@ -56,6 +55,12 @@ def in_brackets(place: Place) -> SyntaxFault:
         )
     because = f"no comma separates two entries of {whole}"
     return SyntaxFault(place.line(end), because, f"add a comma {place.named(end)}")
+
+
+def _bare_key(bare: re.Match[str], line: int) -> SyntaxFault:
+    """Return the fault of a line of JSON that has a key without quotes."""
+    value = bare[2] if JSON_WORD.fullmatch(bare[2]) else f'"{bare[2]}"'
+    return SyntaxFault(line, f"line {line} is not JSON", f'write "{bare[1]}": {value}, in line {line}')
 
 
 def text_after_value(place: Place, at: int) -> SyntaxFault:
@@ -154,13 +159,15 @@ def by_indentation(place: Place) -> SyntaxFault | None:
     A bracket at the end of a line is closed at the beginning of a line with the same indentation.
     """
     rows, open_at = place.text.split("\n"), list[tuple[str, int, int]]()
+    is_closed = place.text.lstrip().startswith("{") and place.text.rstrip().endswith("}")
     for number, row in enumerate(rows, 1):
         indent, code = len(row) - len(row.lstrip()), QUOTED.sub(lambda quoted: "x" * len(quoted[0]), row)
         if number > 1 and row.strip() and row == rows[number - 2] and row.rstrip()[-1:] in CLOSING:
             because = f"line {number} repeats line {number - 1} and opens a second bracket"
             return SyntaxFault(number, because, f"remove line {number}")
         if code.strip() and open_at and code.lstrip()[0] not in "}]" and indent <= open_at[-1][1]:
-            return _unclosed_above(place, number, open_at[-1])
+            bare = BARE.fullmatch(row) if is_closed and len(open_at) == 1 else None
+            return _bare_key(bare, number) if bare else _unclosed_above(place, number, open_at[-1])
         for found in BRACKET.finditer(code):
             if found[0] in CLOSING:
                 below = next((len(each) - len(each.lstrip()) for each in rows[number:] if each.strip()), 0)

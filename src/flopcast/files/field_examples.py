@@ -131,7 +131,7 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "tensor_parallel": "set plan.tensor_parallel instead",
     "pipeline_parallel": "set plan.pipeline_parallel instead",
     "expert_parallel": "set plan.expert_parallel instead",
-    "gradient_accumulation_steps": "set global_batch to data_parallel · micro_batch · accumulation steps",
+    "gradient_accumulation_steps": "remove it, because it is global_batch / (data_parallel · micro_batch)",
     "stages": "set plan.pipeline_parallel instead",
     "layers_per_stage": "did you mean stage_layers?",
     "node": "did you mean groups.0.node, the nodes of the first group?",

@@ -88,6 +88,8 @@ def with_gpus(document: Document, gpus: object) -> Document:
         return document  # reported with the other faults of the job
     per_node = catalog.cluster(name).node.devices
     stated = str(cluster["base"]).partition(":")[2]
+    if stated.isdecimal() and not int(stated):
+        return document  # a cluster of no nodes, which is reported with the other faults of the job
     sized = stated.isdecimal() and document.where(("cluster",)) == "--cluster"
     if sized and gpus != int(stated) * per_node and (stated != "1" or gpus > per_node):
         allowed = f"{int(stated) * per_node}, the number of devices of --cluster {name}:{stated}"

@@ -301,9 +301,9 @@ class ConfigReader:
         """Report a key that is not counted, not supported or not known."""
         keys = self.keys
         if value_key := keys.value_above(key):
-            because = f"{keys.program} expects a single value here, not a section"
-            fix = f"write one value for {value_key}, in place of the keys below it"
-            self.fault(value_key, "a value", because, fix, "is a mapping")
+            because = f"{keys.program} expects no section here"
+            fix = f"write one value for {value_key}, in place of the section"
+            self.fault(value_key, "a single value", because, fix, "is a mapping")
             return
         if keys.sets(key):
             for inner, unknown in keys.weighty_in_list(key, value):

@@ -162,7 +162,7 @@ def _plain_columns(text: str) -> dict[str, Cells] | None:
     lines = text.removesuffix("\n").split("\n")
     names = lines[0].split(",")
     is_read_otherwise = any(sign in f"\n{text}" for sign in ('"', "\r", ", ", "\n ")) or not all(lines)
-    is_faulty = len(set(names)) < len(names) or bool(_header_fault(names))
+    is_faulty = len(set(names)) < len(names) or any(_header_fault(names))
     is_ragged = {line.count(",") for line in lines} != {len(names) - 1}
     if is_read_otherwise or is_faulty or is_ragged or max(map(len, lines)) > csv.field_size_limit():
         return None
