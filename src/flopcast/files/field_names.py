@@ -13,6 +13,7 @@ from flopcast.files.field_examples import MEANT
 from flopcast.files.nearest_names import nearest
 
 UNKNOWN_KEY = "is not a known key"
+ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
 NEAR = 0.6  # of letters in common, from which a key is a misspelling of a known one
 OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with hyphens
     "data_parallel": "data-parallel-size dp dp-size num-replicas",
@@ -62,7 +63,8 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     because = "an unknown key raises an error, so that no setting is silently ignored"
     of_lists = "did you mean stage_layers?" if key == "stages" and "," in str(value) else ""
     elsewhere = "" if key == "node" and isinstance(value, int) else MEANT.get(key)
-    fix = of_lists or elsewhere or (f"did you mean {right}?" if right else f"remove {key}")
+    removed = where.removeprefix(ARGUMENT) if where.startswith(ARGUMENT) else key
+    fix = of_lists or elsewhere or (f"did you mean {right}?" if right else f"remove {removed}")
     if glued and right and glued[0] != f"{right}:":
         written = f"{right}: {glued[2]}".rstrip()
         fix = f'write "{written}" in place of "{glued[0]}", with a colon and a space'

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from flopcast.errors import Problem, SpecError
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_faults import contradicted, field_fault, missing_field
-from flopcast.files.field_names import UNKNOWN_KEY, meant_name, unknown_field
+from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, meant_name, unknown_field
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
 from flopcast.other_units import rewritten
@@ -29,7 +29,6 @@ OF_FILES: dict[Path, tuple[str, ...]] = {  # keys of files that change an entry 
     ("stack",): ("base",),
 }
 ALTERNATIVES = {kind.__name__ for kind in (bool, int, float, str)}  # in locations of pydantic
-ARGUMENT = "argument "  # begins the place of a value that KEY=VALUE gives
 TOGETHER = "together with "  # begins what is allowed for a field that needs another one
 OF_WORDS = ("--traffic", "--slo", "--checkpoint", "--loader")  # options of several settings
 PRICE = ("price", "device_usd_per_hour")  # a file may state the price alone
