@@ -35,9 +35,8 @@ def in_brackets(place: Place) -> SyntaxFault:
         word = LAST_WORD.search(place.text[: place.at])
         first = word.start() if word else place.at
     if place.content(first).lstrip().startswith("- ") and place.line(first) > place.line(place.start):
-        first = (
-            place.text.rfind("\n", 0, first) + 1 + place.indent(first)
-        )  # the bracket ends above the entry
+        # the bracket ends above the entry
+        first = place.text.rfind("\n", 0, first) + 1 + place.indent(first)
     end = place.end_before(first)
     bare = BARE.fullmatch(place.content(end))
     if bare and place.text.lstrip().startswith("{"):

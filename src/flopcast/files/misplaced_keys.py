@@ -8,13 +8,11 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
-from flopcast.errors import Problem
+from flopcast.errors import MISSING, Problem
 from flopcast.files.field_names import UNKNOWN_KEY, same_elsewhere
 from flopcast.files.validate import OF_FILES, dotted, names_at, path_of
 from flopcast.files.yaml_text import Document, Path
 from flopcast.records import replace
-
-MISSING = "is missing"
 
 
 def with_sections(problems: Sequence[Problem], document: Document, noun: type[BaseModel]) -> list[Problem]:

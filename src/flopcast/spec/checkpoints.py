@@ -6,7 +6,6 @@ can be stored where (rules_checkpoints.py), the blocks that recompute keeps (wor
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -184,6 +183,8 @@ def _setting(word: str) -> tuple[str, object]:
         return SETTINGS[name], value
     words = ", ".join([*METHODS, *STORES, "every=100", *(f"{key}=…" for key in SETTINGS), "cache=64GB"])
     because = "because the short form of a checkpoint consists of these words,"
+    from difflib import get_close_matches  # only a wrong word needs it
+
     near = get_close_matches(name, ("every", "cache", *SETTINGS) if equals else (*METHODS, *STORES), n=1)
     fix = f"write {near[0]}{equals}{value} in place of {word}" if near else f"remove {word}"
     raise ValueError(f"words of this list: {words}; {because} and {word!r} is none of them; fix: {fix}")

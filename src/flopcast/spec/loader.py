@@ -7,7 +7,6 @@ stages need (rules_loader.py).
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -197,6 +196,8 @@ def _stage(word: str, value: str) -> dict[str, object]:
         through, colon, row = way.partition(":")
         fields: dict[str, object] = {"sample_bytes": _quantity(word, amount, "B"), "through": through}
         if through not in PATHS:
+            from difflib import get_close_matches  # only a wrong word needs it
+
             because = "because flopcast knows the rate of only these paths"
             near = next(iter(get_close_matches(through, PATHS, n=1)), "link")
             fix = f"write {amount}@{near} in place of {value}"

@@ -92,17 +92,12 @@ def _nearest(case: Case) -> int:
     return nearest_divisor(mixer.heads, mixer.groups)
 
 
-def _sparse(case: Case) -> int:
-    """Return the first run of blocks with sparse attention, -1 if there is none."""
-    mixers = [block.mixer for block in case.model.blocks]
-    indexed = [isinstance(mixer, LatentAttention) and mixer.index is not None for mixer in mixers]
-    return indexed.index(True) if any(indexed) else -1
-
-
-def _index(case: Case) -> SparseIndex:
-    """Return the indexer of the first run of blocks that has one."""
-    mixers = (block.mixer for block in case.model.blocks)
-    return next(mixer.index for mixer in mixers if isinstance(mixer, LatentAttention) and mixer.index)
+def _indexers(case: Case) -> dict[int, SparseIndex]:
+    """Return the indexers of sparse attention by the place of their run of blocks."""
+    mixers = enumerate(block.mixer for block in case.model.blocks)
+    return {
+        place: mixer.index for place, mixer in mixers if isinstance(mixer, LatentAttention) and mixer.index
+    }
 
 
 def _dense(case: Case) -> str:
@@ -114,9 +109,9 @@ def _dense(case: Case) -> str:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        field=lambda c: f"model.blocks[{_sparse(c)}].mixer.index.top_k",
-        holds=lambda c: _sparse(c) < 0,
-        value=lambda c: _index(c).top_k,
+        field=lambda c: f"model.blocks[{min(_indexers(c))}].mixer.index.top_k",
+        holds=lambda c: not _indexers(c),
+        value=lambda c: _indexers(c)[min(_indexers(c))].top_k,
         allowed="no index in training",
         because="the training of sparse attention is not supported yet, only its serving",
         fix=lambda c: f"{_dense(c)}, to train with attention to all tokens",

@@ -11,7 +11,7 @@ file is opened: of `${…}` only plain references inside the file are followed.
 import re
 from collections.abc import Mapping
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import MISSING, Problem, SpecError
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import same_in_section
 from flopcast.files.nearest_names import choice_fix, nearest
@@ -22,7 +22,6 @@ from flopcast.interop.configs.keys import MOST, Keys, covered, flattened, way_ou
 from flopcast.spec.plan import Plan
 
 AUTO = "auto"
-MISSING = "is missing"
 SLIP = 0.8  # of letters in common, from which an unknown key is a misspelling of a missing one
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
 MOST_HOPS = 8  # references that lead to references

@@ -23,7 +23,7 @@ from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
 from flopcast.serving.latents import cached_latents_of
 from flopcast.serving.rewrites.cached_attention import CORE_ENDS, prompt_attention
-from flopcast.serving.rewrites.sparse_tokens import chosen_tokens, read_keys
+from flopcast.serving.rewrites.sparse_tokens import chosen_tokens, is_sparse, read_keys
 from flopcast.serving.seen import Seen
 
 OF_HEADS = {"attention.q": "n", "attention.q_up": "n", "attention.out": "k"}  # the side that heads cut
@@ -116,14 +116,12 @@ def _core(mixer: LatentAttention, seen: Seen) -> list[Item]:
 def _prompts(mixer: LatentAttention, heads: Counts, seen: Seen) -> Item:
     """Return the kernel over prompts: with heads written out, or absorbed over the chosen tokens.
 
-    Kernels of sparse attention read latents, since each query attends to other tokens. They are used for
-    prompts in which queries have more tokens before them, in the mean, than the indexer chooses.
+    Kernels of sparse attention read latents, because each query attends to a different choice of tokens.
     """
     query, value = constant(mixer.query_size), constant(mixer.value_head_size)
     if mixer.index is None:
         return prompt_attention(seen, heads, heads, query, value)
-    top_k, run = mixer.index.top_k, seen.run
-    sparse = run.prompt_pairs > run.prompt_tokens * top_k
+    sparse = is_sparse(mixer.index, seen.run)
     rank, rope = mixer.kv_lora_rank, mixer.qk_rope_head_size
     sizes = np.where(sparse, rank + rope, query), np.where(sparse, rank, value)
-    return prompt_attention(seen, heads, heads, *sizes, window=top_k)
+    return prompt_attention(seen, heads, heads, *sizes, window=mixer.index.top_k)

@@ -10,11 +10,12 @@ the scores in fp32 and reads them twice, unless queries have fewer tokens before
 
 import numpy as np
 
-from flopcast.dtypes import Counts, constant
+from flopcast.dtypes import Counts, Flags, constant
 from flopcast.layers.sparse_index import SparseIndex
 from flopcast.operators.flash_attention import FlashAttention
 from flopcast.operators.item import Item, kernel
 from flopcast.operators.memory_bound import MemoryBound
+from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.seen import Seen
 
 ATTENTION_RATIO = 4.0  # attention with a context product in 16 bits, over scores alone in 8
@@ -23,6 +24,11 @@ ATTENTION_RATIO = 4.0  # attention with a context product in 16 bits, over score
 def read_keys(index: SparseIndex | None, cached: Counts, sequences: Counts) -> Counts:
     """Return the tokens that decoding sequences read: the chosen ones, if there is an indexer."""
     return cached if index is None else np.minimum(cached, sequences * index.top_k)
+
+
+def is_sparse(index: SparseIndex, run: EnginePass) -> Flags:
+    """Return whether queries of prompts have more tokens before them, in the mean, than are chosen."""
+    return run.prompt_pairs > run.prompt_tokens * index.top_k
 
 
 def chosen_tokens(index: SparseIndex, seen: Seen) -> list[Item]:
@@ -38,7 +44,7 @@ def chosen_tokens(index: SparseIndex, seen: Seen) -> list[Item]:
         causal=True,
         dtype=dtype,
     )
-    pairs = np.where(run.prompt_pairs > queries * index.top_k, run.prompt_pairs, 0.0)
+    pairs = np.where(is_sparse(index, run), run.prompt_pairs, 0.0)
     scored = run.cached_tokens * run.computed_tokens
     read = MemoryBound(
         kind="index_keys", elements=run.cached_tokens * index.cached_bytes / 2.0, dtype=dtype
