@@ -54,7 +54,7 @@ def predict(job: Job) -> Report:
 def predict_serving(job: "ServingJob", leave_out_share: float = 0.1) -> "ServingReport":
     """Predict how an engine serves requests, with the efficiency curves of the catalogue.
 
-    If the traffic names a file with a trace of requests, flopcast reads this file.
+    If `job.traffic` names a trace file, flopcast reads the requests from it.
 
     Parameters
     ----------

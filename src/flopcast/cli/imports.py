@@ -22,8 +22,8 @@ from flopcast.requests.rl_files import OF_STEP
 from flopcast.requests.sources import SCRIPT
 
 HELP = "Make a job file from {description}.\n\n{more}"
-MORE = """The command lists assumptions and unknown keys on stderr. It does not execute FILE. If you do not
-give --cluster here, the job file contains no cluster, and you must give --cluster to flopcast predict.
+MORE = """The command prints assumptions and unknown keys to stderr. It reads FILE without executing it.
+Without --cluster, the job file names no cluster, and you must pass --cluster to flopcast predict.
 
 \b
 flopcast import {kind} FILE --gpus 16 -o job.yaml

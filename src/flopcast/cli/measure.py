@@ -116,7 +116,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 @click.option(
     "--reference",
     type=FILE,
-    help="Measurements of a host of known speed (--host), to compare your host with.",
+    help="Measurements of a reference host (--host), with which flopcast compares your host.",
 )
 @click.option("--host", help=f"Name of the reference host in the catalogue. Default: {USUAL_HOST}.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)

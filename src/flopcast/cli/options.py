@@ -67,7 +67,7 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
     "gpus": click.option(
         "--gpus",
         type=click.IntRange(min=1),
-        help="Number of GPUs (or other devices), which determines the number of nodes.",
+        help="Number of GPUs or other devices. flopcast derives the number of nodes from it.",
     ),
     "plan": click.option(
         "--plan",

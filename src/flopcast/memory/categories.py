@@ -160,7 +160,7 @@ def layer_at_work(programs: Programs) -> Floats:
 
 
 def logits(programs: Programs) -> Floats:
-    """Return the logits of one micro-batch that the loss saves, or the gradients of these logits."""
+    """Return the logits of one micro-batch: those saved for the loss, or their gradients."""
     return _at_fullest(programs)[2]
 
 

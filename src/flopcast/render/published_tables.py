@@ -63,7 +63,7 @@ CAPTIONS = {  # kind of rows → by what its table divides them
 }
 HEAD = """# Published runs
 
-This page compares predicted with measured step times of published training runs. If a row of a published
+This page compares predicted and measured step times of published training runs. If a row of a published
 table omits a setting, flopcast uses the documented default of the framework
 (`catalog/runs/stacks.yaml`). The [journal](journal.md) explains large errors, and the
 [overview](overview.md) explains the words *fitted* and *left out*. `flopcast validate --runs TABLE
@@ -189,7 +189,9 @@ def _not_fitting(published: Published) -> PrintedTable:
         (row.run.id, [f"{row.used_fraction:.0%}", ", ".join(row.largest_categories), plan_words(row)])
         for row in wrong
     )
-    title = f"Runs that are predicted not to fit into memory: {len(wrong)} of {len(published.rows)}"
+    title = (
+        f"Runs that flopcast wrongly predicts not to fit in memory: {len(wrong)} of {len(published.rows)}"
+    )
     return PrintedTable(
         title=title,
         caption="These runs did fit, but their predicted peak memory exceeds the memory of a device.",

@@ -115,7 +115,7 @@ def as_markdown(comparisons: Sequence[ComparedSuite]) -> str:
     lines = [
         "# Suites: measured runs, row by row",
         "",
-        "This page compares predicted with measured step times for each run of four suites. For each",
+        "This page compares predicted and measured step times for each run of four suites. For each",
         "suite, the first table shows the errors by system, and the second table has one row for each run.",
         "Predictions use benchmarks of kernels and collectives, and no [constants](constants.md).",
         "`flopcast validate --markdown` prints this page; `flopcast validate` prints plain text.",

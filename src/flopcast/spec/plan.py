@@ -68,7 +68,7 @@ class Plan(StrictModel):
     tables : str
         How expert-parallel ranks divide the embedding tables of an exported graph (layers/tables.py).
     whole_tables : int
-        With `tables`: every rank holds tables of at most this number of elements whole.
+        With `tables`: tables with at most this many elements are not sharded; each rank holds a copy.
     pipeline_parallel : int
         Pipeline-parallel degree (pp): number of pipeline stages.
     virtual_stages : int
@@ -91,7 +91,8 @@ class Plan(StrictModel):
     schedule : str
         Pipeline schedule, or the name of a CSV file that lists the tasks of every stage.
     recompute : str
-        What the backward pass recomputes. "full:block:4" also sets recompute_method and recompute_layers.
+        Activations that the backward pass recomputes. "full:block:4" is short for recompute "full" with
+        recompute_method "block" and recompute_layers 4.
     recompute_method : str
         Blocks that full recompute applies to. "uniform": all, in groups of which only the input is kept.
         "block": the first blocks of every chunk. "every": every n-th block, where n is `recompute_layers`.
