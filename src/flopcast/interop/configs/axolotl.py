@@ -8,10 +8,7 @@ References
 axolotl-ai-cloud/axolotl: docs/config-reference.qmd, src/axolotl/utils/schemas (names and defaults).
 """
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.interop.configs.trainers import (
@@ -45,18 +42,20 @@ PAIRED = ("reference", "alone", "reward")
 PLACES = {"true": "offload", "legacy": "offload", "false": "", "disk": "disk"}
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of Axolotl.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a file of Axolotl.
 
     Examples
     --------
-    >>> job = read(Document("lora.yml", {"base_model": "Qwen/Qwen3-8B", "sequence_len": 2048, "bf16": True,
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("lora.yml",
+    ...     {"base_model": "Qwen/Qwen3-8B", "sequence_len": 2048, "bf16": True,
     ...     "micro_batch_size": 2, "adapter": "lora", "lora_r": 16, "lora_target_linear": True}, {}),
-    ...     ImportOptions(devices=4))
+    ...     "axolotl", ImportOptions(devices=4))
     >>> job.data["plan"]["global_batch"], job.data["model"]["adapters"]["rank"], job.data["stack"]
     (8, 16, 'pytorch-ddp')
     """
-    reader = ConfigReader(document, keys_of("axolotl"), options)
     read_model(reader, "base_model")
     reader.put(("batch", "sequence_length"), reader.count("sequence_len", 512), "sequence_len")
     note_lengths(
@@ -72,7 +71,6 @@ def read(document: Document, options: ImportOptions) -> Document:
     eager = reader.flag("eager_attention") or reader.text("attn_implementation") == "eager"
     if eager:
         write_scores(reader, "eager_attention", "attn_implementation")
-    return reader.made()
 
 
 def _learns_from(reader: ConfigReader) -> str:

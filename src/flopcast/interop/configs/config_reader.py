@@ -16,7 +16,7 @@ from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import same_in_section
 from flopcast.files.nearest_names import choice_fix, nearest
 from flopcast.files.unknown_keys import UnknownKey
-from flopcast.files.yaml_text import Document, Path, set_value
+from flopcast.files.yaml_text import Document, Path, line_in, set_value
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import MOST, Keys, covered, flattened, way_out, whole_number
 from flopcast.spec.plan import Plan
@@ -24,6 +24,7 @@ from flopcast.spec.plan import Plan
 AUTO = "auto"
 SLIP = 0.8  # of letters in common, from which an unknown key is a misspelling of a missing one
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
+NO_SUCH_KEY = "{} has no such key"
 MOST_HOPS = 8  # references that lead to references
 
 
@@ -46,7 +47,6 @@ class ConfigReader:
         self.options: ImportOptions = options or ImportOptions()
         self.document = document
         self.other_ranks: str = ""  # what to write instead of a batch that the assumed ranks do not divide
-        self.no_such_key: str = f"{keys.program} has no such key"
         self.keys = keys
         self.data: dict[str, object] = {}
         self.lines: dict[Path, int] = {}
@@ -206,7 +206,8 @@ class ConfigReader:
         """
         if fault == MISSING and (near := self._misspelling(key)):
             self._misspelt.add(key)
-            self._refuse_unknown(near, UnknownKey(near=key, because=self.no_such_key, slip=True))
+            because = NO_SUCH_KEY.format(self.keys.program)
+            self._refuse_unknown(near, UnknownKey(near=key, because=because, slip=True))
             return
         value = self._values[key][1] if key in self._values else None
         problem = Problem(key, value, allowed, because, fix, self.where(key), fault)
@@ -223,6 +224,11 @@ class ConfigReader:
         """Report an assumption of the prediction, with the line of the key that it concerns."""
         place = f" ({self.where(key)})" if key and key in self._values else ""
         self.assumptions.append(f"{text}{place}")
+
+    def fill(self, key: str, value: object) -> None:
+        """Set a key that the file does not give to the value that its program takes."""
+        if not self.has(key):
+            self._values[key] = (tuple(key.split(".")), value)
 
     def put_degree(self, field: str, size: int, *keys: str) -> None:
         """Set a degree of the plan if it is above 1."""
@@ -277,10 +283,10 @@ class ConfigReader:
         Raises
         ------
         SpecError
-            Every fault of the file, in its order.
+            Every fault of the file, in its order; those of the whole file come first.
         """
         if self.problems:
-            raise SpecError(sorted(self.problems, key=_line))
+            raise SpecError(sorted(self.problems, key=lambda each: (line_in(each.where), each.field)))
         data = self.data | {"assumptions": self.assumptions}
         lines = {path: line for path, line in self.document.lines.items() if path == ()} | self.lines
         return Document(self.document.name, data, lines, self.places, self.names)
@@ -337,13 +343,7 @@ class ConfigReader:
         right, _, same = (unknown.near or "").rpartition(".")
         if section and same == name and section != right:
             allowed, fix = f"a section of {self.keys.program}", f"did you mean {right}?"
-            self.fault(section, allowed, self.no_such_key, fix, "is not known")
+            self.fault(section, allowed, NO_SUCH_KEY.format(self.keys.program), fix, "is not known")
             return
         fix = f"did you mean {unknown.near}?" if unknown.near else way_out(key)
         self.fault(key, f"a key of {self.keys.program}", unknown.because, fix, "is not known")
-
-
-def _line(problem: Problem) -> tuple[int, str]:
-    """Return the line of a fault; those of the whole file come first."""
-    line = problem.where.rpartition(":")[2]
-    return (int(line) if line.isdecimal() else 0, problem.field)

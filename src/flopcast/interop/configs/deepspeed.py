@@ -13,7 +13,6 @@ https://www.deepspeed.ai/docs/config-json/; deepspeed/runtime/config.py and zero
 and `_batch_assertion`: train_batch_size = micro-batch · accumulation · data parallel.
 """
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader
 from flopcast.interop.configs.deepspeed_offload import (
     STAGE,
@@ -22,8 +21,6 @@ from flopcast.interop.configs.deepspeed_offload import (
     read_placements,
 )
 from flopcast.interop.configs.deepspeed_shards import read_groups
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.placements import has_place
 from flopcast.library import catalog
 from flopcast.spec.divisors import nearest_multiples
@@ -49,16 +46,17 @@ OPTIMIZERS = {
 }  # fmt: skip
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a DeepSpeed file, without model, cluster and sequence length.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a DeepSpeed file, without model, cluster and sequence length.
 
     Examples
     --------
-    >>> read(Document("ds.json", {"train_batch_size": 64, "bf16": {"enabled": True},
-    ...     "zero_optimization": {"stage": 3}}, {}), ImportOptions(devices=8)).data["plan"]
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> read_kind(Document("ds.json", {"train_batch_size": 64, "bf16": {"enabled": True},
+    ...     "zero_optimization": {"stage": 3}}, {}), "deepspeed", ImportOptions(devices=8)).data["plan"]
     {'data_parallel': 8, 'micro_batch': 8, 'global_batch': 64, 'zero': 3, 'precision': 'bf16'}
     """
-    reader = ConfigReader(document, keys_of("deepspeed"), options)
     tensor, sequence = reader.count(TENSOR, least=0) or 1, reader.count(SEQUENCE)
     share = reader.first(TENSOR, SEQUENCE)
     replicas = reader.ranks(share=tensor * sequence, shared=share) // (tensor * sequence)
@@ -75,7 +73,6 @@ def read(document: Document, options: ImportOptions) -> Document:
     reader.put(("plan", "precision"), precision, "fp16.enabled", "bf16.enabled", "bfloat16.enabled")
     reader.put_optimizer(reader.choice("optimizer.type", OPTIMIZERS, "adamw"), "optimizer.type")
     reader.put(("stack",), {"base": "deepspeed-zero"} | stack_changes(reader, stage, precision))
-    return reader.made()
 
 
 def read_batch(reader: ConfigReader, replicas: int) -> None:

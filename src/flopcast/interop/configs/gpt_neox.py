@@ -22,8 +22,6 @@ from flopcast.interop.configs import deepspeed
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.deepspeed_offload import STAGE, offload_changes
 from flopcast.interop.configs.gpt_neox_model import GATED, attention_kind, read_model
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.library import catalog
 from flopcast.records import replace
@@ -41,19 +39,21 @@ OTHERS = ("sm3", "madgrad_wd")  # optimizers whose update is counted as AdamW's
 BUCKET = 500_000_000  # reduce_bucket_size of DeepSpeed
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a configuration.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a configuration.
 
     Examples
     --------
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
     >>> data = {"pipe-parallel-size": 2, "model_parallel_size": 2, "num-layers": 24, "hidden-size": 1024,
     ...         "num-attention-heads": 16, "seq-length": 2048, "max-position-embeddings": 2048,
     ...         "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8,
     ...         "fp16": {"enabled": True}}
-    >>> read(Document("a.yml", data, {}), ImportOptions(devices=16)).data["plan"]["global_batch"]
+    >>> job = read_kind(Document("a.yml", data, {}), "gpt-neox", ImportOptions(devices=16))
+    >>> job.data["plan"]["global_batch"]
     128
     """
-    reader = ConfigReader(underscored(document), keys_of("gpt-neox"), options)
     stages, tensor = reader.count(PIPE, 0, least=0), reader.count(TENSOR, least=0) or 1
     share = max(stages, 1) * tensor
     ranks = reader.ranks(_stated(reader), share=share, shared=TENSOR if tensor > 1 else PIPE)
@@ -75,7 +75,6 @@ def read(document: Document, options: ImportOptions) -> Document:
     kind = attention_kind(reader)
     read_model(reader, kind)
     reader.put(("stack",), _stack(reader, kind, stage, stages, precision))
-    return reader.made()
 
 
 def underscored(document: Document) -> Document:

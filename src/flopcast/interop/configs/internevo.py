@@ -14,10 +14,7 @@ sequence parallelism).
 from math import ceil
 from pathlib import PurePath
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.trainers import write_scores
 
 INNER_MULTIPLE = 256
@@ -46,20 +43,21 @@ OF_WEIGHTS: dict[str, object] = {  # sharding of the stack under weight parallel
 }
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a configuration.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a configuration.
 
     Examples
     --------
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
     >>> model = {"hidden_size": 4096, "num_layers": 32, "num_attention_heads": 32, "vocab_size": 32000}
-    >>> job = read(Document("7b.py", {"model_type": "LLAMA2", "model": model,
+    >>> job = read_kind(Document("7b.py", {"model_type": "LLAMA2", "model": model,
     ...     "data": {"seq_len": 4096, "micro_bsz": 1, "micro_num": 8},
     ...     "parallel": {"zero1": {"size": -1}, "tensor": {"size": 2, "mode": "msp"}}}, {}),
-    ...     ImportOptions(devices=8))
+    ...     "internevo", ImportOptions(devices=8))
     >>> job.data["plan"]["global_batch"], job.data["plan"]["sequence_parallel"], job.data["stack"]["base"]
     (32, True, 'internevo')
     """
-    reader = ConfigReader(document, keys_of("internevo"), options)
     reader.put(("batch", "sequence_length"), reader.required(LENGTH), LENGTH)
     replicas = _degrees(reader)
     micro = reader.required(MICRO)
@@ -68,7 +66,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     reader.put(("plan", "precision"), reader.choice("model.dtype", TYPES, "bf16"), "model.dtype")
     layers = reader.required("model.num_layers")
     _recompute(reader, layers)
-    if not options.model:
+    if not reader.options.model:
         _model(reader, layers)
     changes = {"bucket_elements": reader.count(BUCKET, 512 * 2**20) // 2, "overlap": reader.flag(OVERLAP)}
     stack: dict[str, object] = {"base": "internevo", "gradients": changes}
@@ -77,7 +75,6 @@ def read(document: Document, options: ImportOptions) -> Document:
     reader.put(("stack",), stack, BUCKET, OVERLAP)
     if not reader.flag("model.use_flash_attn", True):
         write_scores(reader, "model.use_flash_attn")
-    return reader.made()
 
 
 def _size(reader: ConfigReader, name: str, least: int = 1) -> tuple[int, str]:

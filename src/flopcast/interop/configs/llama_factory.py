@@ -9,10 +9,7 @@ hiyouga/LLaMA-Factory: src/llamafactory/hparams (names, defaults), examples/ (fi
 gradient checkpointing is on unless switched off (model/model_utils/checkpointing.py).
 """
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.interop.configs.trainers import (
@@ -22,7 +19,7 @@ from flopcast.interop.configs.trainers import (
     read_training,
     write_scores,
 )
-from flopcast.interop.configs.trl import check_launch, launched, ranks_of_launch
+from flopcast.interop.configs.trl import check_launch, ranks_of_launch
 from flopcast.interop.configs.tuning import KTO_PASSES, PAIR, note_pairs, put_reference, put_score
 from flopcast.library import catalog
 
@@ -36,18 +33,21 @@ KINDS = {"lora": "lora", "full": "full"}
 ATTENTION = {"auto": "flash", "fa2": "flash", "fa3": "flash", "sdpa": "flash", "disabled": "materialised"}
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of LLaMA-Factory.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a file of LLaMA-Factory.
 
     Examples
     --------
-    >>> job = read(Document("sft.yaml", {"model_name_or_path": "Qwen/Qwen2.5-7B-Instruct", "stage": "sft",
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("sft.yaml",
+    ...     {"model_name_or_path": "Qwen/Qwen2.5-7B-Instruct", "stage": "sft",
     ...     "finetuning_type": "full", "bf16": True, "per_device_train_batch_size": 1,
-    ...     "deepspeed": "examples/deepspeed/ds_z3_config.json"}, {}), ImportOptions(devices=8))
+    ...     "deepspeed": "examples/deepspeed/ds_z3_config.json"}, {}),
+    ...     "llama-factory", ImportOptions(devices=8))
     >>> job.data["plan"]["zero"], job.data["plan"]["recompute"], job.data["batch"]["sequence_length"]
     (3, 'full', 2048)
     """
-    reader = ConfigReader(launched(document), keys_of("llama-factory"), options)
     stage = _stage(reader)
     read_model(reader, "model_name_or_path")
     reader.put(("batch", "sequence_length"), reader.count("cutoff_len", 2048), "cutoff_len")
@@ -67,7 +67,6 @@ def read(document: Document, options: ImportOptions) -> Document:
             place(reader, ACTIVATIONS, ON_HOST)
     if reader.choice("flash_attn", ATTENTION, "flash") == "materialised":
         write_scores(reader, "flash_attn")
-    return reader.made()
 
 
 def _stage(reader: ConfigReader) -> str:

@@ -17,8 +17,6 @@ from pathlib import PurePath
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import AUTO, ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
 from flopcast.interop.hugging_face.config import model_from_config
@@ -55,19 +53,21 @@ STRATEGY, MIXED = "fsdp_config.sharding_strategy", "fsdp_config.mixed_precision"
 SHARD, REPLICATE = "fsdp_config.data_parallel_shard_degree", "fsdp_config.data_parallel_replicate_degree"
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of LLM Foundry.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a file of LLM Foundry.
 
     Examples
     --------
-    >>> job = read(Document("a.yaml", {"max_seq_len": 2048, "global_train_batch_size": 256,
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("a.yaml", {"max_seq_len": 2048, "global_train_batch_size": 256,
     ...     "device_train_microbatch_size": 4, "precision": "amp_bf16", "model": {"name": "hf_causal_lm",
     ...     "pretrained_model_name_or_path": "meta-llama/Llama-2-7b-hf"},
-    ...     "fsdp_config": {"activation_checkpointing": True}}, {}), ImportOptions(devices=8))
+    ...     "fsdp_config": {"activation_checkpointing": True}}, {}),
+    ...     "llm-foundry", ImportOptions(devices=8))
     >>> job.data["plan"]["zero"], job.data["plan"]["recompute"], job.data["stack"]["base"]
     (3, 'full', 'composer-llm-foundry')
     """
-    reader = ConfigReader(document, keys_of("llm-foundry"), options)
     length, key = reader.required("max_seq_len"), reader.first(SAMPLES, "max_seq_len")
     reader.put(("batch", "sequence_length"), reader.count(key) if key == SAMPLES else length, key)
     if key == SAMPLES and reader.count(key) != length:
@@ -77,7 +77,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     kind = reader.choice("model.name", MODELS, "named")
     if kind == "named":
         read_model(reader, NAMED)
-    elif not options.model:
+    elif not reader.options.model:
         _mpt(reader)
     stated = reader.count("n_gpus") if reader.has("n_gpus") else None
     replicas = reader.ranks(stated)
@@ -86,7 +86,6 @@ def read(document: Document, options: ImportOptions) -> Document:
     precision = _precision(reader)
     _optimizer(reader)
     reader.put(("stack",), _stack(reader, replicas, precision, kind))
-    return reader.made()
 
 
 def _mpt(reader: ConfigReader) -> None:

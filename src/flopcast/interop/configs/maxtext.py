@@ -15,10 +15,7 @@ AI-Hypercomputer/maxtext: configs/base.yml (names, defaults and logical_axis_rul
 from math import prod
 from pathlib import PurePath
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.placements import ACTIVATIONS, place
@@ -78,18 +75,19 @@ DEEPSEEK = {  # MaxText's names of DeepSeek's models
 GATES = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of MaxText.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a file of MaxText.
 
     Examples
     --------
-    >>> job = read(Document("gpu.yml", {"base_config": "base.yml",
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("gpu.yml", {"base_config": "base.yml",
     ...     "model_name": "llama2-7b",
-    ...     "per_device_batch_size": 4, "ici_fsdp_parallelism": 8}, {}), ImportOptions())
+    ...     "per_device_batch_size": 4, "ici_fsdp_parallelism": 8}, {}), "maxtext", ImportOptions())
     >>> job.data["model"], job.data["plan"]["zero"], job.data["plan"]["global_batch"]
     ({'base': 'llama-2-7b'}, 3, 32)
     """
-    reader = ConfigReader(document, keys_of("maxtext"), options)
     if reader.text("hardware").startswith(("tpu", "cpu")):
         reader.assume(
             "flopcast uses the devices of the cluster, although the file is for another kind of device",
@@ -107,7 +105,6 @@ def read(document: Document, options: ImportOptions) -> Document:
     if reader.choice("weight_dtype", NARROW, ""):  # optax's states have the type of their parameter
         stack = narrowed(stack)
     reader.put(("stack",), stack, "attention")
-    return reader.made()
 
 
 def _sizes(reader: ConfigReader, known: int | None) -> dict[str, int]:

@@ -13,11 +13,8 @@ utils/activation_map.py (names of activations), training/mixed_precision.py (rec
 say), peft/lora.py.
 """
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.bridge_stack import BASE, stack_of
 from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.unsupported_programs import BY_HAND
 from flopcast.interop.megatron.offload import FRACTION, UNPINNED
@@ -56,19 +53,13 @@ TARGETS = {"linear_qkv": "qkv", "linear_proj": "out", "linear_fc1": "gate_up", "
 BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}  # AttnBackend
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a dump.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a dump.
 
     Sections become flags of Megatron-LM, which the reader of launch scripts understands, so that both give
     equal jobs. What only a dump has (recipes of precision, adapters, activations as functions) is read
     here.
-
-    Raises
-    ------
-    SpecError
-        The model has a class that is no decoder, or fields are not supported; all of them.
     """
-    reader = ConfigReader(document, keys_of("megatron-bridge"), options)
     if trained := other_class(reader.text("model._target_")):
         reader.refuse("model._target_", trained, BY_HAND)
     flags = TranslatedFlags(reader)
@@ -90,7 +81,6 @@ def read(document: Document, options: ImportOptions) -> Document:
         reader.ranks()  # its error: the number of devices must come from the command line
     changes = flags.read(devices, BASE)
     reader.put(("stack",), stack_of(reader, changes))
-    return reader.made()
 
 
 def _optimizer_on_host(reader: ConfigReader, flags: TranslatedFlags) -> None:

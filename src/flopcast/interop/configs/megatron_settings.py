@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from flopcast.errors import Problem
 from flopcast.files.package_table import read_table
+from flopcast.files.yaml_text import line_in
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.flags import LISTED
@@ -162,8 +163,7 @@ class TranslatedFlags:
         return key, TYPES.get(value, value) if isinstance(value, str) else value
 
     def _line(self, key: str) -> int:
-        line = self._reader.where(key).rpartition(":")[2]
-        return int(line) if line.isdecimal() else 1
+        return line_in(self._reader.where(key)) or 1
 
     def _named(self, text: str) -> str:
         """Return a text with keys in place of their flags."""

@@ -16,8 +16,6 @@ from pathlib import PurePath
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.hugging_face.config import model_from_config
 
 CONFIG = ("model", "model_config")
@@ -43,13 +41,12 @@ MICRO, STEPS = "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica
 BUCKET_MB = 25  # ddp_bucket_cap_mb
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of nanotron.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a file of nanotron.
 
     The global batch is micro-batch · accumulation steps · data-parallel degree. The model has the names of
     a config.json and is read by the same code.
     """
-    reader = ConfigReader(document, keys_of("nanotron"), options)
     sizes = _degrees(reader)
     micro, steps = (reader.required(MICRO), reader.count(STEPS))
     length = reader.required("tokens.sequence_length")
@@ -58,10 +55,9 @@ def read(document: Document, options: ImportOptions) -> Document:
     total = micro * steps * sizes["data_parallel"]
     reader.put(("plan", "global_batch"), total, STEPS, MICRO)
     _modes(reader, sizes)
-    if not options.model:
+    if not reader.options.model:
         _model(reader)
     reader.put(("stack",), _stack(reader))
-    return reader.made()
 
 
 def _degrees(reader: ConfigReader) -> dict[str, int]:

@@ -25,7 +25,7 @@ from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.batches import filled_micro_batch, put_whole_batch
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import Keys, flattened, keys_of
+from flopcast.interop.configs.keys import flattened, keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import SHARDED_STATES, place
@@ -58,19 +58,22 @@ OTHERS = ("distillation", "ppo", "on_policy_distillation")
 PRODUCT = re.compile(r"\$\{mul:\s*\$\{([\w.]+)\}\s*,\s*\$\{([\w.]+)\}\s*\}")
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file for SFT, DPO or a reward model.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a file for SFT, DPO or a reward model.
 
     Examples
     --------
-    >>> job = read(Document("sft.yaml", {"sft": {}, "cluster": {"gpus_per_node": 8, "num_nodes": 1},
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("sft.yaml", {"sft": {}, "cluster": {"gpus_per_node": 8, "num_nodes": 1},
     ...     "policy": {"model_name": "meta-llama/Llama-3.1-8B", "train_global_batch_size": 32,
     ...         "train_micro_batch_size": 1, "max_total_sequence_length": 1024,
-    ...         "dtensor_cfg": {"enabled": True, "tensor_parallel_size": 2}}}, {}), ImportOptions())
+    ...         "dtensor_cfg": {"enabled": True, "tensor_parallel_size": 2}}}, {}),
+    ...     "nemo-rl", ImportOptions())
     >>> job.data["plan"]["data_parallel"], job.data["plan"]["tensor_parallel"], job.data["plan"]["zero"]
     (4, 2, 3)
     """
-    reader = _started(document, keys_of("nemo-rl"), options)
+    _start(reader)
     pairs = reader.below("dpo") or reader.below("rm")
     devices = reader.ranks(_cluster(reader))
     _training(reader, devices, PAIR if pairs else 1)
@@ -80,14 +83,14 @@ def read(document: Document, options: ImportOptions) -> Document:
     elif reader.below("dpo"):
         note_pairs(reader, "dpo")
         put_reference(reader, "dpo")
-    return reader.made()
 
 
 def read_step(document: Document, options: ImportOptions) -> ConfigReader:
     """Return the reader after it put the rollout and the training of GRPO together."""
     keys = keys_of("nemo-rl-grpo")
     whole = replace(keys, read=f"{keys.read} {keys_of('nemo-rl').read}")
-    reader = _started(document, whole, options)
+    reader = ConfigReader(prepared(document, options), whole, options)
+    _start(reader)
     devices = reader.ranks(_cluster(reader))
     generating = devices
     if not reader.flag(TOGETHER, True):
@@ -133,16 +136,12 @@ def merged(documents: Sequence[Document]) -> Document:
     return replace(whole, data={key: value for key, value in whole.data.items() if key != "defaults"})
 
 
-def _started(document: Document, keys: Keys, options: ImportOptions) -> ConfigReader:
-    """Return the reader of a file that stands alone, with its model and its lengths."""
-    if bases := _bases(document):
-        raise _without_base(document, ", ".join(sorted(bases)))
-    reader = ConfigReader(_multiplied(document), keys, options)
+def _start(reader: ConfigReader) -> None:
+    """Read the model; algorithms that are not supported are reported."""
     for section in OTHERS:
         if reader.below(section):
             reader.refuse(section, f"NeMo RL's {section}", "describe the step by hand (docs/howto/rl.md)")
     read_model(reader, MODEL)
-    return reader
 
 
 def _bases(document: Document) -> set[str]:
@@ -178,8 +177,16 @@ def _joined(one: object, other: object) -> object:
     return one | {key: _joined(one[key], value) if key in one else value for key, value in other.items()}
 
 
-def _multiplied(document: Document) -> Document:
-    """Return the document with `${mul:${a.b}, ${a.c}}` computed if both are numbers of the file."""
+def prepared(document: Document, _options: ImportOptions) -> Document:
+    """Return the document with `${mul:${a.b}, ${a.c}}` computed if both are numbers of the file.
+
+    Raises
+    ------
+    SpecError
+        It states only what differs from another file, which is not given.
+    """
+    if bases := _bases(document):
+        raise _without_base(document, ", ".join(sorted(bases)))
     values = {".".join(map(str, path)): value for path, value in flattened(document.data)}
 
     def computed(value: object) -> object:

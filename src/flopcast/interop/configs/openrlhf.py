@@ -11,12 +11,9 @@ have sections), utils/deepspeed (the configuration of DeepSpeed that they make: 
 the type `grad_accum_dtype`, `overlap_comm` off, and Adam on the host under `adam_offload`).
 """
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import deepspeed
 from flopcast.interop.configs.batches import put_whole_batch
 from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.placements import SHARDED_STATES, place
 from flopcast.interop.configs.trainers import (
@@ -49,18 +46,19 @@ FOUR_BITS = ("load_in_4bit", "ds.load_in_4bit")
 OPTIMIZER = "optimizer"
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a command.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a command.
 
     Examples
     --------
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
     >>> flags = {"pretrain": "meta-llama/Meta-Llama-3-8B", "max_len": 2048, "micro_train_batch_size": 2,
     ...     "zero_stage": 3, "launcher": {"command": "openrlhf.cli.train_sft", "ranks": 8}}
-    >>> job = read(Document("sft.sh", flags, {}), ImportOptions())
+    >>> job = read_kind(Document("sft.sh", flags, {}), "openrlhf", ImportOptions())
     >>> job.data["plan"]["global_batch"], job.data["plan"]["zero"], job.data["batch"]
     (128, 3, {'sequence_length': 2048})
     """
-    reader = ConfigReader(document, keys_of("openrlhf"), options)
     trained = reader.text(COMMAND).rpartition("_")[2]
     read_model(reader, reader.first(*MODEL))
     key = reader.first(*LENGTH)
@@ -81,7 +79,6 @@ def read(document: Document, options: ImportOptions) -> Document:
     usual = "flash" if reader.flag("flash_attn", True) else "eager"
     if reader.choice(reader.first(*ATTENTION), KERNELS, usual) == "eager":
         write_scores(reader, reader.first(*ATTENTION), "flash_attn")
-    return reader.made()
 
 
 def _batch(reader: ConfigReader, sequences: int) -> None:

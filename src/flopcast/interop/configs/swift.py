@@ -13,10 +13,7 @@ swift/trainers/sequence_parallel (ranks share sequences by heads).
 
 from math import ceil
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.trainers import (
     Adapter,
@@ -28,7 +25,6 @@ from flopcast.interop.configs.trainers import (
     write_scores,
 )
 from flopcast.interop.configs.tuning import KTO_PASSES, PAIR, note_pairs, put_reference, put_score
-from flopcast.records import replace
 
 RANKS, MODEL = "launcher.ranks", ("model", "model_id_or_path")
 METHOD, METHODS = ("train_type", "tuner_type", "sft_type"), {"lora": "lora", "full": "full"}
@@ -44,28 +40,26 @@ TYPES = {"bfloat16": "bf16", "float16": "fp16"}
 USUAL = Adapter(8, 0.05, ())
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file, or of a command.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a file, or of a command.
 
     Examples
     --------
-    >>> job = read(Document("sft.yaml", {"model": "Qwen/Qwen2.5-7B-Instruct", "train_type": "full",
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("sft.yaml", {"model": "Qwen/Qwen2.5-7B-Instruct", "train_type": "full",
     ...     "torch_dtype": "bfloat16", "max_length": 4096, "deepspeed": "zero3"}, {}),
-    ...     ImportOptions(devices=8))
+    ...     "ms-swift", ImportOptions(devices=8))
     >>> job.data["plan"]["zero"], job.data["plan"]["global_batch"], job.data["plan"]["recompute"]
     (3, 16, 'full')
     """
-    keys = keys_of("ms-swift")
-    data = dict(document.data) if isinstance(document.data, dict) else {}
-    if str(data.get("torch_dtype")) == "bfloat16":
-        data.setdefault("bf16", True)
-    document = replace(document, data=data)
-    reader = ConfigReader(document, keys, options)
+    if str(reader.raw("torch_dtype")) == "bfloat16":
+        reader.fill("bf16", True)
     stated = reader.count(RANKS) if reader.has(RANKS) else None
     if not reader.has(STEPS):
-        ranks = options.devices or stated or options.whole or 1
+        ranks = reader.options.devices or stated or reader.options.whole or 1
         steps = max(1, ceil(SEQUENCES / reader.count(MICRO) / ranks))
-        reader = ConfigReader(replace(document, data=data | {STEPS: steps}), keys, options)
+        reader.fill(STEPS, steps)
         reader.assume(f"{STEPS} {steps}, ms-swift's default")
     read_model(reader, reader.first(*MODEL))
     if reader.has(LENGTH):
@@ -84,7 +78,6 @@ def read(document: Document, options: ImportOptions) -> Document:
         reader.put(("plan", "recompute"), "full", CHECKPOINTING)
     if reader.choice("attn_impl", ATTENTION, "flash") == "materialised":
         write_scores(reader, "attn_impl")
-    return reader.made()
 
 
 def _dtype(reader: ConfigReader) -> None:

@@ -13,7 +13,6 @@ torchtitan/models/llama3/parallelize.py (what is compiled, recomputed and sharde
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.placements import SHARDED_STATES, place
@@ -42,19 +41,18 @@ RECIPES = {
 OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "fusedadamw": "adamw", "sgd": "sgd"}
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of torchtitan.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a file of torchtitan.
 
     Examples
     --------
-    >>> read(Document("train.toml", {"model": {"name": "llama3", "flavor": "8B"},
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> read_kind(Document("train.toml", {"model": {"name": "llama3", "flavor": "8B"},
     ...     "training": {"local_batch_size": 1, "seq_len": 8192}}, {}),
-    ...     ImportOptions(devices=8)).data["model"]
+    ...     "torchtitan", ImportOptions(devices=8)).data["model"]
     {'base': 'llama-3.1-8b'}
     """
-    if options.model:
-        document = _without_model(document)
-    reader = ConfigReader(document, keys_of("torchtitan"), options)
     name = reader.first("model.name", "model_spec.name")
     flavour = reader.first("model.flavor", "model_spec.flavor")
     pair = f"{reader.text(name) or 'llama3'}/{reader.text(flavour) or 'debugmodel'}"
@@ -66,12 +64,11 @@ def read(document: Document, options: ImportOptions) -> Document:
     read_stages(reader, key_of(reader, "pipeline_parallel_degree"), stages)
     _modes(reader)
     reader.put(("stack",), _stack(reader))
-    return reader.made()
 
 
-def _without_model(document: Document) -> Document:
-    """Return a file without a registry's model, because --model names another one."""
-    data = document.data
+def prepared(document: Document, options: ImportOptions) -> Document:
+    """Return a file without a registry's model if --model names another one."""
+    data = document.data if options.model else None
     spec = data.get("model_spec") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(spec, dict):
         return document

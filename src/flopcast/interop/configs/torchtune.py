@@ -15,10 +15,7 @@ pytorch/torchtune: recipes/full_finetune_distributed.py, lora_finetune_distribut
 
 import re
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
@@ -50,18 +47,20 @@ REPLICATE, SHARD = "data_parallel_replicate_dim", "data_parallel_shard_dim"
 WRITTEN = {"code_llama2_": "codellama-", "llama3.3_": "llama-3.3-", "phi4_14b": "phi-4"}  # names on the hub
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a configuration.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a configuration.
 
     Examples
     --------
-    >>> job = read(Document("a.yaml", {"model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"},
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("a.yaml",
+    ...     {"model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"},
     ...     "tokenizer": {"max_seq_len": 4096}, "batch_size": 2, "dtype": "bf16"}, {}),
-    ...     ImportOptions(devices=8))
+    ...     "torchtune", ImportOptions(devices=8))
     >>> job.data["model"], job.data["plan"]["global_batch"], job.data["plan"]["zero"]
     ({'base': 'llama-3.1-8b'}, 16, 3)
     """
-    reader = ConfigReader(document, keys_of("torchtune"), options)
     builder = reader.text(BUILDER).rpartition(".")[2].lower()
     read_model(reader, BUILDER, model_name(builder))
     _lengths(reader)
@@ -87,7 +86,6 @@ def read(document: Document, options: ImportOptions) -> Document:
     if reader.has(TEACHER):
         put_teacher(reader, TEACHER, model_name(reader.text(TEACHER).rpartition(".")[2].lower()))
     reader.put(("stack",), _stack(reader, replicas))
-    return reader.made()
 
 
 def _prefers(reader: ConfigReader) -> bool:

@@ -25,7 +25,7 @@ from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import flattened, keys_of
+from flopcast.interop.configs.keys import flattened
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.placements import ACTIVATIONS, place
@@ -89,18 +89,19 @@ PRECISIONS = {"no": "", "bf16": "bf16", "fp16": "fp16"}
 CHECKPOINTING, OFFLOADING = "gradient_checkpointing", "activation_offloading"
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of TRL, or of the document that `merged` returns.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a file of TRL, or of the document that `merged` returns.
 
     Examples
     --------
-    >>> job = read(Document("sft.yaml", {"model_name_or_path": "Qwen/Qwen2.5-7B", "bf16": True,
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("sft.yaml", {"model_name_or_path": "Qwen/Qwen2.5-7B", "bf16": True,
     ...     "per_device_train_batch_size": 2, "max_length": 4096, "dataset_name": "own/data"}, {}),
-    ...     ImportOptions(devices=8))
+    ...     "trl", ImportOptions(devices=8))
     >>> job.data["plan"]["global_batch"], job.data["plan"]["recompute"], job.data["stack"]
     (16, 'full', 'pytorch-ddp')
     """
-    reader = ConfigReader(with_precision(with_defaults(document)), keys_of("trl"), options)
     read_model(reader, "model_name_or_path")
     length = reader.first(*LENGTHS)
     if reader.has(length) or not reader.has(COMMAND):
@@ -119,7 +120,6 @@ def read(document: Document, options: ImportOptions) -> Document:
     put_recompute(reader)
     if reader.choice("attn_implementation", ATTENTION, "flash") == "materialised":
         write_scores(reader, "attn_implementation")
-    return reader.made()
 
 
 def _prefers(reader: ConfigReader) -> bool:
@@ -261,7 +261,12 @@ def with_precision(document: Document) -> Document:
     return replace(document, data=data | ({"fp16": True} if mixed == "fp16" else {"bf16": True}))
 
 
-def launched(document: Document) -> Document:
+def prepared(document: Document, _options: ImportOptions) -> Document:
+    """Return the document with the defaults of the programs that read it."""
+    return with_precision(with_defaults(document))
+
+
+def launched(document: Document, _options: ImportOptions) -> Document:
     """Return the document with accelerate's precision, if a file of accelerate is given with it."""
     data = document.data
     return with_precision(document) if isinstance(data, dict) and "accelerate" in data else document

@@ -13,11 +13,8 @@ engine, FSDP or Megatron-Core (verl/trainer/config/engine, model/hf_model.yaml, 
 fills micro-batches up to a number of tokens.
 """
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.batches import filled_micro_batch, put_whole_batch
 from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
@@ -46,18 +43,19 @@ CORE = "engine.override_transformer_config"
 MOVES = ("param_offload", "grad_offload", "optimizer_offload")  # between steps
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file or command of veRL's SFT trainer.
+def read(reader: ConfigReader) -> None:
+    """Read the job of a file or command of veRL's SFT trainer.
 
     Examples
     --------
-    >>> job = read(Document("sft.yaml", {
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("sft.yaml", {
     ...     "data": {"train_batch_size": 64, "micro_batch_size_per_gpu": 4, "max_length": 2048},
-    ...     "model": {"partial_pretrain": "Qwen/Qwen2.5-7B"}}, {}), ImportOptions(devices=8))
+    ...     "model": {"partial_pretrain": "Qwen/Qwen2.5-7B"}}, {}), "verl", ImportOptions(devices=8))
     >>> job.data["plan"]["global_batch"], job.data["plan"]["zero"], job.data["stack"]
     (64, 3, 'torch-fsdp2')
     """
-    reader = ConfigReader(document, keys_of("verl"), options)
     newer = reader.below("engine") or reader.has(MODEL[1])
     read_model(reader, MODEL[newer])
     length = reader.count(LENGTH, 1024)
@@ -69,7 +67,6 @@ def read(document: Document, options: ImportOptions) -> Document:
         _fsdp(reader, length, newer)
     if reader.count(RANK, 0, least=0):
         read_adapters(reader, RANK, TARGETS, names_all_linears(reader, TARGETS), "")
-    return reader.made()
 
 
 def _engine(reader: ConfigReader) -> str:
