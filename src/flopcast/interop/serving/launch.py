@@ -15,8 +15,8 @@ from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, Path, line_in, read_yaml
 from flopcast.interop.megatron.training_command import TALKERS
 from flopcast.interop.serving.kinds import KINDS, program_of
+from flopcast.interop.serving.launch_reader import LaunchReader
 from flopcast.interop.serving.settings import (
-    LaunchReader,
     Setting,
     keys_of_engine,
     settings_of_document,
