@@ -31,8 +31,8 @@ from flopcast.interop.configs import (
     trl,
     verl,
 )
-from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.keys import Keys, flattened, keys_of
 from flopcast.interop.configs.python_text import read_python
 from flopcast.interop.configs.toml_text import read_toml
@@ -56,7 +56,7 @@ class ConfigFormat:
     """
 
     description: str
-    read: Callable[[ConfigReader], None]
+    read: Callable[[JobReader], None]
     signs: str
     helper: str = ""
     renamed: Callable[[Document], Document] = lambda document: document
@@ -246,7 +246,7 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
         )
     one = KINDS[kind]
     keys = one.keys or keys_of(kind)
-    reader = ConfigReader(one.prepared(one.renamed(document), options), keys, options)
+    reader = JobReader(one.prepared(one.renamed(document), options), keys, options)
     one.read(reader)
     return reader.made()
 

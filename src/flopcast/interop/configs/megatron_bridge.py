@@ -14,7 +14,7 @@ say), peft/lora.py.
 """
 
 from flopcast.interop.configs.bridge_stack import BASE, stack_of
-from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.unsupported_programs import BY_HAND
 from flopcast.interop.megatron.offload import FRACTION, UNPINNED
@@ -53,7 +53,7 @@ TARGETS = {"linear_qkv": "qkv", "linear_proj": "out", "linear_fc1": "gate_up", "
 BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}  # AttnBackend
 
 
-def read(reader: ConfigReader) -> None:
+def read(reader: JobReader) -> None:
     """Read the job of a dump.
 
     Sections become flags of Megatron-LM, which the reader of launch scripts understands, so that both give
@@ -83,7 +83,7 @@ def read(reader: ConfigReader) -> None:
     reader.put(("stack",), stack_of(reader, changes))
 
 
-def _optimizer_on_host(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _optimizer_on_host(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read how optimizer states are placed on the host; without a fraction, none of them are."""
     on, fraction, pinned = (
         f"optimizer.{name}"
@@ -96,7 +96,7 @@ def _optimizer_on_host(reader: ConfigReader, flags: TranslatedFlags) -> None:
         flags.add(UNPINNED, pinned)
 
 
-def _backend(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _backend(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read the attention kernel: a name, or in dumps a number of Megatron-Core's enumeration."""
     key = "model.attention_backend"
     numbered = f"{key}._args_"
@@ -109,12 +109,12 @@ def _backend(reader: ConfigReader, flags: TranslatedFlags) -> None:
         flags.add("--attention-backend", key, name)
 
 
-def activate(reader: ConfigReader, flags: TranslatedFlags, key: str, gate: str) -> None:
+def activate(reader: JobReader, flags: TranslatedFlags, key: str, gate: str) -> None:
     """Read the activation, a function's name, and whether it gates.
 
     Parameters
     ----------
-    reader : ConfigReader
+    reader : JobReader
     flags : TranslatedFlags
         Receives the flag of Megatron-LM.
     key, gate : str
@@ -138,7 +138,7 @@ def activate(reader: ConfigReader, flags: TranslatedFlags, key: str, gate: str) 
         )
 
 
-def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read bf16, fp16 or 8 bits: by the name of a recipe, its fields, or the model's own.
 
     A recipe's name may be written with hyphens.
@@ -162,7 +162,7 @@ def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
                 flags.add(f"--{name}-recipe", f"{key}_recipe", recipe)
 
 
-def _peft(reader: ConfigReader) -> None:
+def _peft(reader: JobReader) -> None:
     """Read low-rank adapters; the class in the file names the method."""
     if not reader.below("peft"):
         return
@@ -179,8 +179,4 @@ def _peft(reader: ConfigReader) -> None:
             "adapters of other linear layers are not supported yet",
             "name these",
         )
-    reader.put(("model", "adapters", "rank"), reader.count("peft.dim", 32), "peft.dim")
-    reader.put(("model", "adapters", "targets"), known, "peft.target_modules")
-    dropout = reader.fraction("peft.dropout", 0.0)
-    if dropout:
-        reader.put(("model", "adapters", "dropout"), dropout, "peft.dropout")
+    reader.put_adapters(known, "peft.target_modules", ("peft.dim", 32), ("peft.dropout", 0.0))

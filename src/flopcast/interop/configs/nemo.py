@@ -17,8 +17,8 @@ import re
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.megatron_settings import VALUES, TranslatedFlags
 from flopcast.interop.configs.nemo_stack import APEX, CORE, stack_of
 from flopcast.interop.configs.unsupported_programs import BY_HAND
@@ -68,7 +68,7 @@ OTHER_KEYS = {  # a key of `model` → the kind of model that has it
 UNSET = {"bias": "--disable-bias-linear", "bias_dropout_add_fusion": "--no-bias-dropout-fusion"}
 
 
-def read(reader: ConfigReader) -> None:
+def read(reader: JobReader) -> None:
     """Read the job of a configuration.
 
     Keys become flags of Megatron-LM, as for Megatron-Bridge. A missing key has the default of NeMo's code,
@@ -167,7 +167,7 @@ def prepared(document: Document, _options: ImportOptions) -> Document:
     return replace(document, data=data | {"model": done})
 
 
-def _devices(reader: ConfigReader) -> int | None:
+def _devices(reader: JobReader) -> int | None:
     """Return devices per node times nodes; None if they are not stated, which is reported."""
     stated = None
     if reader.has("trainer.devices"):
@@ -176,7 +176,7 @@ def _devices(reader: ConfigReader) -> int | None:
     return None if reader.faulty("world size", "trainer.devices", "trainer.num_nodes") else devices
 
 
-def _activation(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _activation(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read the activation, gated if its name ends in "glu"; "fast" ones are the same in fused kernels."""
     key = "model.activation"
     known = {name: name for name in ACTIVATIONS}
@@ -186,7 +186,7 @@ def _activation(reader: ConfigReader, flags: TranslatedFlags) -> None:
         flags.add(flag, key, name.removeprefix("fast-") if flag == "--glu-activation" else None)
 
 
-def _tokenizer(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _tokenizer(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read the tokenizer's vocabulary: its Megatron type, else the name of its file or repository.
 
     The path of a file may stand for one elsewhere, `${data_dir}/…`: only its name is looked at.
@@ -202,7 +202,7 @@ def _tokenizer(reader: ConfigReader, flags: TranslatedFlags) -> None:
             return
 
 
-def _recompute(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _recompute(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read what is recomputed; method and number apply only to whole layers.
 
     "block" of 0 layers recomputes none.
@@ -221,7 +221,7 @@ def _recompute(reader: ConfigReader, flags: TranslatedFlags) -> None:
         flags.add("--recompute-num-layers", layers, number)
 
 
-def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read 16 bits from the trainer's precision; 8-bit products use Transformer Engine, delayed scaling.
 
     Without O2, weights are kept in fp32 and cast for each product: this is noted and not counted.
