@@ -170,14 +170,16 @@ class Device(StrictModel):
 class Host(StrictModel):
     """The CPU that launches kernels.
 
-    Eager frameworks launch kernels from one Python thread, so only the single-thread speed matters.
+    Eager frameworks launch kernels from one Python thread. `speed_ratio` scales these launches and the
+    dispatch of DTensors in Python. It does not scale what was measured to take equal times on Grace and on
+    x86: waits for the device, posting messages, starting an optimizer step, and loops over experts in C++.
 
     Attributes
     ----------
     name : str
         Name of the host, as `flopcast catalog hosts` lists it.
     speed_ratio : float
-        Single-thread speed of the host divided by that of an AMD EPYC 7763.
+        Speed of launching kernels from Python, divided by that of an AMD EPYC 7763.
     """
 
     name: str
