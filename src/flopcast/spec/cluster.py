@@ -168,11 +168,9 @@ class Device(StrictModel):
 
 
 class Host(StrictModel):
-    """The CPU that launches kernels.
+    """The CPU. Eager frameworks launch kernels, and dispatch DTensors, from one of its threads in Python.
 
-    Eager frameworks launch kernels from one Python thread. `speed_ratio` scales these launches and the
-    dispatch of DTensors in Python. It does not scale what was measured to take equal times on Grace and on
-    x86: waits for the device, posting messages, starting an optimizer step, and loops over experts in C++.
+    Waits, messages and optimizer steps were measured to take equal times on hosts of unequal `speed_ratio`.
 
     Attributes
     ----------
