@@ -85,7 +85,8 @@ class SpecError(FlopcastError, ValueError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the faults and print them one under the other."""
-        found = [_with_variable(_with_meant(problem)) for problem in problems]
+        repaired = (_with_variable(_with_meant(problem)) for problem in problems)
+        found = {str(problem): problem for problem in repaired}.values()  # each once
         renamed = {problem.fix[len(MEANT) : -1] for problem in found if problem.fix.startswith(MEANT)}
         self.problems: tuple[Problem, ...] = tuple(
             each
@@ -119,7 +120,7 @@ def _with_variable(problem: Problem) -> Problem:
 def _with_meant(problem: Problem) -> Problem:
     """Return the problem with the value that was certainly meant as its fix, if the fix names another."""
     right = "" if problem.fault else meant(problem.value, problem.allowed)
-    named = re.search(rf"(?<![\w.-]){re.escape(right)}(?![\w-]|\.\d)", problem.fix)
+    named = re.search(rf"(?<![\w.-]){re.escape(right)}(?![\w:-]|\.\d)", problem.fix)
     if not right or (named and "such as" not in problem.fix):
         return problem
     wrong = problem.value if isinstance(problem.value, str) else shown(problem.value).removesuffix(".0")

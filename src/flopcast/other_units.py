@@ -53,7 +53,7 @@ def rewritten(text: str, units: tuple[str, ...]) -> str:
     >>> rewritten("200 Gbps", ("B/s", "bit/s")), rewritten("2 weeks", ("s", "min", "h", "d"))
     ('200 Gbit/s', '14 d')
     """
-    text = _DECIMAL_COMMA.sub(r"\1.\2", without_separators(text.strip()))
+    text = _DECIMAL_COMMA.sub(r"\1.\2", without_separators(text.strip("; \t")))
     text = re.sub(rf"^({_DOLLARS.pattern})\s*([\d.]+)", r"\2 USD", text, flags=re.IGNORECASE)
     match = _QUANTITY.fullmatch(text)
     if match is None:
@@ -68,7 +68,8 @@ def rewritten(text: str, units: tuple[str, ...]) -> str:
         same = [_time(number, written)]
     else:
         same = [f"{number} {unit}" for unit in _spellings(written, units)]
-    return next((one for one in same if _readable(one, units)), "")
+    shorter = f"{number} {written.rpartition('/')[0]}" if "/" in written else ""  # of "5 us/s"
+    return next((one for one in same if _readable(one, units)), shorter and rewritten(shorter, units))
 
 
 def rewritten_count(text: str) -> str:

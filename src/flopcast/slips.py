@@ -97,7 +97,7 @@ def _word(value: str, allowed: str) -> str:
 
     words = re.findall(r"[\w.+-]+", allowed.replace(" or ", ", "))
     if all(map(str.isdecimal, words)):
-        found = _WITH_UNIT.fullmatch(value)
+        found = _WITH_UNIT.fullmatch(value.lstrip("-"))
         return found[1] if found and found[1] in words else ""
     if set(words) == {"true", "false"} and value.lower() in _SWITCHES:
         return _SWITCHES[value.lower()]

@@ -44,6 +44,9 @@ ROWS = {  # the start of a command line → what is wrong behind it
     "predict llama-3.2-1b -gpus": ("8",),
     "predict llama-3.2-1b --GPUS": ("8",),
     f"{JOB} --seq": ("-4096", "4096.5", "'4096 GB'"),
+    f"{FEW_PLANS} headroom": ("0.9",),
+    f"{FEW_PLANS} -objective": ("step_time",),
+    "predict llama-3.2-1b --seq 4096": ("--gpu",),
     f"{JOB} --config": (f"'{SETTLED}'",),
     f"{JOB} --hardware": ("dgx-h100",),
     f"{JOB} --price": ("'-2 USD/h'",),
@@ -151,6 +154,16 @@ UNDONE = {  # a slip in the file above → the fix, which undoes it
     ("  nodes", "\tnodes"): "indent line 4 with 2 spaces",
     ("mbs: 1,", "mbs: 1,,"): "remove , in line 8, column 23",
     ("zero: 3", "cluster: 3"): "move cluster out of plan, to the top level",
+    ("zero: 3", "zero: -3"): "write 3 in place of -3",
+    ("batch:", "  batch:"): "remove the indentation of line 6",
+    ("cluster:\n", ""): "add cluster: above line 2",
+    ("mbs: 1,", "mbs: 1;"): "write , in place of ; in line 8, column 22",
+    ("gbs: 64", "gbs: [64] x"): "write 64 in place of [64]",
+    ("dgx-h100", "dgx-h100:"): "remove the colon at the end of line 3",
+    ("base", "bsae"): "did you mean base?",
+    ("sequence_length", "sq"): "did you mean seq?",
+    ("sequence_length: 4096", "seq: 0"): "set seq to a value such as 4096",
+    ("bf16", '"bf16'): 'write "bf16" in place of "bf16 in line 8',
 }
 
 
@@ -170,6 +183,9 @@ BRACKETS = {  # JSON → the fix of its brackets
     '{\n  "a": [\n  "a": [\n    1\n  ],\n  "b": 2\n}\n': "remove line 3",
     '{\n  "a": {"b": 1}},\n  "c": 2\n}\n': "remove } in line 2, column 16",
     '{\n  "a" = 1\n}\n': "write : in place of = after a",
+    '{\n  "a":: 1\n}\n': "remove : in line 2, column 7",
+    '{\n  "a: 1\n}\n': 'write "a" in place of "a in line 2',
+    '{\n  "a": [1, 2]\n]\n': "write } instead of ] in line 3, column 1",
 }
 
 

@@ -21,7 +21,7 @@ FIXES = {  # a command line → the fix of one of its errors
     "predict llama-3.2-1b --gpu 16": "write --gpus 16",
     "predict llama-3.2-1b --num_gpus 32": "write --gpus 32",
     f"{JOB} --device k80": "write --cluster dgx-h100, or another name from flopcast catalog clusters",
-    f"{JOB} --device t4": "write --cluster gcp-n1 (t4-16gb) or aws-g4dn (t4-16gb)",
+    f"{JOB} --device t4": "write --cluster gcp-n1 or aws-g4dn",
     "export llama-3.2-1b --format megatron": (
         "write the format before the job: flopcast export megatron JOB"
     ),

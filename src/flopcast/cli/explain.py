@@ -68,10 +68,10 @@ def _explain_serving(what: str, request: JobRequest, wants_json: bool) -> None:
     from flopcast.library.curves import load_serving_book
     from flopcast.render.assumption_lines import assumption_lines
     from flopcast.render.explanation import as_json, marked_text
-    from flopcast.requests.serving_request import resolve_serving
+    from flopcast.requests.serving_request import answered
     from flopcast.serving.explain import explain_serving
 
-    report = predict_serving(resolve_serving(request))
+    report = answered(request, predict_serving)
     explanation = explain_serving(report, load_serving_book(report.job.cluster), what)
     assumed = assumption_lines(report.job.assumptions)
     print_found(explanation, wants_json, as_json, lambda found: "\n".join([marked_text(found), *assumed]))

@@ -248,7 +248,9 @@ def job_options(*arguments: Decorator, without: Sequence[str] = (), **options: D
 
             words = [word for word in (named.pop("job", None), *named.pop("changes", ())) if word]
             files, changes = files_and_changes(words)
-            refuse_bare_options(words, changes, shown)
+            refuse_bare_options(
+                words, changes, {str(each.name) for each in click.get_current_context().command.params}
+            )
             fields = {name: named.pop(name) for name in OPTIONS | options if name in named}
             command(*given, request=JobRequest(files=files, changes=changes, **fields), **named)
 

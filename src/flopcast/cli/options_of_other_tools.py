@@ -70,7 +70,7 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
     >>> same_here("--tensor_parallel_size", "4", {"--plan"})
     'write --plan "tp=4", or add tp=4 to the plan'
     >>> same_here("--device", "t4", {"--cluster"})
-    'write --cluster gcp-n1 (t4-16gb) or aws-g4dn (t4-16gb)'
+    'write --cluster gcp-n1 or aws-g4dn'
     >>> same_here("--input-len", "1024", {"--traffic"})
     'write --traffic "prompt=1024"'
     >>> same_here("--nnodes", "2", {"--cluster"})
@@ -81,7 +81,7 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
     'remove --nnodes 2; --cluster is already given'
     """
     name = option.lstrip("-").replace("_", "-").lower()
-    if name in KINDS_OF_DEVICES.split() and value and value.isdecimal():
+    if name in KINDS_OF_DEVICES.split() and (value or "0" * (name == "gpu")).isdecimal():
         name = "num-gpus"
     if name in _IN_PLAN and "--plan" in known:
         key, usual = _IN_PLAN[name]
@@ -123,7 +123,7 @@ def _with_device(written: str) -> str:
     from flopcast.files.nearest_names import alternatives
     from flopcast.library.catalog import clusters_with
 
-    found = [f"{name} ({device})" for name, device in clusters_with(written).items()]
+    found = [*clusters_with(written)]
     return f"write --cluster {alternatives(found)}" if found else ""
 
 

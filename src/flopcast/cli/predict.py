@@ -168,7 +168,7 @@ def _predict_serving(
     """
     from flopcast.api import predict_serving, report_page
     from flopcast.render import serving_json, serving_text
-    from flopcast.requests.serving_request import resolve_serving
+    from flopcast.requests.serving_request import answered
 
     if trace is not None and trace.suffix != ".json":
         allowed, because = (
@@ -177,7 +177,7 @@ def _predict_serving(
         )
         raise spec_error("--trace", str(trace), allowed, because, f"write {trace.stem}.json")
     if log is None:
-        made = predict_serving(resolve_serving(request))
+        made = answered(request, predict_serving)
         measured_text, measured_json = "", dict[str, object]()
     else:
         made, measured_text, measured_json = _measured(request, log)
@@ -204,7 +204,7 @@ def _measured(request: JobRequest, log: Path) -> tuple["ServingReport", str, dic
     from flopcast.lab.benchmark_results.formats import read_result_file
     from flopcast.lab.benchmark_results.result import compare_with_result
     from flopcast.render.result_comparison import as_json, marked_text
-    from flopcast.requests.serving_request import resolve_serving
+    from flopcast.requests.serving_request import answered
 
     result = read_result_file(log)
     if result.traffic and not states_traffic(request):
@@ -212,7 +212,7 @@ def _measured(request: JobRequest, log: Path) -> tuple["ServingReport", str, dic
         result = replace(result, notes=("the file already contains the traffic", *result.notes))
     elif result.traffic:
         result = replace(result, notes=())
-    made = predict_serving(resolve_serving(request), leave_out_share=0.0)
+    made = answered(request, lambda job: predict_serving(job, leave_out_share=0.0))
     rows = compare_with_result(made, result)
     return made, f"\n\n{marked_text(result, rows)}", {"measured": as_json(result, rows)}
 

@@ -9,6 +9,8 @@ from itertools import pairwise
 
 import click
 
+from flopcast.cli.options_of_other_tools import ForeignOptionError
+
 
 class RepeatedOptionError(click.UsageError):
     """An option that holds one value has several: all but the last would be ignored."""
@@ -20,19 +22,23 @@ class RepeatedOptionError(click.UsageError):
 
 
 def repeated_option(group: click.Group, context: click.Context, words: list[str]) -> None:
-    """Refuse the words after a command if an option lacks its value, or has two although it holds one.
+    """Refuse the words after a command if an option lacks its value or a hyphen, or has two values.
 
     Words that click cannot parse are left to it.
 
     Raises
     ------
-    click.BadOptionUsage, RepeatedOptionError
+    click.BadOptionUsage, ForeignOptionError, RepeatedOptionError
         The first such option.
     """
     command = group.get_command(context, words[0]) if words else None
     if command is None:
         return
     inner = click.Context(command, context, words[0], **command.context_settings)
+    known = {name for each in command.get_params(inner) for name in each.opts}
+    for word in words[1:]:
+        if word[:2] != "--" and word not in known and (right := f"-{word.partition('=')[0]}") in known:
+            raise ForeignOptionError(word, f"write {right} in place of {right[1:]}", inner)
     for missing in without_value(words[1:], inner):
         raise missing
     try:

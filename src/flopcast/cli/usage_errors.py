@@ -207,9 +207,9 @@ def _wrong_use(error: click.BadOptionUsage) -> Problem:
     if SWITCH.search(error.message):
         because = f"{name} is a flag, and flags take no value"
         return Problem(name, None, f"{name} without a value", because, f"write {name}", fault="has a value")
-    because = f"there is no value after {name}"
-    fix = f"add a value after {name}" + (f", such as {name} {EXAMPLES[name]}" if name in EXAMPLES else "")
-    return Problem(name, None, f"{name} VALUE", because, fix, fault="has no value")
+    example = EXAMPLES.get(name) or EXAMPLES.get(name[2:])
+    fix = f"add a value after {name}" + (f", such as {name} {example}" if example else "")
+    return Problem(name, None, f"{name} VALUE", f"no value follows {name}", fix, fault="has no value")
 
 
 def _extra_arguments(error: click.ClickException, context: click.Context) -> Problem:

@@ -15,10 +15,11 @@ BRACKET = re.compile(r"[][{}]")
 QUOTES = ('"', "'")
 BARE = re.compile(r"\s*([A-Za-z_][\w.-]*):\s*([^\s\"{}\[\],]+),?\s*")  # KEY: VALUE as in YAML
 JSON_WORD = re.compile(r"true|false|null|-?\d+(\.\d+)?([eE][+-]?\d+)?")
+LISTED = re.compile(r"\[([\w.]+)\] *(?!\s*[\"']?[\w-]+[\"']?:)")  # one value in brackets
 LAST_WORD = re.compile(r"[\"']?[\w.-]+[\"']?\s*$")
 
 
-def in_brackets(place: Place) -> SyntaxFault:
+def in_brackets(place: Place) -> SyntaxFault:  # noqa: PLR0911 - a list of cases
     """Return the fault of a list or mapping in brackets: a missing comma, or a wrong or missing bracket."""
     opening = place.text[place.start : place.start + 1]
     closing = CLOSING[opening]
@@ -38,6 +39,16 @@ def in_brackets(place: Place) -> SyntaxFault:
         # the bracket ends above the entry
         first = place.text.rfind("\n", 0, first) + 1 + place.indent(first)
     end = place.end_before(first)
+    if ";" in (place.text[end - 1], place.text[end : end + 1]):
+        at = end - (place.text[end - 1] == ";")
+        return SyntaxFault(
+            place.line(at), "a comma separates two entries", f"write , in place of ; {place.named(at)}"
+        )
+    for listed in LISTED.finditer(place.text) if place.character != ":" else ():
+        if place.at in listed.span():
+            because = f"text stands beside the list {listed[0].strip()} in line {place.line(end)}"
+            fix = f"write {listed[1]} in place of {listed[0].strip()}"
+            return SyntaxFault(place.line(end), because, fix)
     bare = BARE.fullmatch(place.content(end))
     if bare and place.text.lstrip().startswith("{"):
         return _bare_key(bare, place.line(end))
@@ -87,24 +98,22 @@ def _other_bracket(place: Place, opening: str, whole: str) -> SyntaxFault:
     closing = CLOSING[opening]
     here = place.named(place.at)
     wrong = next(one for one, other in CLOSING.items() if other == place.character)
+    is_mapping = re.match(r"\s*[\"']?[\w-]+[\"']?\s*:", place.text[place.start + 1 :])
+    at, right = (place.at, closing) if (opening == "{") == bool(is_mapping) else (place.start, wrong)
+    because = f"{whole} is closed by {place.character}"
+    fix = f"write {right} instead of {place.text[at]} {place.named(at)}"
+    other = SyntaxFault(place.line(at), because, fix)
     if place.line(place.start) == place.line(place.at) and wrong not in place.content(place.at):
-        is_mapping = re.match(r"\s*[\"']?[\w-]+[\"']?\s*:", place.text[place.start + 1 :])
-        at, right = (place.at, closing) if (opening == "{") == bool(is_mapping) else (place.start, wrong)
-        because = f"{whole} is closed by {place.character}"
-        fix = f"write {right} instead of {place.text[at]} {place.named(at)}"
-        return SyntaxFault(place.line(at), because, fix)
-    if place.text.count(wrong) < place.text.count(place.character):
+        return other
+    lacking = place.text.count(opening) > place.text.count(closing)
+    if place.text.count(wrong) < place.text.count(place.character) and not lacking:
         because = f"no {wrong} is open where {place.character} stands"
         fix = f"add {wrong} where the {NOUNS[wrong]} begins that ends {here}"
         return SyntaxFault(place.line(place.at), because, fix)
-    if place.text.count(opening) > place.text.count(closing):
+    if lacking and place.text.count(wrong) == place.text.count(place.character):
         because, fix = f"{whole} has no {closing}", f"add {closing} before the {place.character} {here}"
         return SyntaxFault(place.line(place.at), because, fix)
-    return SyntaxFault(
-        place.line(place.at),
-        f"{whole} is closed by {place.character}",
-        f"write {closing} instead of {place.character} {here}",
-    )
+    return other
 
 
 def unopened(place: Place) -> SyntaxFault:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -86,11 +86,13 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     >>> fault.fix
     'set load_fraction to 1'
     """
-    kind = detail["type"]
+    kind, info = detail["type"], owner.model_fields.get(field) if owner else None
+    if isinstance(detail["input"], bool) and kind == "value_error":  # strict_model.py refuses it
+        kind = "int_" if info and int in (info.annotation, *get_args(info.annotation)) else "float_"
     meaning, proposed = field_meaning(owner, field), _proposed(name, owner, field)
     refused = next((side for begun, side in BOUNDS.items() if kind.startswith(begun)), "")
     if refused:
-        allowed = _range(detail.get("ctx", {}), owner.model_fields[field] if owner else None, field)
+        allowed = _range(detail.get("ctx", {}), info, field)
         return FieldFault(
             allowed=allowed,
             because=f"{refused} values are not possible{f' for {meaning}' if meaning else ''}",
@@ -100,24 +102,26 @@ def field_fault(detail: ErrorDetails, name: str, owner: type[BaseModel] | None, 
     if known:
         value = proposed
         if kind.startswith("tuple_") and isinstance(detail["input"], dict):
-            return _not_a_list(name, detail["input"])
+            return _not_a_list(name, detail["input"], info)
         if kind.startswith("tuple_") and name not in EXAMPLES:
             value = f"[{detail['input']}]"
         if kind.startswith("bool_"):
             value = (_usual(owner, field) or "true").lower()
         allowed, because = _quantity(field) or known if kind.startswith("float_") else known
-        info = owner.model_fields.get(field) if owner else None
         if allowed == TYPES[int] and info is not None and info.metadata and name == field:
             allowed = _range({}, info, field)
         return FieldFault(allowed=allowed, because=because, fix=f"set {name} to {value or allowed}")
     return _of_condition(detail, name, meaning, _usual(owner, field))
 
 
-def _not_a_list(name: str, mapping: Mapping[str, object]) -> FieldFault:
+def _not_a_list(name: str, mapping: Mapping[str, object], info: FieldInfo | None) -> FieldFault:
     """Return the fault of a mapping in place of a list: of entries by their number, or of one entry."""
     wrong = [key for key, value in mapping.items() if isinstance(value, dict) and not key.isdecimal()]
     fix = f"begin each entry of {name} with a hyphen, or write it in square brackets"
-    if wrong and all(isinstance(value, dict) for value in mapping.values()):
+    entry = get_args(info.annotation)[0] if info and get_args(info.annotation) else None
+    if {*mapping} <= {*getattr(entry, "model_fields", ())}:
+        fix = f"begin the entry of {name} with a hyphen: write - {next(iter(mapping), '')}:"
+    elif wrong and all(isinstance(value, dict) for value in mapping.values()):
         fix = f"write the number of an entry of {name}, such as 0 for the first, in place of {wrong[0]}"
     return FieldFault(allowed="a list", because="the value is a mapping", fix=fix)
 
@@ -150,7 +154,8 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
     because = because or (other if kind == "literal_error" else "the value does not have this form")
     example = SUCH_AS.search(f"{allowed} ")
     such = example[1] if example else EXAMPLES.get(name)
-    right = _choice(detail["input"], message, usual) or (f"{SUCH}{such}" if such else "")
+    right = f"{SUCH}{such}" if such and not QUOTED.search(message) and not LISTED.search(message) else ""
+    right = right or _choice(detail["input"], message, usual) or (f"{SUCH}{such}" if such else "")
     fix = fix or (f"set {name} to {right}" if right else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
 
@@ -202,10 +207,17 @@ def missing_field(owner: type[BaseModel] | None, field: str) -> tuple[str, str, 
 
 def _proposed(name: str, owner: type[BaseModel] | None, field: str) -> str:
     """Return a typical value of a field, or its default, as a fix states it; "" if none is known."""
-    if name in EXAMPLES:
-        return f"{SUCH}{EXAMPLES[name]}"
+    is_short = owner is not None and name in spellings(field, owner.model_fields[field])
+    if example := EXAMPLES.get(field if is_short else name):
+        return f"{SUCH}{example}"
     usual = _usual(owner, field)
     return f"{usual}, the default" if NUMBER.fullmatch(usual) and not units_of(field) else ""
+
+
+def spellings(name: str, info: FieldInfo) -> list[str]:
+    """Return the names by which files may call a field: its own, or its own and a short one."""
+    choices = info.validation_alias
+    return [str(each) for each in choices.choices] if isinstance(choices, AliasChoices) else [name]
 
 
 def _quantity(field: str) -> tuple[str, str] | None:

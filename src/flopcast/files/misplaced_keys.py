@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from flopcast.errors import MISSING, Problem
 from flopcast.files.field_names import UNKNOWN_KEY, same_elsewhere
-from flopcast.files.validate import OF_FILES, dotted, names_at, path_of
+from flopcast.files.validate import OF_FILES, dotted, names_at, path_of, value_at
 from flopcast.files.yaml_text import Document, Path
 from flopcast.records import replace
 
@@ -56,10 +56,7 @@ def _lacks(problem: Problem, key: str | int) -> bool:
 
 def _empty_above(path: Path, document: Document) -> Path:
     """Return the key in the line above a key of the same mapping if it has no value; () otherwise."""
-    holder: object = document.data
-    for part in path[:-1]:
-        holder = holder[part] if isinstance(holder, (dict, list)) else None  # type: ignore[index]
-    lines = document.lines
+    holder, lines = value_at(document.data, path[:-1]), document.lines
     siblings = [(*path[:-1], key) for key in (holder if isinstance(holder, dict) else {})]
     before = [each for each in siblings if lines.get(each, 0) < lines[path] and each in lines]
     last = max(before, key=lines.__getitem__, default=())
@@ -67,19 +64,22 @@ def _empty_above(path: Path, document: Document) -> Path:
 
 
 def _homes(path: Path, document: Document, noun: type[BaseModel]) -> list[Path]:
-    """Return the sections of a job that have a key; of several, those of the file that lack it."""
-    sections: list[Path] = [(), *((name,) for name in noun.model_fields)]
+    """Return the sections of a job, or of the mapping around a key, that have this key.
+
+    Of several, only those of the file that lack it.
+    """
+    around = [(*path[:-1], name) for name in names_at(noun, path[:-1])] if len(path) > 2 else []
+    sections: list[Path] = [*around, (), *((name,) for name in noun.model_fields)]
     homes = [
         section
         for section in sections
         if section != path[:-1]
         if path[-1] in (*names_at(noun, section), *OF_FILES.get(section, ()))
     ]
-    data = document.data if isinstance(document.data, dict) else {}
     lacking = [
         each
         for each in homes
-        if each and isinstance(held := data.get(each[0]), dict) and path[-1] not in held
+        if each and isinstance(held := value_at(document.data, each), dict) and path[-1] not in held
     ]
     return homes if len(homes) < 2 else lacking
 

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterable
 from typing import TypeVar
 
-from pydantic import AliasChoices, BaseModel, Tag, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from flopcast.errors import Problem, SpecError
 from flopcast.files.field_examples import EXAMPLES
-from flopcast.files.field_faults import contradicted, field_fault, missing_field
+from flopcast.files.field_faults import contradicted, field_fault, missing_field, spellings
 from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, meant_name, unknown_field
 from flopcast.files.nearest_names import alternatives
 from flopcast.files.yaml_text import COMMAND_LINE, Document, Path
@@ -74,7 +74,7 @@ def build(noun: type[Noun], document: Document, data: object, path: Path = ()) -
         faults: dict[str, Problem] = {}
         details = error.errors()
         for detail in details:
-            if not _empty(detail) and not _misspelt(detail, details):
+            if not _empty(detail) and not _misspelt(detail, details, noun):
                 fault = _problem(detail, noun, document, path, data)
                 faults.setdefault(fault.field, fault)  # a choice is refused by each part
         shown_first = {
@@ -145,10 +145,7 @@ def _unit_fault(
 
 
 def _number_left(text: str) -> float:
-    """Return the number that replaces one with a wrong unit: its own if that is not positive, else 1.
-
-    So values that are below every range are reported as such.
-    """
+    """Return the number for one with a wrong unit: its own if not positive, to report this, else 1."""
     number = BEGINS_WITH_NUMBER.match(text)
     return min(float(number[1]), 0.0) if number and float(number[1]) <= 0 else 1.0
 
@@ -164,13 +161,15 @@ def _empty(detail: ErrorDetails) -> bool:
     return short or detail["type"] == "default_factory_not_called"
 
 
-def _misspelt(detail: ErrorDetails, details: Iterable[ErrorDetails]) -> bool:
+def _misspelt(detail: ErrorDetails, details: Iterable[ErrorDetails], noun: type[BaseModel]) -> bool:
     """Return whether a field is missing only because an unknown key of the mapping misspells it."""
     if detail["type"] != "missing":
         return False
     *above, field = detail["loc"]
+    owner, name = _owner(noun, tuple(detail["loc"]))
+    same = spellings(name, owner.model_fields[name]) if owner else [str(field)]
     unknown = (each["loc"] for each in details if each["type"] == "extra_forbidden")
-    return any([*above] == [*others] and meant_name(str(key), [str(field)]) for *others, key in unknown)
+    return any([*above] == [*others] and meant_name(str(key), same) for *others, key in unknown)
 
 
 def _problem(
@@ -191,9 +190,11 @@ def _problem(
         field, value = dotted(full), value[named]
     where = document.where(full)
     if detail["type"] == "missing":
+        where = document.where(full[:-1]) or where
         allowed, because, example = missing_field(*_owner(noun, parts))
-        key = f"{field}=" if where in (COMMAND_LINE, "") else f"{location[-1]}: "
-        fix = f"add {key}{example or f'VALUE, where VALUE is {allowed}'}"
+        fix = f"add {location[-1]}: {example}" if example else f"add {location[-1]}, {allowed}"
+        if where in (COMMAND_LINE, "") or where.startswith(ARGUMENT):
+            fix = f'add {field}="{example or "VALUE"}"'
         return Problem(field, None, allowed, because, fix, where=where, fault="is missing")
     name = _last_name(location) or field
     words = field_fault(detail, name, *_owner(noun, parts))
@@ -208,14 +209,16 @@ def _problem(
         fault = "is missing"
     elif value is None and where[-1:].isdigit():  # a line of a file, whose entry is null
         fix = re.sub(r"^write (\w+)=", r"write \1: ", fix)
-    value = _as_given(data, location) if isinstance(value, float) else value
+    value = value_at(data, location) if isinstance(value, float) else value
+    if key := document.keys.get(full, ""):  # of another program
+        field, fix = key, fix.replace(f"set {name} to", f"set {key} to")
     return Problem(field, value, needed or words.allowed, words.because, fix, where=where, fault=fault)
 
 
 def _as_written(location: Path, data: object) -> Path:
     """Return a location without the positions in a list that was written as a text, "1,2,4"."""
     for end, part in enumerate(location):
-        if isinstance(part, int) and not isinstance(_as_given(data, location[:end]), (list, tuple)):
+        if isinstance(part, int) and not isinstance(value_at(data, location[:end]), (list, tuple)):
             return location[:end]
     return location
 
@@ -227,14 +230,15 @@ def _is_option(where: str) -> bool:
 
 def _is_given(data: object, location: Path) -> bool:
     """Return whether the data have an entry at a location, even if it is null."""
-    inside = _as_given(data, location[:-1])
+    inside = value_at(data, location[:-1])
     return not isinstance(inside, dict) or location[-1] in inside
 
 
-def _as_given(data: object, location: Path) -> object:
+def value_at(data: object, location: Path) -> object:
     """Return the value at a location of the data before its units were converted."""
     for part in location:
-        holds = isinstance(data, (dict, list))
+        is_entry = isinstance(data, list) and isinstance(part, int) and part < len(data)
+        holds = is_entry or (isinstance(data, dict) and part in data)
         data = data[part] if holds else getattr(data, str(part), None)  # type: ignore[index]
     return data
 
@@ -246,9 +250,11 @@ def _owner(noun: type[BaseModel], location: tuple[int | str, ...]) -> tuple[type
     """
     for depth in range(len(location) - 1, -1, -1):
         _, holder = _walk(noun, location[:depth])
-        field = str(location[depth])
-        if isinstance(holder, type) and issubclass(holder, BaseModel) and field in holder.model_fields:
-            return holder, field
+        written = str(location[depth])
+        if isinstance(holder, type) and issubclass(holder, BaseModel):
+            for field, info in holder.model_fields.items():
+                if written in (field, *spellings(field, info)):
+                    return holder, field
     return None, ""
 
 
@@ -271,16 +277,18 @@ def _of_another_kind(unknown: Problem, noun: type[BaseModel], parts: Path) -> Pr
 def names_at(noun: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
     """Return names that the mapping at `location` inside a noun accepts, including short ones.
 
-    Positions in lists are skipped: all entries of one list are of one kind.
+    Positions in lists are skipped: all entries of one list are of one kind. Names of a mapping that may be
+    of several kinds are those of all kinds.
     """
     _, current = _walk(noun, location)
-    if not (isinstance(current, type) and issubclass(current, BaseModel)):
-        return []
-    names: list[str] = []
-    for name, info in current.model_fields.items():
-        choices = info.validation_alias
-        names += [str(c) for c in choices.choices] if isinstance(choices, AliasChoices) else [name]
-    return names
+    is_one = isinstance(current, type) and issubclass(current, BaseModel)
+    models: list[type[BaseModel]] = [current] if is_one else [*_kinds(current).values()]  # type: ignore[list-item]
+    return [
+        each
+        for model in models
+        for name, info in model.model_fields.items()
+        for each in spellings(name, info)
+    ]
 
 
 def _walk(noun: type[BaseModel], location: tuple[str | int, ...]) -> tuple[Path, object]:

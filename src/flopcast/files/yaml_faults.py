@@ -30,6 +30,7 @@ from flopcast.records import replace
 NO_BLANK = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]*):[^\s/]")  # a key whose colon has no blank after it
 KEY_ALONE = re.compile(r"\s*(?:- )?[\"']?([A-Za-z_][\w-]*)[\"']?(?: ?= ?| +|$)((?:[^:]|:(?=\S))*?),?\s*")
 BEFORE_BRACKET = re.compile(r"\s*(?:- )?([A-Za-z_][\w-]*)(?: *=? *|:)([{\[])")  # without ": "
+HALF_QUOTED = re.compile(r"(?<![\w\"'])([\"']?)([A-Za-z_][^\"',:{}\[\]]*)([\"']?)(?=\s*(?:[,:}\]]|$))")
 DOUBLED = re.compile(r"\w\"\"|\"\"\w|\w''|''\w")
 KEY_VALUE = "KEY: VALUE"
 
@@ -77,17 +78,22 @@ def _unclosed_quote(place: Place) -> SyntaxFault | None:
     """Return the fault of the first line of JSON with an odd number of quotation marks."""
     for number, line in enumerate(place.text.split("\n")[: place.line(place.at)], 1):
         if len(re.findall(r'(?<!\\)"', line)) % 2:
-            if DOUBLED.search(line):
-                because = f"line {number} has two quotation marks in a row"
-                return SyntaxFault(
-                    number, because, f"remove one of the two quotation marks in line {number}"
-                )
-            return SyntaxFault(
-                number,
-                "the line has an odd number of quotation marks",
-                f"add the missing quotation mark in line {number}",
-            )
+            return _odd_quotes(number, line, "the line has an odd number of quotation marks")
     return None
+
+
+def _odd_quotes(number: int, line: str, because: str) -> SyntaxFault:
+    """Return the fault of a line with an odd number of quotation marks; the fix names the quoted text."""
+    if DOUBLED.search(line):
+        because = f"line {number} has two quotation marks in a row"
+        return SyntaxFault(number, because, f"remove one of the two quotation marks in line {number}")
+    halves = [half for half in HALF_QUOTED.finditer(line) if bool(half[1]) != bool(half[3])]
+    if len(halves) == 1:
+        half = halves[0]
+        quote = half[1] or half[3]
+        fix = f"write {quote}{half[2].strip()}{quote} in place of {half[0].strip()} in line {number}"
+        return SyntaxFault(number, because, fix)
+    return SyntaxFault(number, because, f"add the missing quotation mark in line {number}")
 
 
 def _in_brackets(place: Place) -> SyntaxFault:
@@ -118,16 +124,22 @@ def _of_line(place: Place) -> SyntaxFault:  # noqa: PLR0911 - a list of cases
     rows = [(len(row) - len(row.lstrip()), row) for row in place.text.split("\n")[:line]]
     if line > 2 and rows[-2][0] >= column > rows[-3][0] + 1 and rows[-3][1].rstrip().endswith(":"):
         because = f"line {line - 1} is indented with {_blanks(rows[-2][0])}, but the next one with fewer"
-        return SyntaxFault(line - 1, because, f"indent line {line - 1} with {_blanks(column - 1)}")
+        return SyntaxFault(line - 1, because, _indent(line - 1, column - 1))
     because = (
         f"the line begins with {_blanks(column - 1)}, but the mapping that it continues (line "
         f"{above}) with {_blanks(blanks)}"
     )
-    return SyntaxFault(line, because, f"indent line {line} with {_blanks(blanks)}")
+    return SyntaxFault(line, because, _indent(line, blanks))
 
 
 def _blanks(number: int) -> str:
     return {0: "no spaces", 1: "1 space"}.get(number, f"{number} spaces")
+
+
+def _indent(line: int, blanks: int) -> str:
+    return (
+        f"indent line {line} with {_blanks(blanks)}" if blanks else f"remove the indentation of line {line}"
+    )
 
 
 def _second_colon(place: Place) -> SyntaxFault:  # noqa: PLR0911 - a list of cases
@@ -137,6 +149,9 @@ def _second_colon(place: Place) -> SyntaxFault:  # noqa: PLR0911 - a list of cas
         because = f"no colon with a space stands between {glued[1]} and {glued[2]}"
         return SyntaxFault(line, because, f'write "{glued[1]}: {glued[2]}" in line {line}, with a colon')
     before = place.content(place.at)[: place.column(place.at) - 1]
+    if place.at + 1 >= len(place.text) or (place.text[place.at + 1] == "\n" and ": " in before):
+        because = f"the value in line {line} ends with a colon"
+        return SyntaxFault(line, because, f"remove the colon at the end of line {line}")
     if ": " in before:
         if unopened_in(place.content(place.at)):
             return unopened_by(place, line)
@@ -163,6 +178,9 @@ def _below_value(place: Place, above: int, because: str) -> SyntaxFault:
     own = place.indent(place.at)
     earlier = place.end_before(place.text.rfind("\n", 0, above) + 1)
     entries = [place.content(at).lstrip().startswith("- ") for at in (earlier, place.at)]
+    alone = place.content(place.at).rstrip().endswith(":")
+    if alone and below and len(below[0]) - len(below[0].lstrip()) <= own:
+        return SyntaxFault(line, because, _indent(line, place.indent(above)))
     less = place.indent(above) < own == place.indent(earlier) and entries != [True, False]
     if less and place.line(earlier) < place.line(above):
         misplaced = place.line(above)
@@ -213,7 +231,7 @@ def _like_entry_above(place: Place) -> SyntaxFault | None:
     because = (
         f"line {line} is indented with {_blanks(own)}, but the entry in line {above} with {_blanks(blanks)}"
     )
-    return SyntaxFault(line, because, f"indent line {line} with {_blanks(blanks)}")
+    return SyntaxFault(line, because, _indent(line, blanks))
 
 
 def _no_blank(line: int, key: str) -> SyntaxFault:
@@ -229,18 +247,18 @@ def _character(place: Place) -> SyntaxFault:
         because = "the line is indented with a tab, and YAML allows only spaces"
         above = place.content(place.end_before(place.text.rfind("\n", 0, place.at) + 1))
         blanks = len(above) - len(above.lstrip()) + 2 * above.rstrip().endswith(":")
-        return SyntaxFault(line, because, f"indent line {line} with {_blanks(blanks)}")
+        if re.match(r"\s*- [\[{]", above):  # a whole entry: the line is no part of it
+            rows = [row for row in place.text.split("\n")[: line - 1] if row.strip()]
+            blanks = next(less for row in rows[::-1] if (less := len(row) - len(row.lstrip())) < blanks)
+        return SyntaxFault(line, because, _indent(line, blanks))
     because = f"a value cannot begin with {place.character} (column {at})"
     return SyntaxFault(line, because, f"put the value in line {line} in quotes")
 
 
 def _open_quote(place: Place) -> SyntaxFault:
     line = place.line(max(place.start, 0))
-    if DOUBLED.search(place.content(max(place.start, 0))):
-        because = f"line {line} has two quotation marks in a row"
-        return SyntaxFault(line, because, f"remove one of the two quotation marks in line {line}")
     because = f"the text in quotes that begins in column {place.column(max(place.start, 0))} does not end"
-    return SyntaxFault(line, because, f"add the missing quotation mark in line {line}")
+    return _odd_quotes(line, place.content(max(place.start, 0)), because)
 
 
 def _no_hyphen(place: Place) -> SyntaxFault:
@@ -265,9 +283,9 @@ def _no_value(place: Place) -> SyntaxFault:
     if not place.text[place.at :].strip() and opening >= 0:
         return _in_brackets(replace(place, start=opening))
     here = f"in line {line}, column {place.column(place.at)}"
-    if place.character == "," and place.text[: place.at].rstrip().endswith(","):
-        because = "two commas follow each other"
-        return SyntaxFault(line, because, f"remove , {here}")
+    if place.character in (",", ":") and place.text[: place.at].rstrip().endswith(place.character):
+        because = f"two {'commas' if place.character == ',' else 'colons'} follow each other"
+        return SyntaxFault(line, because, f"remove {place.character} {here}")
     because = f"a value is missing before {place.character or 'the end'}"
     return SyntaxFault(line, because, f"add the value before {place.character or 'the end'} {here}")
 

@@ -18,6 +18,7 @@ from flopcast.records import dataclass, field
 
 MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modules exceed 1 MB
 MAX_DEPTH = 40
+TWICE = "is given twice"
 COMMAND_LINE = "command line"  # the name of a document that no file holds
 Path = tuple[str | int, ...]
 
@@ -70,16 +71,6 @@ class Document:
             if path and end == len(path) and len(inside) == 1:
                 return inside[0]
         return self.name
-
-
-def line_in(place: str) -> int:
-    """Return the line of a place; 0 of one without a line.
-
-    >>> line_in("job.yaml:12"), line_in("argument --plan")
-    (12, 0)
-    """
-    line = place.rpartition(":")[2]
-    return int(line) if line.isdecimal() else 0
 
 
 def set_value(data: dict[str, object], path: Path, value: object) -> None:
@@ -262,7 +253,7 @@ class _Builder:
                 "key",
                 "a list or mapping",
                 "a word",
-                f"remove this bracket in line {line}, or write a word before the colon",
+                f"write one bracket in place of two in line {line}, or a word before the colon",
                 "the keys of a job are names of fields",
             )
         holder, path = self._stack[-1]
@@ -274,9 +265,11 @@ class _Builder:
                 "given twice",
                 "each key once",
                 because,
-                f"keep only line {first} or line {line}, or rename the key that has the wrong name",
+                f"add the name of the section that begins with line {line} above it, or remove the line"
+                if event.value == next(iter(holder)) and line > first + 1
+                else f"keep only line {first} or line {line}, or rename the key that has the wrong name",
                 where=f"{self.name}:{line}",
-                fault="is given twice",
+                fault=TWICE,
             )
         self._keys[-1], self._key_line = event.value, line
 

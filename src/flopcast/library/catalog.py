@@ -168,8 +168,9 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     of_other = "".join(f"; {name} is a {other}" for other in others)
     price = 'write "2.10 USD/h", or ' * (kind == "prices")
     listing = f" (flopcast catalog {kind} lists all)" * (kind in KINDS)
-    meant = [f"{one} ({with_device[one]})" if one in with_device else one for one in near]
-    fix = f"did you mean {alternatives(meant)}?" if near else f"{price}choose one of these names{listing}."
+    if len(with_device) > 1:
+        of_other += f"; clusters with it: {', '.join(f'{a} ({b})' for a, b in with_device.items())}"
+    fix = f"did you mean {alternatives(near)}?" if near else f"{price}choose one of these names{listing}."
     return Problem(
         where=where,
         field=field or kind[:-1],

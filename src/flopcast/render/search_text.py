@@ -79,7 +79,11 @@ def question_lines(result: SearchResult) -> list[str]:
         f"searched  {result.candidates:,} plans: {result.possible:,} possible, {result.in_memory:,} fit"
         + (f" into memory{room}, {kept}" if question.limits else room)
         + f", {result.played} simulated exactly"
-        + (f", {result.refined} of them {are} of the best" if result.refined else "")
+        + (
+            f" ({result.refined} of these {are} with other stages or less recompute)"
+            if result.refined
+            else ""
+        )
         + ("; an evolutionary algorithm chose the plans" if question.evolve else ""),
     ]
     notes = dict.fromkeys(_not_tried(one, question) for one in question.jobs)

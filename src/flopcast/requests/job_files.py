@@ -24,7 +24,13 @@ from flopcast.library.teachers import with_teacher
 from flopcast.other_units import rewritten_whole
 from flopcast.records import dataclass
 from flopcast.requests.block_counts import with_num_layers
-from flopcast.requests.missing_parts import is_misspelt, missing_part, with_base_value
+from flopcast.requests.missing_parts import (
+    is_misspelt,
+    missing_part,
+    refuse_changes_alone,
+    unknown_base,
+    with_base_value,
+)
 from flopcast.requests.missing_plan import (
     faults_of_whole,
     is_whole,
@@ -250,17 +256,18 @@ def built(key: str, data: object, document: Document) -> object:
         field = key
     else:
         field = f"{key}.base"
+    refuse_changes_alone(key, data, document, noun)
     if not isinstance(data, dict) or "base" not in data:
         parts = catalog.with_parts(document, data, (key,)) if key == "cluster" else data
         parts = with_teacher(document, parts, (key,)) if key == "model" else parts
         return _priced(build(noun, document, parts, (key,)))
     changes = {name: value for name, value in data.items() if name != "base"}
-    name, nodes = data["base"] if isinstance(data["base"], str) else repr(data["base"]), None
+    name, nodes = data["base"] if isinstance(data["base"], str) else "", None
     if key == "cluster":
         name, nodes = _nodes(name, changes, field, document)
     own_name = catalog.known(kind, name) if isinstance(data["base"], str) else None
     if own_name is None:
-        raise SpecError([catalog.unknown_name(kind, name, field, document.where(path_of(field)))])
+        raise SpecError([unknown_base(kind, name or data["base"], field, document)])
     if not changes:
         return catalog.cluster(own_name, nodes) if key == "cluster" else getattr(catalog, key)(own_name)
     base = catalog.document(kind, own_name).data
@@ -286,9 +293,10 @@ def built(key: str, data: object, document: Document) -> object:
 def _with_stated_price(data: object) -> object:
     """Return the data of a cluster; a price that is no name of the catalogue becomes that of a device."""
     price = data.get("price") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or price is None or isinstance(price, dict) or str(price)[:1].isalpha():
-        return data
-    return data | {"price": {"device_usd_per_hour": price}}
+    is_stated = not (price is None or isinstance(price, dict) or re.match(r"[A-Za-z][^/]*$", str(price)))
+    return (
+        data | {"price": {"device_usd_per_hour": price}} if isinstance(data, dict) and is_stated else data
+    )
 
 
 def _priced(made: BaseModel) -> BaseModel:
@@ -300,29 +308,16 @@ def _nodes(name: str, changes: dict[str, object], field: str, document: Document
     """Return the cluster's own name and number of nodes, "selene:64" or `nodes: 64`, if any."""
     own_name, colon, text = name.partition(":")
     if colon and not NODES.fullmatch(text):
-        where = document.where(path_of(field))
-        allowed = "NAME, or NAME:NODES with at least one node"
-        raise spec_error(
-            field,
-            name,
-            allowed,
-            "the number after the colon is the number of nodes",
-            f"write {own_name}:{meant(text, WHOLE) or 1}",
-            where,
-        )
+        allowed, because = "NAME, or NAME:NODES", "the number after the colon is the number of nodes"
+        fix, where = f"write {own_name}:{meant(text, WHOLE) or 1}", document.where(path_of(field))
+        raise spec_error(field, name, allowed, because, fix, where)
     if "nodes" not in changes:
         return own_name, int(text) if colon else None
     nodes = changes.pop("nodes")
     if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+        because, fix = "a cluster has at least one node", f"set nodes to {rewritten_whole(nodes, 1)}"
         where = document.where(("cluster", "nodes"))
-        raise spec_error(
-            "cluster.nodes",
-            nodes,
-            WHOLE,
-            "a cluster has at least one node",
-            f"set nodes to {rewritten_whole(nodes, 1)}",
-            where,
-        )
+        raise spec_error("cluster.nodes", nodes, WHOLE, because, fix, where)
     return own_name, nodes
 
 

@@ -8,9 +8,9 @@ import re
 
 from pydantic import BaseModel
 
-from flopcast.errors import SpecError
+from flopcast.errors import SpecError, spec_error
 from flopcast.files.validate import OF_FILES, names_at
-from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.files.yaml_text import TWICE, Document, read_yaml
 from flopcast.records import replace
 from flopcast.spec.job import Job
 from flopcast.spec.serving_job import ServingJob
@@ -26,18 +26,39 @@ def read_job(raw: bytes, name: str) -> Document:
     Raises
     ------
     SpecError
-        As `read_yaml`; the fix of a missing section names it.
+        As `read_yaml`; the fix of a missing section names it. A section is indented as a key of another.
     """
     try:
-        return read_yaml(raw, name)
+        return _with_sections_apart(read_yaml(raw, name))
     except SpecError as error:
         problem = error.problems[0]
-        above = LINE.search(problem.because)
-        section = missing_section(raw.decode().split("\n"), int(above[1]) + 1) if above else ""
-        if not above or not section:
+        above, line = LINE.search(problem.because), int(problem.where.rpartition(":")[2])
+        begin = line if problem.fault == TWICE else int(above[1]) + 1 if above else 0
+        section = missing_section(raw.decode().split("\n"), begin) if begin else ""
+        if not section:
             raise
-        fix = f"add {section}: above line {int(above[1]) + 1}"
+        fix = f"add {section}: above line {begin}"
         raise SpecError([replace(problem, fix=fix)]) from None
+
+
+def _with_sections_apart(document: Document) -> Document:
+    """Return a job file; raise an error if the line of a section is indented as a key of another."""
+    data = document.data if isinstance(document.data, dict) else {}
+    for section, inside in data.items():
+        known = {*names_at(Job, (section,)), *names_at(ServingJob, (section,)), "base"}
+        for part in inside if isinstance(inside, dict) and len(known) > 1 else ():
+            if inside[part] is None and part in {*Job.model_fields, *ServingJob.model_fields} - known:
+                line = document.lines[section, part]
+                raise spec_error(
+                    f"{section}.{part}",
+                    None,
+                    f"{part} as a section of its own",
+                    f"line {line} is indented like the keys of {section}",
+                    f"remove the indentation of line {line}",
+                    document.where((section, part)),
+                    f"is not a key of {section}",
+                )
+    return document
 
 
 def missing_section(rows: list[str], line: int) -> str:
@@ -56,7 +77,7 @@ def missing_section(rows: list[str], line: int) -> str:
             or [found[1] for row in rows[line:] if (found := KEY.match(row))][:1]
         )
     path: list[str] = []
-    least = indents[at - 1]
+    least = next((indents[i] for i in range(at - 1, -1, -1) if rows[i].strip() and indents[i] < own), 0)
     for row, indent in zip(rows[at - 1 :: -1], indents[at - 1 :: -1], strict=True):
         if row.strip() and indent < least and (found := KEY.match(row)):
             path, least = [found[1], *path], indent

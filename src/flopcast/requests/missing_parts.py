@@ -7,11 +7,13 @@ Elsewhere: fields of plans that are missing (missing_plan.py), fields of a noun 
 
 from collections.abc import Iterable
 
-from flopcast.errors import Problem
-from flopcast.files.field_names import NEAR
+from pydantic import BaseModel
+
+from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.files.field_names import NEAR, meant_name, unknown_field
 from flopcast.files.nearest_names import nearest
-from flopcast.files.validate import path_of
-from flopcast.files.yaml_text import COMMAND_LINE
+from flopcast.files.validate import OF_FILES, path_of
+from flopcast.files.yaml_text import COMMAND_LINE, Document
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.spec.job import Job
@@ -43,6 +45,40 @@ def missing_part(key: str, where: str) -> Problem:
         because = "to compare a measured run, flopcast predicts it on the cluster on which it ran"
         fix = "add --cluster NAME, the machine of the run"
     return Problem(key, None, allowed, because, fix, where=where, fault="is missing")
+
+
+def unknown_base(kind: str, base: object, field: str, document: Document) -> Problem:
+    """Return the fault of an unknown base, which may belong to a section whose first line is missing."""
+    name, path = base if isinstance(base, str) else "", path_of(field)
+    unknown, line = catalog.unknown_name(kind, name, field, document.where(path)), document.lines.get(path)
+    lacking = (part for part in USUAL if (part,) not in document.lines)
+    own = next((part for part in lacking if catalog.known(f"{part}s", name.partition(":")[0])), "")
+    fix = f"add {own}: above line {line}" if line and own and path[1:] else unknown.fix
+    return replace(unknown, value=base, fix=fix)
+
+
+def refuse_changes_alone(key: str, data: object, document: Document, noun: type[BaseModel]) -> None:
+    """Refuse keys that change an entry of the catalogue without a base.
+
+    Raises
+    ------
+    SpecError
+        The base is missing or misspelt, and the data have no field that a description needs.
+    """
+    needed = {name for name, field in noun.model_fields.items() if field.is_required()}
+    if not isinstance(data, dict) or not data or {"base", *needed} & {*data} or key not in USUAL:
+        return
+    for name, value in data.items():
+        if meant_name(str(name), ["base"]):
+            known = (*noun.model_fields, *OF_FILES[(key,)])
+            field, where = f"{key}.{name}", document.where((key, str(name)))
+            raise SpecError([unknown_field(str(name), value, known, field, where)])
+    allowed, because = (
+        f"a name (flopcast catalog {key}s)",
+        "the other keys change an entry of the catalogue",
+    )
+    fix, where = f"add base: {USUAL[key]}", document.where((key,))
+    raise spec_error(f"{key}.base", None, allowed, because, fix, where, "is missing")
 
 
 def with_base_value(problem: Problem, base: object, name: str) -> Problem:

@@ -19,7 +19,8 @@ from flopcast.records import replace
 from flopcast.requests.drafting_words import with_drafting
 from flopcast.requests.job_files import ReadFile, built
 from flopcast.requests.job_request import JobRequest
-from flopcast.requests.resolve import made_from
+from flopcast.requests.problem_places import with_places
+from flopcast.requests.resolve import Made, made_from
 from flopcast.requests.serving_words import OF_SERVING, refuse_options_of_serving
 from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Deployment
@@ -49,17 +50,30 @@ ROOM = 8  # requests of the longest kind for which a deployment that flopcast ch
 
 
 def resolve_serving(request: JobRequest) -> ServingJob:
-    """Return the serving job that a request describes.
+    """Return the serving job that a request describes; raise errors as `answered` does."""
+    return answered(request, lambda job: job)
+
+
+def answered(request: JobRequest, answer: Callable[[ServingJob], Made]) -> Made:
+    """Return the answer to a request to serve; errors name the line or the option of the value.
 
     Raises
     ------
     SpecError
         Every fault of the files and the other values, options of training among them.
     """
+
+    def answer_of(document: Document, read: ReadFile) -> Made:
+        job = serving_job_of(document, read)
+        try:
+            return answer(job)
+        except SpecError as error:
+            raise SpecError(with_places(error.problems, document)) from None
+
     refuse_options_of_serving(request)
     if wrong := list(_options_of_training(request)):
         raise SpecError(wrong)
-    return made_from(request, serving_job_of)
+    return made_from(request, answer_of)
 
 
 def _options_of_training(request: JobRequest) -> Iterator[Problem]:

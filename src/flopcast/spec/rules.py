@@ -35,12 +35,20 @@ def _fitting_devices(case: Case) -> str:
 
 
 def _unequal_stages(case: Case) -> str:
-    """Return the edit for blocks that do not divide into equal chunks: a list, or fewer stages."""
+    """Return the edit for blocks that do not divide into equal chunks: of chunks, a list, or stages."""
     blocks, stages = case.model.num_blocks, first(case.plans.pipeline_parallel)
     chunks = stages * first(case.plans.virtual_stages)
+    if _uneven_degree(case) == "virtual_stages":
+        return f"set virtual_stages to {nearest_divisor(blocks // stages, chunks // stages)}"
     if chunks <= blocks:
         return f"set stage_layers to {written_list(divided_over_chunks(blocks, chunks))}"
     return f"set pipeline_parallel to {nearest_divisor(blocks, stages)} and virtual_stages to 1"
+
+
+def _uneven_degree(case: Case) -> str:
+    """Return the degree that does not divide the blocks: stages, or only chunks of a stage."""
+    stages = first(case.plans.pipeline_parallel)
+    return "pipeline_parallel" if case.model.num_blocks % stages else "virtual_stages"
 
 
 def _two_stages(case: Case) -> str:
@@ -107,7 +115,7 @@ RULES: tuple[Rule, ...] = (
         fix="set sequence_parallel to false",
     ),
     Rule(
-        field="plan.pipeline_parallel",
+        field=lambda c: f"plan.{_uneven_degree(c)}",
         holds=lambda c: (
             c.stack.pipeline.partition != "even"
             or bool(c.structure.stage_layers)

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 
 from flopcast.errors import Problem
 from flopcast.files.package_table import read_table
-from flopcast.files.yaml_text import line_in
-from flopcast.interop.configs.job_reader import JobReader
+from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.flags import LISTED
 from flopcast.interop.megatron.job_builder import JobBuilder
@@ -51,7 +50,7 @@ FLAG = re.compile(r"--[a-z][a-z0-9-]*[a-z0-9]")
 class TranslatedFlags:
     """The flags that a file's keys stand for, each with its key."""
 
-    def __init__(self, reader: JobReader) -> None:
+    def __init__(self, reader: ConfigReader) -> None:
         """Start without flags."""
         self._reader = reader
         self._flags: list[Word] = []
@@ -132,6 +131,7 @@ class TranslatedFlags:
             own if isinstance(own, dict) else {}
         )
         reader.lines = builder.lines | reader.lines
+        self._name_keys(builder)
         return changes
 
     def read_plan(self, ranks: int, layers: int) -> None:
@@ -144,6 +144,12 @@ class TranslatedFlags:
         self._report(builder.arguments.problems, builder.arguments)
         self._reader.data["plan"] = builder.data["plan"]
         self._reader.lines |= builder.lines
+        self._name_keys(builder)
+
+    def _name_keys(self, builder: JobBuilder) -> None:
+        """Keep the key that leads to each value of the job, so that errors name it."""
+        flags = {path: flag for path, flag in builder.flags.items() if flag in self._keys}
+        self._reader.names |= {path: self._keys[flag] for path, flag in flags.items()}
 
     def _report(self, problems: list[Problem], arguments: Arguments) -> None:
         """Add the problems and assumptions of flags to those of the file, under the names of its keys."""
@@ -163,7 +169,8 @@ class TranslatedFlags:
         return key, TYPES.get(value, value) if isinstance(value, str) else value
 
     def _line(self, key: str) -> int:
-        return line_in(self._reader.where(key)) or 1
+        line = self._reader.where(key).rpartition(":")[2]
+        return int(line) if line.isdecimal() else 1
 
     def _named(self, text: str) -> str:
         """Return a text with keys in place of their flags."""

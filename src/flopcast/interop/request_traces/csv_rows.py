@@ -101,8 +101,8 @@ def csv_rows(lines: Lines, columns: Columns, rules: Rules) -> Rows:
             [_short(rules, int(numbers[row]), cells[row], columns) for row in short[:MOST_SHOWN]]
         )
     arrival_s = _column(cells, columns.arrival, numbers, "arrival", rules)
-    prompt = _tokens(_column(cells, columns.prompt, numbers, "prompt_tokens", rules))
-    output = _tokens(_column(cells, columns.output, numbers, "output_tokens", rules))
+    prompt = _column(cells, columns.prompt, numbers, "prompt_tokens", rules).astype(np.intp)
+    output = _column(cells, columns.output, numbers, "output_tokens", rules).astype(np.intp)
     segments, ids = np.broadcast_to(np.intp(0), (len(cells),)), np.zeros(0, np.intp)
     tokens = ids
     if columns.hashes is not None:
@@ -134,19 +134,13 @@ def block_tokens(prompt: Integers, segments: Integers, block: int) -> Integers:
     return np.clip(left, 0, block)
 
 
-def _tokens(values: Counts) -> Integers:
-    """Return numbers of tokens; what is no whole number becomes 0, which is refused later."""
-    whole = (values == np.floor(values)) & (np.abs(values) < _WIDEST)
-    return np.where(whole, values, 0).astype(np.intp)
-
-
 def _column(cells: list[list[str]], place: int, lines: Integers, name: str, rules: Rules) -> Counts:
-    """Return a column as numbers; times of a calendar as seconds.
+    """Return a column as numbers, whole ones if they count tokens; times of a calendar as seconds.
 
     Raises
     ------
     SpecError
-        Cells that are neither; at most MOST_SHOWN of them.
+        Cells that are none of these; at most MOST_SHOWN of them.
     """
     texts = [each[place] for each in cells]
     if name == "arrival" and texts and ":" in texts[0]:
@@ -159,12 +153,15 @@ def _column(cells: list[list[str]], place: int, lines: Integers, name: str, rule
         values: Counts = np.array(texts, dtype=np.float64)
     except ValueError:
         values = np.array([_number(text) for text in texts])
-    wrong = np.flatnonzero(~np.isfinite(values)).tolist()
+    whole = (values == np.floor(values)) & (np.abs(values) < _WIDEST)
+    wrong = np.flatnonzero(~(np.isfinite(values) if name == "arrival" else whole)).tolist()
     if wrong:
-        allowed, because = "a whole number", "this column contains numbers of tokens"
+        allowed = f"a whole number of at most {_WIDEST - 1}"
+        because, noun = "this column contains numbers of tokens", "a whole number"
         if name == "arrival":
             allowed, because = "a number, or a date and a time", "this column contains times"
-        fix = "correct the line"
+            noun = "a number"
+        fix = f"write {noun} in this cell, or remove the line"
         raise SpecError(
             Problem(
                 f"{rules.field} {name}", texts[row], allowed, because, fix, f"{rules.path}:{lines[row]}"
@@ -198,4 +195,4 @@ def _no_hash(words: list[list[str]], lines: Integers, rules: Rules) -> SpecError
         "each number identifies a block of the prompt",
     )
     value, where = " ".join(words[row]), f"{rules.path}:{lines[row]}"
-    return spec_error(f"{rules.field} hashes", value, allowed, because, "correct the line", where=where)
+    return spec_error(f"{rules.field} hashes", value, allowed, because, f"write {allowed}", where=where)

@@ -132,7 +132,7 @@ class _Gathered:
         if isinstance(at, bool) or not isinstance(at, (int, float)) or (time and not abs(at) < 1e300):
             because, fix, where = (
                 "this key is the arrival time of the request",
-                "correct the line",
+                "write a number",
                 f"{rules.path}:{line}",
             )
             problems.append(Problem(f"{rules.field} {time}", at, "a number", because, fix, where=where))
@@ -140,7 +140,7 @@ class _Gathered:
         if not isinstance(hashes, list) or not all(isinstance(h, int) and 0 <= h < 2**62 for h in hashes):
             allowed, because = "a list of whole numbers", "each number identifies a block of the prompt"
             field, where = f"{rules.field} hash_ids", f"{rules.path}:{line}"
-            problems.append(Problem(field, hashes, allowed, because, "correct the line", where=where))
+            problems.append(Problem(field, hashes, allowed, because, f"write {allowed}", where=where))
         if not problems and isinstance(at, (int, float)) and isinstance(hashes, list):
             self._add(line, at * TIMES.get(time, 1.0), values[0], values[1], hashes)
         return problems

@@ -75,7 +75,7 @@ def _problems(rows: Rows, rules: Rules, before_s: float) -> Iterator[Problem]:
         yield from _named(untimed, rows, rules, "arrival", "a time", because, fix)
     for name, values in (("prompt_tokens", rows.prompt_tokens), ("output_tokens", rows.output_tokens)):
         because = "a request has at least one token of prompt and of output"
-        fix = "correct the line, or remove it if the request failed"
+        fix = "write at least 1 in this cell, or remove the line if the request failed"
         yield from _named(values < 1, rows, rules, name, "at least 1", because, fix, values)
     previous_s = np.concatenate([[before_s], rows.arrival_s[:-1]])
     fix = "sort the lines of the trace by time"

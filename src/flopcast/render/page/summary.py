@@ -98,13 +98,14 @@ def _rates(report: Report) -> tuple[Tile, ...]:
     metrics = report.metrics
     unit = f"{report.job.batch_unit}/s"
     per_device = markup(rate(metrics.device_tokens_per_s, unit))
+    mfu, hfu = (markup(share(ratio)) for ratio in (metrics.mfu_ratio, metrics.hfu_ratio))
     attained = markup(Quantity(metrics.device_flop_per_s / 1e12, f"{metrics.device_flop_per_s / 1e12:.0f}"))
     return (
         ("Throughput", markup(rate(metrics.tokens_per_s, unit)), f"{per_device} per device"),
         (
             "MFU",
-            markup(share(metrics.mfu_ratio)),
-            f"{attained} TFLOP/s per device{report.job.flop_note}; HFU {markup(share(metrics.hfu_ratio))}",
+            mfu,
+            f"{attained} TFLOP/s per device{report.job.flop_note}{'' if hfu == mfu else f'; HFU {hfu}'}",
         ),
     )
 
