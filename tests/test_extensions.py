@@ -44,18 +44,15 @@ PARTS = {
         OWL = Family(facts=FAMILIES["llama"].facts | {"hidden": fact(1024, "owl_width")})
         """,
     "importer.py": """
-        from flopcast.interop.configs.config_reader import ConfigReader
         from flopcast.interop.configs.formats import ConfigFormat
         from flopcast.interop.configs.keys import Keys
 
         KEYS = Keys(program="Owl Trainer", read="owl.model owl.devices owl.batch")
 
-        def read(document, options):
-            reader = ConfigReader(document, KEYS, options)
+        def read(reader):
             reader.put(("model",), reader.text("owl.model"), "owl.model")
             reader.put(("plan", "data_parallel"), reader.count("owl.devices"), "owl.devices")
             reader.put(("plan", "global_batch"), reader.count("owl.batch"), "owl.batch")
-            return reader.made()
 
         OWL = ConfigFormat(description="of Owl Trainer", read=read, signs=KEYS.read, keys=KEYS)
         """,

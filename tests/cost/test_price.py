@@ -364,15 +364,22 @@ def test_the_hosts_own_work_takes_what_the_stack_says_and_names_its_factor(kind,
     assert price.host_s.item() == 0.0
 
 
-def test_a_host_twice_as_fast_launches_in_half_the_time():
+def test_a_host_twice_as_fast_launches_in_half_the_time_and_waits_as_long():
     fast = changed_node(DGX, host=DGX.node.host.model_copy(update={"speed_ratio": 2.0}))
-    items = [item_of(streaming()), host_work("step", "step")]
+    launch, dispatch = item_of(streaming()), host_work("sharded_operator", "forward")
+    wait = host_work("synchronise", "forward")
 
-    before, after = (price_items(items, cluster) for cluster in (DGX, fast))
+    eager = [price_items([launch, dispatch], cluster, stack="torch-fsdp2") for cluster in (DGX, fast)]
+    waits_s = [
+        price_items([wait], cluster, stack="gpt-neox-deepspeed").of(wait).alone_s.item()
+        for cluster in (DGX, fast)
+    ]
 
-    assert after.of(items[0]).host_s == pytest.approx(before.of(items[0]).host_s / 2)
-    assert after.of(items[1]).alone_s.item() == pytest.approx(before.of(items[1]).alone_s.item() / 2)
-    assert after.of(items[0]).alone_s.item() == before.of(items[0]).alone_s.item()
+    before, after = eager
+    assert after.of(launch).host_s == pytest.approx(before.of(launch).host_s / 2)
+    assert after.of(dispatch).alone_s.item() == pytest.approx(before.of(dispatch).alone_s.item() / 2)
+    assert after.of(launch).alone_s.item() == before.of(launch).alone_s.item()
+    assert waits_s[0] == waits_s[1] > 0.0
 
 
 def test_a_curve_may_be_another_devices():

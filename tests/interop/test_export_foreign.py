@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from flopcast.errors import SpecError
 from flopcast.interop.configs.formats import kind_of, parsed, read_kind
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.model_names import FLAVOURS
+from flopcast.interop.configs.job_reader import FLAVOURS
 from flopcast.interop.exports.deepspeed import LEFT_OPEN, export_deepspeed
 from flopcast.interop.exports.same_job import canonical_stack, differences, read_back
 from flopcast.interop.exports.torchtitan import export_torchtitan

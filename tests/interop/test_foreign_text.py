@@ -6,7 +6,7 @@ from conftest import make_job
 from foreign_cases import data_of, told
 
 from flopcast.errors import SpecError
-from flopcast.interop.configs.model_names import FLAVOURS
+from flopcast.interop.configs.job_reader import FLAVOURS
 from flopcast.interop.configs.toml_text import read_toml
 from flopcast.library import catalog
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import read_yaml
-from flopcast.interop.configs.config_reader import MOST, ConfigReader
+from flopcast.interop.configs.config_reader import MOST
 from flopcast.interop.configs.import_options import ImportOptions
+from flopcast.interop.configs.job_reader import FLAVOURS, JobReader
 from flopcast.interop.configs.keys import Keys, covered, keys_of
-from flopcast.interop.configs.model_names import FLAVOURS
 from flopcast.interop.configs.nested_deepspeed import STAGE
 from flopcast.interop.configs.torchtitan_stages import dealt
 from flopcast.interop.configs.trainers import TARGETS
@@ -28,7 +28,7 @@ KEYS = Keys(
 
 
 def sheet_of(text, asked=None, keys=KEYS):
-    return ConfigReader(read_yaml(text.encode(), "a.yaml"), keys, asked)
+    return JobReader(read_yaml(text.encode(), "a.yaml"), keys, asked)
 
 
 def told(reader):

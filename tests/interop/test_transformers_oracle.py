@@ -20,7 +20,9 @@ SMALL = {  # relative; families with a few numbers a layer that are no weights o
     "mbart": 2e-5,  # the encoder's own norm of its embeddings
     "ernie4_5_moe": 1e-6,  # the bias that follows the loads of experts is a parameter there
 }
-NOT_IN_LIBRARY = {"baichuan", "internlm2", "internlm3", "kimi_k2", "grok-1", "mimo"}  # code of their hubs
+NOT_IN_LIBRARY = {  # code of their hubs, and of flash-linear-attention
+    "baichuan", "gla", "internlm2", "internlm3", "kimi_k2", "grok-1", "mimo",
+}  # fmt: skip
 QUIRKS = {("helium", 512)}  # (family, hidden_size): its output product ignores head_dim
 
 

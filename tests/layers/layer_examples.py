@@ -221,6 +221,9 @@ LAYERS = {
     ),
     "gated_attention": Attention(heads=8, kv_heads=2, head_size=16, qk_norm="per_head", out_gate=True),
     "gated_delta": GatedDeltaNet(heads=8, key_heads=4, key_size=16, value_size=12),
+    "gated_linear_attention": GatedDeltaNet(
+        rule="gated", heads=8, key_heads=8, key_size=8, value_size=16, convolution=0
+    ),
     "delta_block": Block(
         mixer=GatedDeltaNet(heads=8, key_heads=4, key_size=16, value_size=12),
         feed_forward=Mlp(ffn_hidden=160, activation="swiglu"),

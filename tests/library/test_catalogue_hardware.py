@@ -63,12 +63,17 @@ def test_the_sources_of_a_cluster_cover_its_links_and_what_they_attain(name):
     assert not stated or words & {"attained_fraction", "all"}
 
 
+MEASURED_HOSTS = {"grace": 13.48 / ((33.17 + 37.08) / 2)}  # us of a linear layer, TransformerEngine 2053
+
+
 @all_cases("name", HOSTS)
 def test_a_host_that_was_not_measured_is_as_fast_as_the_reference_and_says_so(name):
     host = catalog.host(name)
 
-    assert host.speed_ratio == 1.0
-    assert any(word in source.title for source in host.source for word in ("equal", "reference", "differ"))
+    assert host.speed_ratio == pytest.approx(MEASURED_HOSTS.get(name, 1.0), rel=0.02)
+    assert name in MEASURED_HOSTS or any(
+        word in source.title for source in host.source for word in ("equal", "reference")
+    )
 
 
 CLOCKS = {  # dense FLOP of a clock and multiprocessor: fp16 matrix, fp32 vector; their MHz; multiprocessors

@@ -123,6 +123,8 @@ def examples(rows=slice(None), dtype="bf16"):
     states = {"sequences": HEADS[rows], "heads": KV_HEADS[rows], "key_heads": KV_HEADS[rows]}
     states |= {"key_size": HEAD_SIZE[rows], "value_size": 2 * HEAD_SIZE[rows], "dtype": dtype}
     found["gated_delta"] = GatedDelta(tokens=LENGTH[rows], **states)
+    alike = states | {"key_heads": states["heads"]}
+    found["gated_linear_attention"] = GatedDelta(tokens=LENGTH[rows], rule="gated", **alike)
     found["delta_decode"] = DeltaDecode(**states)
     found["row_sort"] = RowSort(rows=TOKENS[rows], columns=HIDDEN[rows], dtype=dtype)
     for cache in ("", "fp8"):

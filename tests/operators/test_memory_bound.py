@@ -51,6 +51,7 @@ TRAFFIC = {
     "sigmoid_gate": GATED,
     "scaled_rope": IN_PLACE,
     "sigmoid": FROM_OUTPUT,
+    "log_sigmoid": ("x -> y ; y -> decays", "ddecays -> dy ; x dy -> dx"),
     "add_adapter": ("x adapter -> y", ""),
     "fork": ("->", "dx1 dx2 -> dx"),
     "fork_of_three": ("->", "dx1 dx2 dx3 -> dx"),

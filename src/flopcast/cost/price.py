@@ -258,6 +258,7 @@ def _price_host(items: list[Item], state: Pricing) -> list[PricedItem]:
 
 def _of_host(kind: str, state: Pricing) -> PricedItem:
     stack, fetch = state.stack, state.stack.sharding.single_tensors or SingleTensors()
+    speed_ratio = state.cluster.node.host.speed_ratio
     name, seconds = {
         "synchronise": (HOST, stack.host.synchronise_s),
         "step": ("host_step", stack.optimizer.step_host_s),
@@ -267,8 +268,8 @@ def _of_host(kind: str, state: Pricing) -> PricedItem:
         "element": (HOST, 1.0 / fetch.elements_per_s),
         "forward_layer": (HOST, stack.offload.forward_layer_s),
         "backward_layer": (HOST, stack.offload.backward_layer_s),
-        "sharded_operator": (HOST, stack.host.sharded_operator_s),
+        "sharded_operator": (HOST, stack.host.sharded_operator_s / speed_ratio),
     }[kind]
     factor = state.factors.get(name, HOST_LOG_SIGMA)
-    alone_s = constant(seconds * factor.ratio / state.cluster.node.host.speed_ratio)
+    alone_s = constant(seconds * factor.ratio)
     return PricedItem(ItemPrice(alone_s=alone_s, host_s=ZERO, wholly=(name,)), (factor,))

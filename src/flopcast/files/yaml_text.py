@@ -73,6 +73,16 @@ class Document:
         return self.name
 
 
+def line_in(place: str) -> int:
+    """Return the line of a place; 0 of one without a line.
+
+    >>> line_in("job.yaml:12"), line_in("argument --plan")
+    (12, 0)
+    """
+    line = place.rpartition(":")[2]
+    return int(line) if line.isdecimal() else 0
+
+
 def set_value(data: dict[str, object], path: Path, value: object) -> None:
     """Set a value of nested data; mappings and lists on the way are made.
 

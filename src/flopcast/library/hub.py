@@ -15,11 +15,13 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from importlib.resources import files
 
+from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document, read_yaml
 from flopcast.records import dataclass
 
 FAMILIES = ("llama", "qwen", "mistral", "gemma", "deepseek", "mixtral", "olmo", "gpt")  # most used first
 
+NEAR = 0.9  # of letters in common, from which an unknown name is a misspelling of a known one
 TUNED = re.compile(  # parts of a model's name that change no shape: how it was tuned or stored
     r"-(instruct|chat|base|hf|it|pt|sft|dpo|fp16|bf16|bnb-4bit|unsloth|deduped|v0\.[12]|bpw|\d{4})(?=-|$)"
 )
@@ -114,6 +116,18 @@ def of_size(written: str, all_names: Collection[str]) -> list[str]:
     of_size = [name for name in all_names if f"-{written.lower()}-" in f"-{name}-"]
     families = (*FAMILIES, "")  # every name begins with the last of them
     return sorted(of_size, key=lambda name: ([name.startswith(one) for one in families].index(True), name))
+
+
+def misspelt(written: str, flavours: Collection[str], names: Collection[str]) -> str:
+    """Return the flavour of the same family, or the model, whose name is misspelt; "" if there is none.
+
+    >>> misspelt("Qwen/Qwen2.5-14", (), ["qwen2.5-14b"]), misspelt("llama3/405 b", ["llama3/405b"], ())
+    ('qwen2.5-14b', '405b')
+    """
+    family = written.lower().rpartition("/")[0] + "/"
+    own = [each for each in flavours if each.startswith(family)]
+    near = nearest(written, own or (*names, *hub_models()), least_ratio=NEAR)
+    return near[0].removeprefix(family) if near and own else next(iter(near), "")
 
 
 def hub_document(model: HubModel) -> Document:

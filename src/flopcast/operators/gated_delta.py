@@ -1,4 +1,4 @@
-"""The gated delta rule, and that of Mamba-2: linear attention whose heads keep a matrix instead of a cache.
+"""The gated delta rule, Mamba-2 and GLA: linear attention whose heads keep a matrix instead of a cache.
 
 Answers: how many FLOP and bytes does its core need over the tokens of sequences, forward and backward, and
 for one new token of each sequence that decodes? What does the backward pass keep?
@@ -19,7 +19,13 @@ products of the size of results with values for one. Those of the gated delta ru
 (`chunk_gated_delta_rule_bwd` of fla-org/flash-linear-attention) also compute each product again and two
 gradients of it.
 
-The Triton kernels of both rules are limited by their instructions, so their time follows the clock of the
+Gated linear attention (GLA, arXiv:2312.06635) changes the state to diag(a)·S + k·vᵀ: each element of a key
+has its own decay. Its kernels (`chunk_gla_fwd` and `chunk_gla_bwd` of fla-org/flash-linear-attention) write
+the summed logarithms of the decays, the states of all chunks and the products of queries with keys to
+memory, and read them again; the backward pass computes the sums and the states again and writes gradients
+in fp32. `GLA_PASSES` counts these reads and writes.
+
+The Triton kernels of all rules are limited by their instructions, so their time follows the clock of the
 multiprocessors. It neither follows the rate of the tensor cores nor the bandwidth of memory.
 
 References
@@ -33,7 +39,17 @@ Mamba-2: GiscardBiamby/Automodel-scalingai-f26, mfu/results: kernels of Nemotron
 states of 128, 8 groups, chunks of 128 tokens) on 8 H100 (132 multiprocessors at 1.98 GHz) with mamba-ssm
 2.3. All kernels of Mamba-2, without convolutions, take 192 ns for a token and layer, forward and backward
 (12,288 tokens). A second forward pass in a run with full recompute (32,768 tokens) adds 73 ns.
+
+GLA: benchmarks of `chunk_gla` in bf16. In pull request 43 of flagos-ai/FlagGems-vllm, whose device is not
+stated (H100 assumed, which the same author's other benchmarks name), the forward pass takes 3.16 ns for a
+token and head of 128 by 128 (8192 tokens, 96 heads), 7.08 ns with 256 by 256, and 18.6 ns with 512 by 512:
+6.8, 6.9 and 6.8 bytes of GLA_PASSES for each cycle of a multiprocessor. The backward pass with 512 by 512
+takes 63 ns without the elementwise kernels that the benchmark adds (8.0 bytes for each cycle). In pull
+request 1931 of tile-ai/TileOPs, on an H200 whose clock is locked at 1.5 GHz, four forward passes of 128 by
+128 take 3.4 to 3.8 ns (7.5 to 8.3 bytes).
 """
+
+from typing import NamedTuple
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts
 from flopcast.operators.base import AbstractOperator, AbstractWithoutBackward, Saved, Work
@@ -42,18 +58,38 @@ from flopcast.records import dataclass, replace
 CHUNK = 64  # tokens: of flash-linear-attention, which vLLM and SGLang took over
 STATE_BYTES = ELEMENT_BYTES["fp32"]  # of an element of a state
 PRODUCTS = 3.0  # with the state: what it holds for the key, its change, what the query reads
-KERNELS = {"delta": "gated_delta", "additive": "state_space"}  # by rule
+KERNELS = {"delta": "gated_delta", "additive": "state_space", "gated": "gated_linear_attention"}  # by rule
 STATE_SPACE_CHUNK = 128.0  # tokens: of Mamba-2's kernels with the sizes of Nemotron-H
 STATE_SPACE_PRODUCTS = 2.0  # with the state: its change, and what the query reads
 RECOMPUTED = 3.0  # a product backward: computed again, and two gradients
 STATE_SPACE_BACKWARD = 2.5  # products with the state backward for one forward: five for two
 FLOP_PER_CYCLE = {"delta": (409.0, 439.0), "additive": (179.0, 295.0)}  # of a multiprocessor: References
+
+
+class GlaPasses(NamedTuple):
+    """How often GLA's kernels read or write an element, in the format of the inputs ("low") or in fp32.
+
+    Elements of the keys of a token (and of its queries and decays), of its values, of the state of a chunk,
+    and of the products of queries with keys of a chunk.
+    """
+
+    low_keys: int
+    fp32_keys: int
+    low_values: int
+    low_states: int
+    fp32_states: int
+    fp32_scores: int
+
+
+GLA_PASSES = (GlaPasses(5, 4, 3, 2, 0, 2), GlaPasses(10, 15, 8, 0, 5, 3))  # forward, backward
+GLA_BYTES_PER_CYCLE = 7.3  # of a multiprocessor: References
+GLA_GRADIENTS = 2.0  # products inside a chunk backward: the scores are kept, and each has two gradients
 TENSOR_PASSES = 3.0  # of queries, keys, values and results backward: read, their gradients, and again
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GatedDelta(AbstractOperator):
-    """The gated delta rule, or Mamba-2's, over whole sequences, chunk by chunk.
+    """The gated delta rule, that of Mamba-2 or of GLA, over whole sequences, chunk by chunk.
 
     Examples
     --------
@@ -81,7 +117,7 @@ class GatedDelta(AbstractOperator):
     key_size: Counts
     value_size: Counts
     dtype: str
-    rule: str = "delta"  # or "additive"
+    rule: str = "delta"  # or "additive", "gated"
     is_gradient: bool = False
     is_served: bool = False  # by kernels of an engine, whose times the curve contains
 
@@ -97,6 +133,8 @@ class GatedDelta(AbstractOperator):
         results with keys, values and changes. Queries, keys and values are read and results written; each
         state is read and written once for a sequence.
         """
+        if self.rule == "gated":
+            return self._work_of_gla()
         state = self.key_size * self.value_size
         products, inside = PRODUCTS, CHUNK * (3.0 * self.key_size + 2.0 * self.value_size)
         if self.rule == "additive":  # queries with keys, once for a group, and results with values
@@ -117,14 +155,43 @@ class GatedDelta(AbstractOperator):
             cycles=ZERO if self.is_served else flop / FLOP_PER_CYCLE[self.rule][self.is_gradient],
         )
 
+    def _work_of_gla(self) -> Work:
+        """Return the work of GLA: products with the state and inside the chunk, and bytes of all kernels.
+
+        The state is multiplied twice forward and five times backward.
+        """
+        state, tokens = self.key_size * self.value_size, self.sequences * self.tokens * self.heads
+        inside = CHUNK * (self.key_size + self.value_size)
+        products = STATE_SPACE_PRODUCTS
+        if self.is_gradient:
+            products, inside = products * STATE_SPACE_BACKWARD, inside * GLA_GRADIENTS
+        passes = GLA_PASSES[self.is_gradient]
+        low = passes.low_keys * self.key_size + passes.low_values * self.value_size
+        low = low + passes.low_states * state / CHUNK
+        high = passes.fp32_keys * self.key_size + passes.fp32_states * state / CHUNK
+        high = high + passes.fp32_scores * CHUNK
+        moved_bytes = tokens * (low * ELEMENT_BYTES[self.dtype] + high * STATE_BYTES)
+        return Work(
+            flop=2.0 * tokens * (products * state + inside),
+            moved_bytes=moved_bytes,
+            unit=self.dtype,
+            cycles=moved_bytes / GLA_BYTES_PER_CYCLE,
+        )
+
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return the tokens of a sequence, which run one chunk after another, and the states."""
+        """Return the tokens of a sequence, which run one chunk after another, and the states.
+
+        Those of GLA are the bytes moved, as a stream's.
+        """
+        if self.rule == "gated":
+            return (self.work().moved_bytes,)
         return self.tokens, self.sequences * self.heads
 
     def saves(self) -> tuple[Saved, ...]:
-        """Return the decays, and with the gated delta rule queries, keys and values.
+        """Return the decays, and with the other rules than Mamba-2's queries, keys and values.
 
-        Mamba-2's kernel includes the convolution (`mamba_split_conv1d_scan_combined`): the backward pass
+        GLA has a decay for each element of a key, and keeps products of queries with keys in fp32. The
+        kernel of Mamba-2 includes the convolution (`mamba_split_conv1d_scan_combined`): the backward pass
         computes queries, keys and values again from the input of the convolution.
         """
         size, computed = ELEMENT_BYTES[self.dtype], self.sequences * self.tokens
@@ -132,10 +199,11 @@ class GatedDelta(AbstractOperator):
         if self.rule == "additive":
             return (decays,)
         row = 2.0 * self.key_heads * self.key_size + self.heads * self.value_size
-        return (
-            Saved(role="input:0", size_bytes=computed * row * size),
-            replace(decays, size_bytes=2.0 * decays.size_bytes),
-        )
+        inputs = Saved(role="input:0", size_bytes=computed * row * size)
+        if self.rule == "delta":  # and the strengths of writes
+            return inputs, replace(decays, size_bytes=2.0 * decays.size_bytes)
+        scores = Saved(role="scores", size_bytes=computed * self.heads * CHUNK * STATE_BYTES)
+        return inputs, replace(decays, size_bytes=decays.size_bytes * self.key_size), scores
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
         """Return all backward kernels as one."""

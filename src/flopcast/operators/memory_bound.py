@@ -86,6 +86,7 @@ KINDS: dict[str, Kind] = {
         forward=3, backward=5, reduces=True, saves=(("input:0", 1), ("input:1", 1))
     ),
     "sigmoid_gate": Kind(forward=3, backward=5, saves=(("input:0", 1), ("input:1", 1))),
+    "log_sigmoid": Kind(forward=4, backward=5, saves=X),  # and a division, which is a kernel of its own
     "scaled_rope": Kind(forward=2, backward=2),  # turned, and scaled by one number
     "sigmoid": Kind(forward=2, backward=3, saves=OUT),
     "add_adapter": Kind(forward=3, passes_on_from=0),  # its gradient passes unchanged

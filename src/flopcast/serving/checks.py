@@ -72,15 +72,14 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
             yield Problem(f"model.blocks.{place}.{field}", layer, allowed, NO_KERNELS, fix)
     for field, usual in (("reference", "none"), ("teacher", None), ("head", "tokens")):
         if getattr(job.model, field) != usual:
-            because = "serving does not support reference models, teachers and score heads"
+            because = "serving supports no reference model, teacher or score head"
             fix = f"remove model.{field}"
             yield Problem(f"model.{field}", "given", "no value", because, fix, fault="is given")
     if job.model.has_encoder:
-        because = "serving of encoder-decoder models is not supported yet"
-        yield Problem("model.blocks", "an encoder", "a decoder-only model", because, "choose a decoder")
+        because, fix = "serving of encoder-decoder models is not supported yet", "choose a decoder"
+        yield Problem("model.blocks", "an encoder", "a decoder-only model", because, fix)
     if job.model.adapters is not None:
-        because = "adapters in the model of a serving job are not supported yet"
-        fix = "remove model.adapters"
+        because, fix = "serving a model with adapters is not supported yet", "remove model.adapters"
         yield Problem("model.adapters", "given", "no value", because, fix, fault="is given")
     yield from of_images(job)
 
@@ -88,6 +87,8 @@ def _of_model(job: ServingJob) -> Iterator[Problem]:
 def _unknown_layers(block: Block) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     if not isinstance(block.mixer, (Attention, LatentAttention, GatedDeltaNet)):
         yield "mixer", block.mixer.kind, ("attention", "latent_attention", "gated_delta")
+    elif isinstance(block.mixer, GatedDeltaNet) and block.mixer.rule == "gated":
+        yield "mixer.rule", "gated", ("delta", "additive")
     alone = isinstance(block.feed_forward, NoFeedForward) and not block.mixer.is_whole_block
     if not alone and not isinstance(block.feed_forward, (Mlp, Experts)):
         yield "feed_forward", block.feed_forward.kind, ("mlp", "experts")
@@ -323,8 +324,7 @@ def _each_token(memory: ServingMemory) -> str:
 
 
 def _of_context(job: ServingJob, longest: int) -> Iterator[Problem]:
-    stated = job.model.context_length
-    if stated and longest > stated:
+    if (stated := job.model.context_length) and longest > stated:
         because = "prompt and output together are longer than the context length of the model"
         fix = f"shorten prompt and output to {stated} tokens together"
         yield Problem("traffic", longest, f"at most {stated} tokens in a request", because, fix)

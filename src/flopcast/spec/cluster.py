@@ -168,16 +168,16 @@ class Device(StrictModel):
 
 
 class Host(StrictModel):
-    """The CPU that launches kernels.
+    """The CPU. Eager frameworks launch kernels, and dispatch DTensors, from one of its threads in Python.
 
-    Eager frameworks launch kernels from one Python thread, so only the single-thread speed matters.
+    Waits, messages and optimizer steps were measured to take equal times on hosts of unequal `speed_ratio`.
 
     Attributes
     ----------
     name : str
         Name of the host, as `flopcast catalog hosts` lists it.
     speed_ratio : float
-        Single-thread speed of the host divided by that of an AMD EPYC 7763.
+        Speed of launching kernels from Python, divided by that of an AMD EPYC 7763.
     """
 
     name: str

@@ -147,7 +147,10 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     **dict.fromkeys(
         ("gated_delta", "state_space"), KernelBase(kind=LINEAR_ATTENTION, serves=True, also_trains=True)
     ),
-    "causal_convolution": KernelBase(kind=MEMORY, serves=True, also_trains=True),
+    **dict.fromkeys(
+        ("causal_convolution", "gated_linear_attention"),
+        KernelBase(kind=MEMORY, serves=True, also_trains=True),
+    ),
     **dict.fromkeys(("delta_decode", "row_sort"), KernelBase(kind=MEMORY, serves=True)),
     "flash_attention": KernelBase(kind=ATTENTION, is_fused_attention=True),
     "batched_gemm": KernelBase(kind=ATTENTION),

@@ -8,20 +8,8 @@ References
 axolotl-ai-cloud/axolotl: docs/config-reference.qmd, src/axolotl/utils/schemas (names and defaults).
 """
 
-from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.model_names import read_model
-from flopcast.interop.configs.placements import ACTIVATIONS, place
-from flopcast.interop.configs.trainers import (
-    Names,
-    note_lengths,
-    read_adapters,
-    read_training,
-    write_scores,
-)
-from flopcast.interop.configs.tuning import KTO_PASSES, PAIR, note_pairs, put_reference, put_score
+from flopcast.interop.configs.job_reader import ACTIVATIONS, KTO_PASSES, PAIR, JobReader
+from flopcast.interop.configs.trainers import Names, read_adapters, read_training
 
 NAMES = Names(
     micro="micro_batch_size",
@@ -45,24 +33,24 @@ PAIRED = ("reference", "alone", "reward")
 PLACES = {"true": "offload", "legacy": "offload", "false": "", "disk": "disk"}
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of Axolotl.
+def read(reader: JobReader) -> None:
+    """Read the job of a file of Axolotl.
 
     Examples
     --------
-    >>> job = read(Document("lora.yml", {"base_model": "Qwen/Qwen3-8B", "sequence_len": 2048, "bf16": True,
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("lora.yml",
+    ...     {"base_model": "Qwen/Qwen3-8B", "sequence_len": 2048, "bf16": True,
     ...     "micro_batch_size": 2, "adapter": "lora", "lora_r": 16, "lora_target_linear": True}, {}),
-    ...     ImportOptions(devices=4))
+    ...     "axolotl", ImportOptions(devices=4))
     >>> job.data["plan"]["global_batch"], job.data["model"]["adapters"]["rank"], job.data["stack"]
     (8, 16, 'pytorch-ddp')
     """
-    reader = ConfigReader(document, keys_of("axolotl"), options)
-    read_model(reader, "base_model")
+    reader.read_model("base_model")
     reader.put(("batch", "sequence_length"), reader.count("sequence_len", 512), "sequence_len")
-    note_lengths(
-        reader,
-        "sample_packing" if reader.has("sample_packing") else "sequence_len",
-        reader.flag("sample_packing"),
+    reader.note_lengths(
+        "sample_packing" if reader.has("sample_packing") else "sequence_len", reader.flag("sample_packing")
     )
     kind = _learns_from(reader)
     read_training(reader, NAMES, sequences=PAIR if kind in PAIRED else 1)
@@ -71,11 +59,10 @@ def read(document: Document, options: ImportOptions) -> Document:
     _recompute(reader)
     eager = reader.flag("eager_attention") or reader.text("attn_implementation") == "eager"
     if eager:
-        write_scores(reader, "eager_attention", "attn_implementation")
-    return reader.made()
+        reader.write_scores("eager_attention", "attn_implementation")
 
 
-def _learns_from(reader: ConfigReader) -> str:
+def _learns_from(reader: JobReader) -> str:
     """Return how preferences are learnt from, or a reward model; "" in supervised tuning."""
     if str(reader.raw(RL)).lower() in ("grpo", "gdpo"):
         reader.refuse(RL, "reinforcement learning in Axolotl")
@@ -84,7 +71,7 @@ def _learns_from(reader: ConfigReader) -> str:
     return "reward" if reader.flag(REWARD) else kind
 
 
-def _tuning(reader: ConfigReader, kind: str) -> None:
+def _tuning(reader: JobReader, kind: str) -> None:
     """Put the reference of a preference run, or the head of a reward model, into the model.
 
     References
@@ -93,15 +80,15 @@ def _tuning(reader: ConfigReader, kind: str) -> None:
     without adapters, or with `rl_adapter_ref_model`).
     """
     if kind == "reward":
-        put_score(reader, REWARD)
+        reader.put_score(REWARD)
     if kind in ("reference", "alone"):
-        note_pairs(reader, RL)
+        reader.note_pairs(RL)
     if kind in ("reference", "kto"):
         passes = KTO_PASSES if kind == "kto" else 1
-        put_reference(reader, RL, passes=passes, own=reader.flag(OWN_REFERENCE))
+        reader.put_reference(RL, passes=passes, own=reader.flag(OWN_REFERENCE))
 
 
-def _adapter(reader: ConfigReader) -> None:
+def _adapter(reader: JobReader) -> None:
     """Read adapters, over weights of 16 or 4 bits; without adapters, all weights are trained."""
     kind = reader.choice("adapter", ADAPTERS, "")
     four, eight = reader.flag("load_in_4bit"), reader.flag("load_in_8bit")
@@ -109,10 +96,7 @@ def _adapter(reader: ConfigReader) -> None:
         reader.refuse("load_in_8bit", "training with frozen weights in 8 bits", "write load_in_8bit: false")
     if kind == "":
         if four:
-            because = "4-bit weights are frozen, so a run without an adapter would train nothing"
-            reader.fault(
-                "load_in_4bit", "false, because no adapter is given", because, "add adapter: qlora"
-            )
+            reader.refuse_frozen("load_in_4bit", "false, because no adapter is given", "add adapter: qlora")
         return
     if kind == "qlora" and not four and reader.has("load_in_4bit"):
         reader.fault(
@@ -128,7 +112,7 @@ def _adapter(reader: ConfigReader) -> None:
     read_adapters(reader, "lora_r", "lora_target_modules", every, quantised)
 
 
-def _recompute(reader: ConfigReader) -> None:
+def _recompute(reader: JobReader) -> None:
     """Read recompute of whole blocks, if checkpointing is on, the trainer's or FSDP's.
 
     Checkpoints may be on the host. "unsloth" and "offload" are old names of that.
@@ -151,4 +135,4 @@ def _recompute(reader: ConfigReader) -> None:
     if mode or reader.flag(inner):
         reader.put(("plan", "recompute"), "full", key, inner)
     if "offload" in (mode, moved):
-        place(reader, ACTIVATIONS, OFFLOADING, key)
+        reader.place(ACTIVATIONS, OFFLOADING, key)

@@ -13,7 +13,7 @@ training/comm_overlap.py (`setup` does the same with overlap and buckets, where 
 NVIDIA/Megatron-LM: core/distributed/distributed_data_parallel.py (size of a bucket).
 """
 
-from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.megatron.stack import DEFAULT_BUCKET, given_bucket
 from flopcast.spec.precision import RECIPES
 
@@ -22,7 +22,7 @@ DDP, OVERLAP, MIXED = "ddp", "comm_overlap", "mixed_precision"
 OVERLAPPED_BUCKET = 128 * 1024 * 1024  # elements, where comm_overlap is given
 
 
-def stack_of(reader: ConfigReader, switched: dict[str, object]) -> object:
+def stack_of(reader: JobReader, switched: dict[str, object]) -> object:
     """Return the stack by its name, or with what the file changes of it.
 
     Parameters
@@ -45,7 +45,7 @@ def stack_of(reader: ConfigReader, switched: dict[str, object]) -> object:
     return {"base": BASE} | changes if changes else BASE
 
 
-def _gradients(reader: ConfigReader) -> dict[str, object]:
+def _gradients(reader: JobReader) -> dict[str, object]:
     changes: dict[str, object] = {}
     for field, name in (("overlap_grad_reduce", "overlap"), ("overlap_param_gather", "overlap_gather")):
         if reader.has(f"{DDP}.{field}"):
@@ -64,14 +64,14 @@ def _gradients(reader: ConfigReader) -> dict[str, object]:
     return changes | _buckets(reader) | _overlapped(reader)
 
 
-def _is_half(reader: ConfigReader) -> bool:
+def _is_half(reader: JobReader) -> bool:
     """Return whether the other 16-bit type is fp16."""
     recipe = reader.raw(MIXED)
     section = MIXED if reader.below(MIXED) else "model"
     return recipe.startswith("fp16") if isinstance(recipe, str) else reader.flag(f"{section}.fp16")
 
 
-def _dtype(reader: ConfigReader) -> str:
+def _dtype(reader: JobReader) -> str:
     """Return the type in which gradients are sent, "" if the file does not say; the recipe decides."""
     recipe, narrow = reader.raw(MIXED), "fp16" if _is_half(reader) else "bf16"
     if isinstance(recipe, str):
@@ -83,7 +83,7 @@ def _dtype(reader: ConfigReader) -> str:
     return ""
 
 
-def _buckets(reader: ConfigReader) -> dict[str, object]:
+def _buckets(reader: JobReader) -> dict[str, object]:
     """Return the size of a bucket: the file's, or Megatron-Core's default where it configures DDP."""
     key = f"{DDP}.bucket_size"
     if reader.has(key):
@@ -91,7 +91,7 @@ def _buckets(reader: ConfigReader) -> dict[str, object]:
     return dict(DEFAULT_BUCKET) if reader.below(DDP) else {}
 
 
-def _overlapped(reader: ConfigReader) -> dict[str, object]:
+def _overlapped(reader: JobReader) -> dict[str, object]:
     """Return the overlap settings that override DDP's, if replicas share the optimizer's states."""
     if not reader.below(OVERLAP) or not reader.flag(f"{DDP}.use_distributed_optimizer"):
         return {}
@@ -104,7 +104,7 @@ def _overlapped(reader: ConfigReader) -> dict[str, object]:
     }
 
 
-def _transfers(reader: ConfigReader) -> str:
+def _transfers(reader: JobReader) -> str:
     """Return "batched" where the file makes interleaved stages wait for transfers, else "".
 
     Only interleaved stages can run without waiting (megatron/core/pipeline_parallel/schedules.py). They do
@@ -119,7 +119,7 @@ def _transfers(reader: ConfigReader) -> str:
     return "" if reader.flag(key, True) else "batched"
 
 
-def _cuts_messages(reader: ConfigReader) -> bool:
+def _cuts_messages(reader: JobReader) -> bool:
     """Return whether products overlap with tensor-parallel messages, which needs sequence parallelism."""
     key = f"{OVERLAP if reader.below(OVERLAP) else 'model'}.tp_comm_overlap"
     if not reader.flag(key):

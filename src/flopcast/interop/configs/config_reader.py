@@ -11,7 +11,7 @@ file is opened: of `${…}` only plain references inside the file are followed.
 import re
 from collections.abc import Mapping
 
-from flopcast.errors import MISSING, Problem, SpecError
+from flopcast.errors import MISSING, Problem
 from flopcast.files.field_examples import EXAMPLES
 from flopcast.files.field_names import same_in_section
 from flopcast.files.nearest_names import choice_fix, nearest
@@ -19,11 +19,11 @@ from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, Path, set_value
 from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import MOST, Keys, covered, flattened, way_out, whole_number
-from flopcast.spec.plan import Plan
 
 AUTO = "auto"
 SLIP = 0.8  # of letters in common, from which an unknown key is a misspelling of a missing one
 REFERENCE = re.compile(r"\$\{(\.{0,3})([A-Za-z_][\w.]*)\}")
+NO_SUCH_KEY = "{} has no such key"
 MOST_HOPS = 8  # references that lead to references
 
 
@@ -45,8 +45,6 @@ class ConfigReader:
         self.assumptions: list[str] = []
         self.options: ImportOptions = options or ImportOptions()
         self.document = document
-        self.other_ranks: str = ""  # what to write instead of a batch that the assumed ranks do not divide
-        self.no_such_key: str = f"{keys.program} has no such key"
         self.keys = keys
         self.data: dict[str, object] = {}
         self.lines: dict[Path, int] = {}
@@ -206,7 +204,8 @@ class ConfigReader:
         """
         if fault == MISSING and (near := self._misspelling(key)):
             self._misspelt.add(key)
-            self._refuse_unknown(near, UnknownKey(near=key, because=self.no_such_key, slip=True))
+            because = NO_SUCH_KEY.format(self.keys.program)
+            self._refuse_unknown(near, UnknownKey(near=key, because=because, slip=True))
             return
         value = self._values[key][1] if key in self._values else None
         problem = Problem(key, value, allowed, because, fix, self.where(key), fault)
@@ -224,16 +223,6 @@ class ConfigReader:
         place = f" ({self.where(key)})" if key and key in self._values else ""
         self.assumptions.append(f"{text}{place}")
 
-    def put_degree(self, field: str, size: int, *keys: str) -> None:
-        """Set a degree of the plan if it is above 1."""
-        if size > 1:
-            self.put(("plan", field), size, *keys)
-
-    def put_optimizer(self, kind: str, *keys: str) -> None:
-        """Set the plan's optimizer, unless it is the default."""
-        if kind != Plan.model_fields["optimizer"].default:
-            self.put(("plan", "optimizer"), kind, *keys)
-
     def put(self, path: Path, value: object, *keys: str) -> None:
         """Set a value of the job; its line is that of the first of these keys that is given."""
         set_value(self.data, path, value)
@@ -245,45 +234,6 @@ class ConfigReader:
             self.places[path] = self.document.places[place]
         elif given and place in self.document.lines:
             self.lines[path] = self.document.lines[place]
-
-    def ranks(self, stated: int | None = None, share: int = 1, shared: str = "") -> int:
-        """Return devices of the job; report a fault if neither the file nor the command line states them.
-
-        The command line wins over what the file has `stated`. A replica has `share` ranks, which must
-        divide the devices; `shared` is the key that says so.
-        """
-        devices = self.options.devices or stated or self.options.whole
-        if self.options.devices and stated not in (None, self.options.devices):
-            self.assume(f"{self.options.devices} devices as requested, instead of {stated} in the file")
-        if devices == self.options.whole and not (self.options.devices or stated):
-            self.assume(f"{devices} devices, the whole cluster: the file and --gpus state no number")
-            self.other_ranks = f", or add --gpus N: without it, all {devices} devices of the cluster train"
-        if devices is None:
-            because = "flopcast needs the number of devices to compute the data-parallel degree"
-            allowed, fix = "--gpus N, or --cluster NAME:NODES", "add --gpus N, the number of devices"
-            self.fault("world size", allowed, because, fix, "is not in the file")
-            return share
-        if devices % share:
-            allowed = f"degrees whose product (tensor × pipeline × context) divides {devices} devices"
-            because = f"tensor, pipeline and context degrees of this file have the product {share}"
-            known = stated and not stated % share and f"{stated}, as the file states"
-            fix = f"set --gpus to {known or f'a multiple of {share}'}, or change these degrees"
-            self.fault(shared, allowed, because, fix, f"leads to replicas of {share} ranks")
-        return devices
-
-    def made(self) -> Document:
-        """Return the job's document.
-
-        Raises
-        ------
-        SpecError
-            Every fault of the file, in its order.
-        """
-        if self.problems:
-            raise SpecError(sorted(self.problems, key=_line))
-        data = self.data | {"assumptions": self.assumptions}
-        lines = {path: line for path, line in self.document.lines.items() if path == ()} | self.lines
-        return Document(self.document.name, data, lines, self.places, self.names)
 
     def _target(self, key: str, dots: str, name: str) -> str:
         """Return the key that a reference means: one dot for its own section, two for the one above."""
@@ -337,13 +287,7 @@ class ConfigReader:
         right, _, same = (unknown.near or "").rpartition(".")
         if section and same == name and section != right:
             allowed, fix = f"a section of {self.keys.program}", f"did you mean {right}?"
-            self.fault(section, allowed, self.no_such_key, fix, "is not known")
+            self.fault(section, allowed, NO_SUCH_KEY.format(self.keys.program), fix, "is not known")
             return
         fix = f"did you mean {unknown.near}?" if unknown.near else way_out(key)
         self.fault(key, f"a key of {self.keys.program}", unknown.because, fix, "is not known")
-
-
-def _line(problem: Problem) -> tuple[int, str]:
-    """Return the line of a fault; those of the whole file come first."""
-    line = problem.where.rpartition(":")[2]
-    return (int(line) if line.isdecimal() else 0, problem.field)

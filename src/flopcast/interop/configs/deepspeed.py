@@ -13,8 +13,7 @@ https://www.deepspeed.ai/docs/config-json/; deepspeed/runtime/config.py and zero
 and `_batch_assertion`: train_batch_size = micro-batch · accumulation · data parallel.
 """
 
-from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import AUTO, ConfigReader
+from flopcast.interop.configs.config_reader import AUTO
 from flopcast.interop.configs.deepspeed_offload import (
     STAGE,
     offload_changes,
@@ -22,9 +21,7 @@ from flopcast.interop.configs.deepspeed_offload import (
     read_placements,
 )
 from flopcast.interop.configs.deepspeed_shards import read_groups
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.placements import has_place
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.library import catalog
 from flopcast.spec.divisors import nearest_multiples
 from flopcast.spec.precision import scales_loss
@@ -49,16 +46,17 @@ OPTIMIZERS = {
 }  # fmt: skip
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a DeepSpeed file, without model, cluster and sequence length.
+def read(reader: JobReader) -> None:
+    """Read the job of a DeepSpeed file, without model, cluster and sequence length.
 
     Examples
     --------
-    >>> read(Document("ds.json", {"train_batch_size": 64, "bf16": {"enabled": True},
-    ...     "zero_optimization": {"stage": 3}}, {}), ImportOptions(devices=8)).data["plan"]
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> read_kind(Document("ds.json", {"train_batch_size": 64, "bf16": {"enabled": True},
+    ...     "zero_optimization": {"stage": 3}}, {}), "deepspeed", ImportOptions(devices=8)).data["plan"]
     {'data_parallel': 8, 'micro_batch': 8, 'global_batch': 64, 'zero': 3, 'precision': 'bf16'}
     """
-    reader = ConfigReader(document, keys_of("deepspeed"), options)
     tensor, sequence = reader.count(TENSOR, least=0) or 1, reader.count(SEQUENCE)
     share = reader.first(TENSOR, SEQUENCE)
     replicas = reader.ranks(share=tensor * sequence, shared=share) // (tensor * sequence)
@@ -75,10 +73,9 @@ def read(document: Document, options: ImportOptions) -> Document:
     reader.put(("plan", "precision"), precision, "fp16.enabled", "bf16.enabled", "bfloat16.enabled")
     reader.put_optimizer(reader.choice("optimizer.type", OPTIMIZERS, "adamw"), "optimizer.type")
     reader.put(("stack",), {"base": "deepspeed-zero"} | stack_changes(reader, stage, precision))
-    return reader.made()
 
 
-def read_batch(reader: ConfigReader, replicas: int) -> None:
+def read_batch(reader: JobReader, replicas: int) -> None:
     """Read micro-batch and global batch; two of three numbers suffice, or one without accumulation.
 
     "auto" stands for the value of the Trainer, which this file does not contain.
@@ -118,7 +115,7 @@ def read_batch(reader: ConfigReader, replicas: int) -> None:
     reader.put(("plan", "global_batch"), total, TOTAL, STEPS, MICRO)
 
 
-def _check_identity(reader: ConfigReader, batch: tuple[int, int, int], replicas: int) -> None:
+def _check_identity(reader: JobReader, batch: tuple[int, int, int], replicas: int) -> None:
     """Report three numbers that contradict each other, with which DeepSpeed does not start."""
     total, micro, steps = batch
     right = micro * steps * replicas
@@ -129,7 +126,7 @@ def _check_identity(reader: ConfigReader, batch: tuple[int, int, int], replicas:
         reader.fault(TOTAL, allowed, because, fix if total % (micro * steps) == 0 else f"write {right}")
 
 
-def read_sharding(reader: ConfigReader, precision: str, sequence: int = 1) -> int:
+def read_sharding(reader: JobReader, precision: str, sequence: int = 1) -> int:
     """Put the ZeRO stage, sharding groups (MiCS) and offload into the plan; return the file's stage.
 
     Parameters
@@ -150,7 +147,7 @@ def read_sharding(reader: ConfigReader, precision: str, sequence: int = 1) -> in
     return stage
 
 
-def put_stage(reader: ConfigReader, stage: int, precision: str, key: str) -> int:
+def put_stage(reader: JobReader, stage: int, precision: str, key: str) -> int:
     """Return the effective ZeRO stage: 1 for bf16 without ZeRO on several ranks, with a note."""
     if stage or scales_loss(precision) or reader.part("plan").get("data_parallel") == 1:
         return stage
@@ -158,7 +155,7 @@ def put_stage(reader: ConfigReader, stage: int, precision: str, key: str) -> int
     return 1
 
 
-def accumulates_in_fp32(reader: ConfigReader, stage: int, precision: str) -> bool:
+def accumulates_in_fp32(reader: JobReader, stage: int, precision: str) -> bool:
     """Return whether the engine uses its BF16_Optimizer, which keeps whole fp32 gradients.
 
     References
@@ -169,10 +166,10 @@ def accumulates_in_fp32(reader: ConfigReader, stage: int, precision: str) -> boo
     if scales_loss(precision):
         return False
     wide = reader.choice(ACCUMULATION, DTYPES, precision) == "fp32"
-    return stage == 0 or (stage == 1 and wide and not has_place(reader, "optimizer"))
+    return stage == 0 or (stage == 1 and wide and not reader.has_place("optimizer"))
 
 
-def read_precision(reader: ConfigReader) -> str:
+def read_precision(reader: JobReader) -> str:
     """Return fp16 or bf16; training in fp32 is not supported.
 
     A value "auto" is taken from the Trainer's usual choice, bf16, unless fp16 is enabled.
@@ -193,7 +190,7 @@ def read_precision(reader: ConfigReader) -> str:
     return "fp16" if half else "bf16"
 
 
-def stack_changes(reader: ConfigReader, stage: int, precision: str) -> dict[str, object]:
+def stack_changes(reader: JobReader, stage: int, precision: str) -> dict[str, object]:
     """Return the changes that the file makes to the stack `deepspeed-zero`.
 
     By default reductions overlap with the backward pass only in stage 3. They are sent in the dtype of the

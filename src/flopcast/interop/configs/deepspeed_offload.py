@@ -10,8 +10,7 @@ https://www.deepspeed.ai/docs/config-json/; deepspeed/runtime/zero/offload_confi
 defaults, stages; `cpu_offload` and its like are the old names).
 """
 
-from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.placements import ACTIVATIONS, has_place, place
+from flopcast.interop.configs.job_reader import ACTIVATIONS, JobReader
 from flopcast.spec.offload import Placement
 
 ZERO = "zero_optimization"
@@ -25,7 +24,7 @@ BUFFER_ELEMENT_BYTES = 2
 CPU_CHECKPOINTING = "activation_checkpointing.cpu_checkpointing"
 
 
-def read_placements(reader: ConfigReader, stage: int) -> None:
+def read_placements(reader: JobReader, stage: int) -> None:
     """Put optimizer states and parameters outside the devices into the plan.
 
     Parameters
@@ -39,7 +38,7 @@ def read_placements(reader: ConfigReader, stage: int) -> None:
         reader.fault(f"{OPTIMIZER}.ratio", f"1.0, because {STAGE} is {stage}", because, "write 1.0")
     if tier and ratio > 0:
         word = Placement.model_validate({"kind": "optimizer", "tier": tier, "fraction": ratio}).word()
-        place(reader, (word,), f"{OPTIMIZER}.device", OLD_NAMES[OPTIMIZER])
+        reader.place((word,), f"{OPTIMIZER}.device", OLD_NAMES[OPTIMIZER])
     if tier == "nvme" and not all(reader.flag(f"{OPTIMIZER}.pipeline_{way}") for way in ("read", "write")):
         reader.assume(
             (
@@ -49,10 +48,10 @@ def read_placements(reader: ConfigReader, stage: int) -> None:
             f"{OPTIMIZER}.device",
         )
     if tier := _tier(reader, PARAMETERS, stage):
-        place(reader, (f"parameters:{tier}",), f"{PARAMETERS}.device", OLD_NAMES[PARAMETERS])
+        reader.place((f"parameters:{tier}",), f"{PARAMETERS}.device", OLD_NAMES[PARAMETERS])
 
 
-def _tier(reader: ConfigReader, part: str, stage: int) -> str:
+def _tier(reader: JobReader, part: str, stage: int) -> str:
     """Return the memory in which a state is placed, "" if it is on the device."""
     key, old = f"{part}.device", OLD_NAMES[part]
     tier = reader.choice(key, DEVICES, "")
@@ -70,7 +69,7 @@ def _tier(reader: ConfigReader, part: str, stage: int) -> str:
     return tier
 
 
-def offload_changes(reader: ConfigReader, stage: int) -> dict[str, object]:
+def offload_changes(reader: JobReader, stage: int) -> dict[str, object]:
     """Return what the file changes of `stack.offload`; nothing where no state is outside the devices.
 
     Gradients travel through memory that is not pinned unless `pin_memory` of `offload_optimizer` says so.
@@ -79,12 +78,12 @@ def offload_changes(reader: ConfigReader, stage: int) -> dict[str, object]:
     """
     changes: dict[str, object] = {}
     pins = reader.flag(OLD_PIN)
-    if has_place(reader, "optimizer") and reader.flag(f"{OPTIMIZER}.pin_memory", pins):
+    if reader.has_place("optimizer") and reader.flag(f"{OPTIMIZER}.pin_memory", pins):
         changes["gradient_copies"] = "pinned"
-    if has_place(reader, "optimizer") and reader.flag(f"{OPTIMIZER}.super_offload") and stage == 3:
+    if reader.has_place("optimizer") and reader.flag(f"{OPTIMIZER}.super_offload") and stage == 3:
         changes["gradient_flush"] = "overlapped"
         changes |= {"overlaps_updates": True, "backward_fraction": 1.0}
-    if not has_place(reader, "parameters"):
+    if not reader.has_place("parameters"):
         return changes
     if not reader.flag(f"{PARAMETERS}.pin_memory", pins):
         text = "flopcast assumes that parameters are copied from pinned memory"
@@ -105,11 +104,11 @@ def offload_changes(reader: ConfigReader, stage: int) -> dict[str, object]:
     return changes
 
 
-def read_checkpoints(reader: ConfigReader) -> None:
+def read_checkpoints(reader: JobReader) -> None:
     """Put checkpoints on the host into the plan, which then recomputes whole blocks."""
     if reader.flag(CPU_CHECKPOINTING):
         reader.put(("plan", "recompute"), "full", CPU_CHECKPOINTING)
-        place(reader, ACTIVATIONS, CPU_CHECKPOINTING)
+        reader.place(ACTIVATIONS, CPU_CHECKPOINTING)
         because = (
             "cpu_checkpointing offloads activation checkpoints, which the training program must enable"
         )

@@ -10,7 +10,7 @@ https://www.deepspeed.ai/tutorials/zeropp/. deepspeed/runtime/zero/partition_par
 weights, the second copy is quantised too.
 """
 
-from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.spec.plan import Plan
 from flopcast.spec.shards import ShardGroup, group_of, shards_word
 
@@ -19,7 +19,7 @@ WEIGHTS, GRADIENTS = f"{SECTION}.zero_quantized_weights", f"{SECTION}.zero_quant
 COPY = f"{SECTION}.zero_hpz_partition_size"
 
 
-def read_groups(reader: ConfigReader, stage: int, sequence: int = 1) -> None:
+def read_groups(reader: JobReader, stage: int, sequence: int = 1) -> None:
     """Put the groups of ZeRO++ into the plan; they need stage 3.
 
     Parameters

@@ -32,6 +32,7 @@ from flopcast.interop.configs import (
     verl,
 )
 from flopcast.interop.configs.import_options import ImportOptions
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.keys import Keys, flattened, keys_of
 from flopcast.interop.configs.python_text import read_python
 from flopcast.interop.configs.toml_text import read_toml
@@ -50,15 +51,16 @@ class ConfigFormat:
 
     A sign with "=" is a key whose value begins with the text after it. `helper` is a script, in this
     folder, that writes such a file for programs whose settings are code. `renamed` gives keys their usual
-    spelling; `merged` merges several files into one. `keys` is the table of its keys, where that is no
-    file of tables/.
+    spelling, and `prepared` gives them the values that the program computes or takes; `merged` merges
+    several files into one. `keys` is the table of its keys, where that is no file of tables/.
     """
 
     description: str
-    read: Callable[[Document, ImportOptions], Document]
+    read: Callable[[JobReader], None]
     signs: str
     helper: str = ""
-    renamed: Callable[[Document], Document] | None = None
+    renamed: Callable[[Document], Document] = lambda document: document
+    prepared: Callable[[Document, ImportOptions], Document] = lambda document, _: document
     merged: Callable[[Sequence[Document]], Document] | None = None
     keys: Keys | None = None
 
@@ -69,12 +71,19 @@ KINDS: Mapping[str, ConfigFormat] = {
     "gpt-neox": ConfigFormat(
         **_TABLE["gpt-neox"], read=gpt_neox.read, renamed=gpt_neox.underscored, merged=gpt_neox.merged
     ),
-    "torchtitan": ConfigFormat(**_TABLE["torchtitan"], read=torchtitan.read, helper="torchtitan_dump.py"),
+    "torchtitan": ConfigFormat(
+        **_TABLE["torchtitan"],
+        read=torchtitan.read,
+        prepared=torchtitan.prepared,
+        helper="torchtitan_dump.py",
+    ),
     "axolotl": ConfigFormat(**_TABLE["axolotl"], read=axolotl.read),
-    "llama-factory": ConfigFormat(**_TABLE["llama-factory"], read=llama_factory.read, merged=trl.merged),
+    "llama-factory": ConfigFormat(
+        **_TABLE["llama-factory"], read=llama_factory.read, prepared=trl.launched, merged=trl.merged
+    ),
     "torchtune": ConfigFormat(**_TABLE["torchtune"], read=torchtune.read),
     "llm-foundry": ConfigFormat(**_TABLE["llm-foundry"], read=llm_foundry.read),
-    "trl": ConfigFormat(**_TABLE["trl"], read=trl.read, merged=trl.merged),
+    "trl": ConfigFormat(**_TABLE["trl"], read=trl.read, prepared=trl.prepared, merged=trl.merged),
     "nanotron": ConfigFormat(**_TABLE["nanotron"], read=nanotron.read),
     "internevo": ConfigFormat(**_TABLE["internevo"], read=internevo.read),
     "openrlhf": ConfigFormat(**_TABLE["openrlhf"], read=openrlhf.read),
@@ -82,8 +91,10 @@ KINDS: Mapping[str, ConfigFormat] = {
     "verl": ConfigFormat(**_TABLE["verl"], read=verl.read),
     "maxtext": ConfigFormat(**_TABLE["maxtext"], read=maxtext.read),
     "megatron-bridge": ConfigFormat(**_TABLE["megatron-bridge"], read=megatron_bridge.read),
-    "nemo": ConfigFormat(**_TABLE["nemo"], read=nemo.read),
-    "nemo-rl": ConfigFormat(**_TABLE["nemo-rl"], read=nemo_rl.read, merged=nemo_rl.merged),
+    "nemo": ConfigFormat(**_TABLE["nemo"], read=nemo.read, prepared=nemo.prepared),
+    "nemo-rl": ConfigFormat(
+        **_TABLE["nemo-rl"], read=nemo_rl.read, prepared=nemo_rl.prepared, merged=nemo_rl.merged
+    ),
 }
 
 
@@ -126,7 +137,7 @@ def _best(document: Document) -> list[str]:
 def _fit(document: Document, name: str) -> tuple[float, int]:
     """Return how well a format fits a file: minus the share of unknown keys, then the number of signs."""
     kind = KINDS[name]
-    data = kind.renamed(document).data if kind.renamed else document.data
+    data = kind.renamed(document).data
     signs = _signs(data, kind.signs)
     if signs < FEWEST_SIGNS:
         return NO_FIT
@@ -184,8 +195,7 @@ def joined(documents: Sequence[Document], kind: str | None = None) -> tuple[Docu
 def _joins(name: str, documents: Sequence[Document]) -> bool:
     """Return whether several files together are a job of a format."""
     data: dict[str, object] = {}
-    renamed = KINDS[name].renamed
-    for document in map(renamed, documents) if renamed else documents:
+    for document in map(KINDS[name].renamed, documents):
         data |= document.data if isinstance(document.data, dict) else {}
     return _best(replace(documents[0], data=data)) == [name]
 
@@ -234,7 +244,11 @@ def read_kind(document: Document, kind: str, options: ImportOptions) -> Document
         raise SpecError(
             [_fault(document, "document", document.data, "keys with values", because, "has no keys")]
         )
-    return KINDS[kind].read(document, options)
+    one = KINDS[kind]
+    keys = one.keys or keys_of(kind)
+    reader = JobReader(one.prepared(one.renamed(document), options), keys, options)
+    one.read(reader)
+    return reader.made()
 
 
 def _signs(data: object, signs: str) -> int:

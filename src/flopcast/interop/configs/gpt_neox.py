@@ -19,12 +19,9 @@ from collections.abc import Sequence
 from flopcast.errors import Problem, SpecError
 from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs import deepspeed
-from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.deepspeed_offload import STAGE, offload_changes
 from flopcast.interop.configs.gpt_neox_model import GATED, attention_kind, read_model
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.placements import ACTIVATIONS, place
+from flopcast.interop.configs.job_reader import ACTIVATIONS, JobReader
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.spec.precision import scales_loss
@@ -41,19 +38,21 @@ OTHERS = ("sm3", "madgrad_wd")  # optimizers whose update is counted as AdamW's
 BUCKET = 500_000_000  # reduce_bucket_size of DeepSpeed
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a configuration.
+def read(reader: JobReader) -> None:
+    """Read the job of a configuration.
 
     Examples
     --------
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
     >>> data = {"pipe-parallel-size": 2, "model_parallel_size": 2, "num-layers": 24, "hidden-size": 1024,
     ...         "num-attention-heads": 16, "seq-length": 2048, "max-position-embeddings": 2048,
     ...         "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8,
     ...         "fp16": {"enabled": True}}
-    >>> read(Document("a.yml", data, {}), ImportOptions(devices=16)).data["plan"]["global_batch"]
+    >>> job = read_kind(Document("a.yml", data, {}), "gpt-neox", ImportOptions(devices=16))
+    >>> job.data["plan"]["global_batch"]
     128
     """
-    reader = ConfigReader(underscored(document), keys_of("gpt-neox"), options)
     stages, tensor = reader.count(PIPE, 0, least=0), reader.count(TENSOR, least=0) or 1
     share = max(stages, 1) * tensor
     ranks = reader.ranks(_stated(reader), share=share, shared=TENSOR if tensor > 1 else PIPE)
@@ -75,7 +74,6 @@ def read(document: Document, options: ImportOptions) -> Document:
     kind = attention_kind(reader)
     read_model(reader, kind)
     reader.put(("stack",), _stack(reader, kind, stage, stages, precision))
-    return reader.made()
 
 
 def underscored(document: Document) -> Document:
@@ -138,7 +136,7 @@ def _twice(document: Document, key: str, name: str) -> Problem:
     return Problem(key, None, allowed, because, fix, where=document.where((key,)), fault="is given twice")
 
 
-def _stated(reader: ConfigReader) -> int | None:
+def _stated(reader: JobReader) -> int | None:
     """Return the number of devices in a dump of NeoX's arguments or of its launcher, or None."""
     for key in ("global_num_gpus", "world_size"):
         if reader.has(key):
@@ -149,7 +147,7 @@ def _stated(reader: ConfigReader) -> int | None:
     return None
 
 
-def _precision(reader: ConfigReader) -> str:
+def _precision(reader: JobReader) -> str:
     """Return the precision, fp16 or bf16; training in fp32 is not modelled."""
     named = reader.choice("precision", PRECISIONS, "")
     half = reader.flag("fp16.enabled")
@@ -176,7 +174,7 @@ def _precision(reader: ConfigReader) -> str:
     return precision
 
 
-def _recompute(reader: ConfigReader, tensor: int) -> None:
+def _recompute(reader: JobReader, tensor: int) -> None:
     """Put the recomputation of whole layers into the plan if activation checkpointing is on.
 
     Its checkpoints may be on the host.
@@ -187,7 +185,7 @@ def _recompute(reader: ConfigReader, tensor: int) -> None:
             reader.assume(f"{on_host} has no effect without {CHECKPOINTS}", on_host)
         return
     if reader.flag(on_host):
-        place(reader, ACTIVATIONS, on_host)
+        reader.place(ACTIVATIONS, on_host)
     layers = reader.count("checkpoint_num_layers")
     word = "full" if layers == 1 else f"full:uniform:{layers}"
     reader.put(("plan", "recompute"), word, CHECKPOINTS)
@@ -195,7 +193,7 @@ def _recompute(reader: ConfigReader, tensor: int) -> None:
         reader.put(("plan", "partition_activations"), True, "partition_activations")
 
 
-def _optimizer(reader: ConfigReader) -> None:
+def _optimizer(reader: JobReader) -> None:
     """Put the optimizer into the plan; an unsupported one is counted as AdamW, with a note."""
     key = "optimizer.type"
     name = reader.text(key).lower() or "adam"
@@ -206,13 +204,13 @@ def _optimizer(reader: ConfigReader) -> None:
     elif name not in OPTIMIZERS:
         reader.choice(key, OPTIMIZERS | dict.fromkeys(OTHERS, ""), "adamw")
     if name.startswith("cpu"):
-        place(reader, ("optimizer:host",), key)
+        reader.place(("optimizer:host",), key)
     kind = OPTIMIZERS.get(name, "adamw")
     kind = IN_8_BITS.get(kind, kind) if reader.flag("use_bnb_optimizer") else kind
     reader.put_optimizer(kind, "use_bnb_optimizer", key)
 
 
-def _stack(reader: ConfigReader, kind: str, stage: int, stages: int, precision: str) -> dict[str, object]:
+def _stack(reader: JobReader, kind: str, stage: int, stages: int, precision: str) -> dict[str, object]:
     """Return the changes that the file makes to the stack `gpt-neox-deepspeed`.
 
     DeepSpeed overlaps reductions with the backward pass only without its pipeline engine, with ZeRO and
@@ -247,7 +245,7 @@ def _stack(reader: ConfigReader, kind: str, stage: int, stages: int, precision: 
     return changes | ({"offload": offload} if offload else {})
 
 
-def _rewrites(reader: ConfigReader, kind: str) -> list[str]:
+def _rewrites(reader: JobReader, kind: str) -> list[str]:
     """Return the names of rewrites, in the order in which the stack of NeoX applies them."""
     fused = ("scaled_upper_triang_masked_softmax_fusion", "scaled_masked_softmax_fusion")
     norm, activation = reader.text("norm") or "layernorm", reader.text("activation") or "gelu"

@@ -14,7 +14,7 @@ parallel they are the 50,304, 50,432 and 50,688 of config.json of GPT-NeoX-20B a
 from pathlib import PurePath
 
 from flopcast.files.yaml_text import Path
-from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.megatron.flags import TOKENIZER_NAMES
 
 NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm", "te_rmsnorm": "rmsnorm"}
@@ -37,7 +37,7 @@ ASSUMED_VOCABULARY = 50257
 BLOCK: Path = ("model", "blocks", 0)
 
 
-def attention_kind(reader: ConfigReader) -> str:
+def attention_kind(reader: JobReader) -> str:
     """Return the attention of all layers: "global" writes its scores to memory, "flash" does not.
 
     The value lists the kind of each layer, or kinds with their number of layers, such as [[["flash"], 24]].
@@ -57,12 +57,12 @@ def attention_kind(reader: ConfigReader) -> str:
     return "flash" if "flash" in kinds else "global"
 
 
-def read_model(reader: ConfigReader, kind: str) -> None:
+def read_model(reader: JobReader, kind: str) -> None:
     """Put the model and the sequence length into the job, unless the command line gives a model.
 
     Parameters
     ----------
-    reader : ConfigReader
+    reader : JobReader
     kind : str
         As `attention_kind` returns it.
     """
@@ -81,7 +81,7 @@ def read_model(reader: ConfigReader, kind: str) -> None:
     _feed_forward(reader, hidden)
 
 
-def _vocabulary(reader: ConfigReader) -> None:
+def _vocabulary(reader: JobReader) -> None:
     """Put the vocabulary into the model, padded to a multiple that depends on the degree."""
     if reader.has("padded_vocab_size"):
         reader.put(("model", "vocabulary"), reader.count("padded_vocab_size"), "padded_vocab_size")
@@ -105,7 +105,7 @@ def _vocabulary(reader: ConfigReader) -> None:
     reader.put(("model", "vocabulary"), known[0] if known else ASSUMED_VOCABULARY, "vocab_file", TOKENIZER)
 
 
-def _norms(reader: ConfigReader) -> None:
+def _norms(reader: JobReader) -> None:
     """Put the kind of norms, their biases, and the order of attention and MLP into the model."""
     if reader.text("norm") == "scalenorm":
         reader.refuse("norm", "scalenorm, a norm with a single scale", "write layernorm or rmsnorm")
@@ -126,7 +126,7 @@ def _norms(reader: ConfigReader) -> None:
     reader.put(("model", "embedding_dropout"), dropout, "hidden_dropout")
 
 
-def _attention(reader: ConfigReader, length: int, kind: str) -> None:
+def _attention(reader: JobReader, length: int, kind: str) -> None:
     """Put heads, key/value heads, positions, window and biases into the model."""
     mixer = (*BLOCK, "mixer")
     reader.put((*mixer, "heads"), reader.required("num_attention_heads"), "num_attention_heads")
@@ -146,7 +146,7 @@ def _attention(reader: ConfigReader, length: int, kind: str) -> None:
     _positions(reader, mixer, length)
 
 
-def _positions(reader: ConfigReader, mixer: Path, length: int) -> None:
+def _positions(reader: JobReader, mixer: Path, length: int) -> None:
     """Put the kind of positions into the model: learned, rotary, ALiBi or none."""
     key = "max_position_embeddings"
     longest = reader.required(key)
@@ -168,7 +168,7 @@ def _positions(reader: ConfigReader, mixer: Path, length: int) -> None:
     reader.put((*mixer, "rotary_fraction"), rotary, "rotary_pct", "pos_emb")
 
 
-def _feed_forward(reader: ConfigReader, hidden: int) -> None:
+def _feed_forward(reader: JobReader, hidden: int) -> None:
     """Put activation, MLP width and biases into the model.
 
     Together, the two halves of a gated layer are two thirds of `intermediate_size` wide, so the file of
@@ -194,7 +194,7 @@ def _feed_forward(reader: ConfigReader, hidden: int) -> None:
     reader.put((*inner, "bias"), biased, "use_bias_in_mlp", "mlp_type")
 
 
-def _width(reader: ConfigReader, hidden: int, gated: bool) -> int:
+def _width(reader: JobReader, hidden: int, gated: bool) -> int:
     multiple = reader.count("mlp_multiple_of", 1)
     factor = reader.raw("expansion_factor")
     if factor is not None and (

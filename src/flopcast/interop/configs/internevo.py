@@ -14,11 +14,7 @@ sequence parallelism).
 from math import ceil
 from pathlib import PurePath
 
-from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.trainers import write_scores
+from flopcast.interop.configs.job_reader import JobReader
 
 INNER_MULTIPLE = 256
 BIASED, PLAIN = "biased", "plain"
@@ -46,20 +42,21 @@ OF_WEIGHTS: dict[str, object] = {  # sharding of the stack under weight parallel
 }
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a configuration.
+def read(reader: JobReader) -> None:
+    """Read the job of a configuration.
 
     Examples
     --------
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
     >>> model = {"hidden_size": 4096, "num_layers": 32, "num_attention_heads": 32, "vocab_size": 32000}
-    >>> job = read(Document("7b.py", {"model_type": "LLAMA2", "model": model,
+    >>> job = read_kind(Document("7b.py", {"model_type": "LLAMA2", "model": model,
     ...     "data": {"seq_len": 4096, "micro_bsz": 1, "micro_num": 8},
     ...     "parallel": {"zero1": {"size": -1}, "tensor": {"size": 2, "mode": "msp"}}}, {}),
-    ...     ImportOptions(devices=8))
+    ...     "internevo", ImportOptions(devices=8))
     >>> job.data["plan"]["global_batch"], job.data["plan"]["sequence_parallel"], job.data["stack"]["base"]
     (32, True, 'internevo')
     """
-    reader = ConfigReader(document, keys_of("internevo"), options)
     reader.put(("batch", "sequence_length"), reader.required(LENGTH), LENGTH)
     replicas = _degrees(reader)
     micro = reader.required(MICRO)
@@ -68,7 +65,7 @@ def read(document: Document, options: ImportOptions) -> Document:
     reader.put(("plan", "precision"), reader.choice("model.dtype", TYPES, "bf16"), "model.dtype")
     layers = reader.required("model.num_layers")
     _recompute(reader, layers)
-    if not options.model:
+    if not reader.options.model:
         _model(reader, layers)
     changes = {"bucket_elements": reader.count(BUCKET, 512 * 2**20) // 2, "overlap": reader.flag(OVERLAP)}
     stack: dict[str, object] = {"base": "internevo", "gradients": changes}
@@ -76,17 +73,16 @@ def read(document: Document, options: ImportOptions) -> Document:
         stack["sharding"] = OF_WEIGHTS | {"prefetch_units": int(reader.flag(AHEAD))}
     reader.put(("stack",), stack, BUCKET, OVERLAP)
     if not reader.flag("model.use_flash_attn", True):
-        write_scores(reader, "model.use_flash_attn")
-    return reader.made()
+        reader.write_scores("model.use_flash_attn")
 
 
-def _size(reader: ConfigReader, name: str, least: int = 1) -> tuple[int, str]:
+def _size(reader: JobReader, name: str, least: int = 1) -> tuple[int, str]:
     """Return a degree, which is a number or a section with `size`, and its key."""
     key = reader.first(f"parallel.{name}.size", f"parallel.{name}")
     return reader.count(key, 1, least=least), key
 
 
-def _degrees(reader: ConfigReader) -> int:
+def _degrees(reader: JobReader) -> int:
     """Put degrees and the sharding of optimizer states into the plan; return the number of replicas."""
     (tensor, tensor_key), (pipeline, pipeline_key) = _size(reader, "tensor"), _size(reader, "pipeline")
     weight, weight_key = _size(reader, "weight")
@@ -117,7 +113,7 @@ def _degrees(reader: ConfigReader) -> int:
     return replicas
 
 
-def _weights(reader: ConfigReader, weight: int, sequence: int, replicas: int) -> None:
+def _weights(reader: JobReader, weight: int, sequence: int, replicas: int) -> None:
     """Put the sharding of weights and gradients over `weight` ranks into the plan; states have their own.
 
     Ranks of a group are those of a sequence, and neighbouring replicas.
@@ -139,7 +135,7 @@ def _weights(reader: ConfigReader, weight: int, sequence: int, replicas: int) ->
         reader.put(("plan", "shards"), f"parameters:{group},gradients:{group}", key)
 
 
-def _recompute(reader: ConfigReader, layers: int) -> None:
+def _recompute(reader: JobReader, layers: int) -> None:
     """Put recomputation into the plan: of all blocks, or of a share of those of every stage."""
     value = reader.raw(CHECKPOINT)
     fraction = float(value) if isinstance(value, bool) else reader.fraction(CHECKPOINT, 0.0)
@@ -152,7 +148,7 @@ def _recompute(reader: ConfigReader, layers: int) -> None:
         reader.put(("plan", "recompute_layers"), number, CHECKPOINT)
 
 
-def _model(reader: ConfigReader, layers: int) -> None:
+def _model(reader: JobReader, layers: int) -> None:
     """Put the model into the job, from its sizes."""
     name = reader.text("model_type").lower()
     if name and name not in FAMILIES:

@@ -9,21 +9,9 @@ hiyouga/LLaMA-Factory: src/llamafactory/hparams (names, defaults), examples/ (fi
 gradient checkpointing is on unless switched off (model/model_utils/checkpointing.py).
 """
 
-from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.model_names import read_model
-from flopcast.interop.configs.placements import ACTIVATIONS, place
-from flopcast.interop.configs.trainers import (
-    TRANSFORMERS,
-    note_lengths,
-    read_adapters,
-    read_training,
-    write_scores,
-)
-from flopcast.interop.configs.trl import check_launch, launched, ranks_of_launch
-from flopcast.interop.configs.tuning import KTO_PASSES, PAIR, note_pairs, put_reference, put_score
+from flopcast.interop.configs.job_reader import ACTIVATIONS, KTO_PASSES, PAIR, JobReader
+from flopcast.interop.configs.trainers import TRANSFORMERS, read_adapters, read_training
+from flopcast.interop.configs.trl import check_launch, ranks_of_launch
 from flopcast.library import catalog
 
 CHECKPOINTING = "fsdp_config.fsdp_activation_checkpointing"
@@ -36,23 +24,26 @@ KINDS = {"lora": "lora", "full": "full"}
 ATTENTION = {"auto": "flash", "fa2": "flash", "fa3": "flash", "sdpa": "flash", "disabled": "materialised"}
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of LLaMA-Factory.
+def read(reader: JobReader) -> None:
+    """Read the job of a file of LLaMA-Factory.
 
     Examples
     --------
-    >>> job = read(Document("sft.yaml", {"model_name_or_path": "Qwen/Qwen2.5-7B-Instruct", "stage": "sft",
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("sft.yaml",
+    ...     {"model_name_or_path": "Qwen/Qwen2.5-7B-Instruct", "stage": "sft",
     ...     "finetuning_type": "full", "bf16": True, "per_device_train_batch_size": 1,
-    ...     "deepspeed": "examples/deepspeed/ds_z3_config.json"}, {}), ImportOptions(devices=8))
+    ...     "deepspeed": "examples/deepspeed/ds_z3_config.json"}, {}),
+    ...     "llama-factory", ImportOptions(devices=8))
     >>> job.data["plan"]["zero"], job.data["plan"]["recompute"], job.data["batch"]["sequence_length"]
     (3, 'full', 2048)
     """
-    reader = ConfigReader(launched(document), keys_of("llama-factory"), options)
     stage = _stage(reader)
-    read_model(reader, "model_name_or_path")
+    reader.read_model("model_name_or_path")
     reader.put(("batch", "sequence_length"), reader.count("cutoff_len", 2048), "cutoff_len")
     packed = reader.flag("packing", reader.text("stage") == "pt") or reader.flag("neat_packing")
-    note_lengths(reader, "packing" if reader.has("packing") else "cutoff_len", packed)
+    reader.note_lengths("packing" if reader.has("packing") else "cutoff_len", packed)
     check_launch(reader)
     read_training(reader, TRANSFORMERS, ranks_of_launch(reader), PAIR if stage in ("dpo", "rm") else 1)
     if reader.flag("use_muon"):
@@ -63,14 +54,12 @@ def read(document: Document, options: ImportOptions) -> Document:
     if not reader.flag("disable_gradient_checkpointing") or reader.flag(CHECKPOINTING):
         reader.assume("recompute full, LLaMA-Factory's default", "disable_gradient_checkpointing")
         reader.put(("plan", "recompute"), "full", "disable_gradient_checkpointing")
-        if reader.flag(ON_HOST):
-            place(reader, ACTIVATIONS, ON_HOST)
+        reader.place_if(ON_HOST, ACTIVATIONS)
     if reader.choice("flash_attn", ATTENTION, "flash") == "materialised":
-        write_scores(reader, "flash_attn")
-    return reader.made()
+        reader.write_scores("flash_attn")
 
 
-def _stage(reader: ConfigReader) -> str:
+def _stage(reader: JobReader) -> str:
     """Return the stage: all but reinforcement learning; a file that predicts trains nothing."""
     stage = "sft"
     if reader.raw("stage") == "ppo":
@@ -89,7 +78,7 @@ def _stage(reader: ConfigReader) -> str:
     return stage
 
 
-def _tuning(reader: ConfigReader, stage: str) -> None:
+def _tuning(reader: JobReader, stage: str) -> None:
     """Put the reference or the head of a stage into the model.
 
     References
@@ -98,16 +87,16 @@ def _tuning(reader: ConfigReader, stage: str) -> None:
     adapters), train/kto/trainer.py (`get_batch_loss_metrics`).
     """
     if stage == "rm":
-        put_score(reader, "stage")
+        reader.put_score("stage")
     if stage == "dpo":
-        note_pairs(reader, "stage")
+        reader.note_pairs("stage")
     loss = reader.choice("pref_loss", LOSSES, "reference") if stage == "dpo" else "reference"
     if stage == "kto" or (stage == "dpo" and loss == "reference"):
         passes = KTO_PASSES if stage == "kto" else 1
-        put_reference(reader, "stage", passes=passes, own=reader.has("ref_model"))
+        reader.put_reference("stage", passes=passes, own=reader.has("ref_model"))
 
 
-def _vision(reader: ConfigReader) -> None:
+def _vision(reader: JobReader) -> None:
     """Read what of a vision tower is trained, and the areas to which images are scaled, in pixels.
 
     The keys matter if the catalogue's entry of the model has a tower. Images of towers that work on squares
@@ -140,7 +129,7 @@ def _vision(reader: ConfigReader) -> None:
         reader.put(("model", "vision", "least_pixels"), least, "image_min_pixels")
 
 
-def _method(reader: ConfigReader) -> None:
+def _method(reader: JobReader) -> None:
     """Read the method: adapters, over weights of 16 or 4 bits; or all weights."""
     key = "finetuning_type"
     if str(reader.raw(key)) in ("freeze", "oft"):
@@ -154,9 +143,8 @@ def _method(reader: ConfigReader) -> None:
         reader.refuse("quantization_method", "quantised weights in formats other than nf4", "write bnb")
     if kind == "full":
         if bits:
-            because = "4-bit weights are frozen, so a run without an adapter would train nothing"
             allowed = "no value, unless finetuning_type is lora"
-            reader.fault("quantization_bit", allowed, because, "remove it")
+            reader.refuse_frozen("quantization_bit", allowed, "remove it")
         return
     every = reader.raw("lora_target") in (None, "all")
     read_adapters(reader, "lora_rank", "lora_target", every, "quantization_bit" if bits else "")

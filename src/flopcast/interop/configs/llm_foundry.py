@@ -16,11 +16,8 @@ from pathlib import PurePath
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import AUTO, ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.model_names import read_model
-from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
+from flopcast.interop.configs.config_reader import AUTO
+from flopcast.interop.configs.job_reader import ACTIVATIONS, SHARDED_STATES, JobReader
 from flopcast.interop.hugging_face.config import model_from_config
 from flopcast.spec.precision import scales_loss
 
@@ -55,19 +52,21 @@ STRATEGY, MIXED = "fsdp_config.sharding_strategy", "fsdp_config.mixed_precision"
 SHARD, REPLICATE = "fsdp_config.data_parallel_shard_degree", "fsdp_config.data_parallel_replicate_degree"
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of LLM Foundry.
+def read(reader: JobReader) -> None:
+    """Read the job of a file of LLM Foundry.
 
     Examples
     --------
-    >>> job = read(Document("a.yaml", {"max_seq_len": 2048, "global_train_batch_size": 256,
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("a.yaml", {"max_seq_len": 2048, "global_train_batch_size": 256,
     ...     "device_train_microbatch_size": 4, "precision": "amp_bf16", "model": {"name": "hf_causal_lm",
     ...     "pretrained_model_name_or_path": "meta-llama/Llama-2-7b-hf"},
-    ...     "fsdp_config": {"activation_checkpointing": True}}, {}), ImportOptions(devices=8))
+    ...     "fsdp_config": {"activation_checkpointing": True}}, {}),
+    ...     "llm-foundry", ImportOptions(devices=8))
     >>> job.data["plan"]["zero"], job.data["plan"]["recompute"], job.data["stack"]["base"]
     (3, 'full', 'composer-llm-foundry')
     """
-    reader = ConfigReader(document, keys_of("llm-foundry"), options)
     length, key = reader.required("max_seq_len"), reader.first(SAMPLES, "max_seq_len")
     reader.put(("batch", "sequence_length"), reader.count(key) if key == SAMPLES else length, key)
     if key == SAMPLES and reader.count(key) != length:
@@ -76,20 +75,19 @@ def read(document: Document, options: ImportOptions) -> Document:
         )
     kind = reader.choice("model.name", MODELS, "named")
     if kind == "named":
-        read_model(reader, NAMED)
-    elif not options.model:
+        reader.read_model(NAMED)
+    elif not reader.options.model:
         _mpt(reader)
     stated = reader.count("n_gpus") if reader.has("n_gpus") else None
     replicas = reader.ranks(stated)
     reader.put(("plan", "data_parallel"), replicas)
     _batch(reader)
     precision = _precision(reader)
-    _optimizer(reader)
+    reader.put_named_optimizer(reader.text("optimizer.name"), OPTIMIZERS, "optimizer.name")
     reader.put(("stack",), _stack(reader, replicas, precision, kind))
-    return reader.made()
 
 
-def _mpt(reader: ConfigReader) -> None:
+def _mpt(reader: JobReader) -> None:
     """Put an MPT model into the job; its keys are those of transformers, with other defaults."""
     for name in SIZES:
         reader.required(f"model.{name}")
@@ -114,7 +112,7 @@ def _mpt(reader: ConfigReader) -> None:
     reader.put(("model",), mapping | {"vocabulary_multiple": 1}, "model.name")
 
 
-def _batch(reader: ConfigReader) -> None:
+def _batch(reader: JobReader) -> None:
     """Put the global batch and the micro-batch into the plan; a micro-batch of "auto" is an error."""
     total = reader.required(TOTAL)
     if reader.raw(MICRO) in (None, AUTO):
@@ -126,7 +124,7 @@ def _batch(reader: ConfigReader) -> None:
     reader.put(("plan", "global_batch"), total, TOTAL)
 
 
-def _precision(reader: ConfigReader) -> str:
+def _precision(reader: JobReader) -> str:
     """Return the precision of GEMMs; training in fp32 is not modelled."""
     if reader.text("precision") == "fp32":
         reader.refuse("precision", "training in fp32", "write amp_bf16")
@@ -136,16 +134,7 @@ def _precision(reader: ConfigReader) -> str:
     return precision
 
 
-def _optimizer(reader: ConfigReader) -> None:
-    """Put the optimizer into the plan; an unsupported one is counted as AdamW, with a note."""
-    key = "optimizer.name"
-    name = reader.text(key)
-    if name and name not in OPTIMIZERS:
-        reader.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
-    reader.put_optimizer(OPTIMIZERS.get(name, "adamw"), key)
-
-
-def _stack(reader: ConfigReader, replicas: int, precision: str, kind: str) -> dict[str, object]:
+def _stack(reader: JobReader, replicas: int, precision: str, kind: str) -> dict[str, object]:
     """Return Composer's stack with the changes of the file, and put the sharding into the plan.
 
     Without fsdp_config, replicas use DDP.
@@ -156,12 +145,9 @@ def _stack(reader: ConfigReader, replicas: int, precision: str, kind: str) -> di
     reader.put(("plan", "zero"), zero, STRATEGY)
     if zero:
         _groups(reader, replicas, strategy)
-    if reader.flag("fsdp_config.cpu_offload"):
-        place(reader, SHARDED_STATES, "fsdp_config.cpu_offload")
-    if reader.flag("fsdp_config.activation_cpu_offload"):
-        place(reader, ACTIVATIONS, "fsdp_config.activation_cpu_offload")
-    if reader.flag("fsdp_config.activation_checkpointing"):
-        reader.put(("plan", "recompute"), "full", "fsdp_config.activation_checkpointing")
+    reader.place_if("fsdp_config.cpu_offload", SHARDED_STATES)
+    reader.place_if("fsdp_config.activation_cpu_offload", ACTIVATIONS)
+    reader.put_checkpointing("fsdp_config.activation_checkpointing")
     reduced = reader.choice(MIXED, REDUCTIONS, "fp32")
     if reduced == "refused":
         reader.refuse(MIXED, "all-gathers of parameters in fp32", "write PURE or DEFAULT")
@@ -184,7 +170,7 @@ def _stack(reader: ConfigReader, replicas: int, precision: str, kind: str) -> di
     return changes
 
 
-def _groups(reader: ConfigReader, replicas: int, strategy: str) -> None:
+def _groups(reader: JobReader, replicas: int, strategy: str) -> None:
     """Put the number of ranks that share one set of shards into the plan, if it is not all of them."""
     sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
     if strategy.endswith(("hybrid_shard", "zero2")) and not reader.has(REPLICATE, SHARD):
@@ -196,12 +182,6 @@ def _groups(reader: ConfigReader, replicas: int, strategy: str) -> None:
         group = min(group, replicas)
     group = replicas // sets if group < 1 else group
     sets = replicas // group if not reader.has(REPLICATE) and group else sets
-    if sets * group != replicas:
-        because = "every data-parallel rank belongs to exactly one shard group"
-        allowed = (
-            f"values whose product (shard groups × ranks of a group) is {replicas}, the number of "
-            "data-parallel ranks"
-        )
-        reader.fault(SHARD if reader.has(SHARD) else REPLICATE, allowed, because, "write -1")
-    elif sets > 1:
+    key = SHARD if reader.has(SHARD) else REPLICATE
+    if reader.fills_replicas(sets, group, replicas, key, "write -1") and sets > 1:
         reader.put(("plan", "data_shard"), group, SHARD, REPLICATE, STRATEGY)

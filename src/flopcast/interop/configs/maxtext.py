@@ -15,13 +15,8 @@ AI-Hypercomputer/maxtext: configs/base.yml (names, defaults and logical_axis_rul
 from math import prod
 from pathlib import PurePath
 
-from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.job_reader import ACTIVATIONS, JobReader
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
-from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.library import catalog
 from flopcast.units import counted
 
@@ -78,18 +73,19 @@ DEEPSEEK = {  # MaxText's names of DeepSeek's models
 GATES = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of MaxText.
+def read(reader: JobReader) -> None:
+    """Read the job of a file of MaxText.
 
     Examples
     --------
-    >>> job = read(Document("gpu.yml", {"base_config": "base.yml",
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("gpu.yml", {"base_config": "base.yml",
     ...     "model_name": "llama2-7b",
-    ...     "per_device_batch_size": 4, "ici_fsdp_parallelism": 8}, {}), ImportOptions())
+    ...     "per_device_batch_size": 4, "ici_fsdp_parallelism": 8}, {}), "maxtext", ImportOptions())
     >>> job.data["model"], job.data["plan"]["zero"], job.data["plan"]["global_batch"]
     ({'base': 'llama-2-7b'}, 3, 32)
     """
-    reader = ConfigReader(document, keys_of("maxtext"), options)
     if reader.text("hardware").startswith(("tpu", "cpu")):
         reader.assume(
             "flopcast uses the devices of the cluster, although the file is for another kind of device",
@@ -107,10 +103,9 @@ def read(document: Document, options: ImportOptions) -> Document:
     if reader.choice("weight_dtype", NARROW, ""):  # optax's states have the type of their parameter
         stack = narrowed(stack)
     reader.put(("stack",), stack, "attention")
-    return reader.made()
 
 
-def _sizes(reader: ConfigReader, known: int | None) -> dict[str, int]:
+def _sizes(reader: JobReader, known: int | None) -> dict[str, int]:
     """Return the product of both meshes' degrees by axis; one of -1 takes the remaining devices."""
     sizes: dict[str, int] = {}
     left: list[str] = []
@@ -137,7 +132,7 @@ def _sizes(reader: ConfigReader, known: int | None) -> dict[str, int]:
     return sizes
 
 
-def _degrees(reader: ConfigReader) -> int:
+def _degrees(reader: JobReader) -> int:
     """Return degrees of the plan, and the devices that they need."""
     known = reader.options.devices
     sizes = _sizes(reader, known)
@@ -168,7 +163,7 @@ def _degrees(reader: ConfigReader) -> int:
     return ranks
 
 
-def _batch(reader: ConfigReader, ranks: int) -> None:
+def _batch(reader: JobReader, ranks: int) -> None:
     """Read sequences per step and per micro-batch, from those per device."""
     key, steps_key = "per_device_batch_size", "gradient_accumulation_steps"
     value, steps = reader.raw(key), reader.count(steps_key, 1)
@@ -197,7 +192,7 @@ def _batch(reader: ConfigReader, ranks: int) -> None:
     reader.put(("plan", "global_batch"), int(total) * steps, steps_key, key)
 
 
-def _modes(reader: ConfigReader) -> None:
+def _modes(reader: JobReader) -> None:
     if reader.raw("remat_policy") in UNREAD_POLICIES:
         reader.refuse(
             "remat_policy", "offload of only some activations of a layer", "write minimal_offloaded"
@@ -210,7 +205,7 @@ def _modes(reader: ConfigReader) -> None:
     if modules:
         reader.put(("plan", "recompute_modules"), list(modules), "remat_policy")
     if policy == OFFLOADED_POLICY:
-        place(reader, ACTIVATIONS, "remat_policy")
+        reader.place(ACTIVATIONS, "remat_policy")
         text = (
             "flopcast assumes that the inputs of layers are offloaded too, although they stay on the device"
         )
@@ -224,11 +219,10 @@ def _modes(reader: ConfigReader) -> None:
         "parameter_memory_host_offload": "parameters:host",
     }
     for key, placed in offloaded.items():
-        if reader.flag(key):
-            place(reader, (placed,), key)
+        reader.place_if(key, (placed,))
 
 
-def _override(reader: ConfigReader) -> None:
+def _override(reader: JobReader) -> None:
     """Apply sizes given in addition to the name of a model, which `override_model_config` allows.
 
     If the layers of the model form several runs (DeepSeek's dense layers before those with experts), a
@@ -271,14 +265,14 @@ def _override(reader: ConfigReader) -> None:
         reader.put(("model", *(last if part == "-" else part for part in path)), number, key)
 
 
-def _model(reader: ConfigReader) -> None:
+def _model(reader: JobReader) -> None:
     """Read the model that is named, or the one whose sizes are given."""
     if reader.options.model:
         return
     name = reader.text("model_name")
     if name not in ("", "default"):
         named = DEEPSEEK.get(name) or catalog.known("models", name.replace("llama", "llama-")) or name
-        read_model(reader, "model_name", named)
+        reader.read_model("model_name", named)
         _override(reader)
         return
     if reader.count("num_experts", 1) > 1:

@@ -13,11 +13,8 @@ utils/activation_map.py (names of activations), training/mixed_precision.py (rec
 say), peft/lora.py.
 """
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.bridge_stack import BASE, stack_of
-from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
 from flopcast.interop.configs.unsupported_programs import BY_HAND
 from flopcast.interop.megatron.offload import FRACTION, UNPINNED
@@ -56,19 +53,13 @@ TARGETS = {"linear_qkv": "qkv", "linear_proj": "out", "linear_fc1": "gate_up", "
 BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}  # AttnBackend
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a dump.
+def read(reader: JobReader) -> None:
+    """Read the job of a dump.
 
     Sections become flags of Megatron-LM, which the reader of launch scripts understands, so that both give
     equal jobs. What only a dump has (recipes of precision, adapters, activations as functions) is read
     here.
-
-    Raises
-    ------
-    SpecError
-        The model has a class that is no decoder, or fields are not supported; all of them.
     """
-    reader = ConfigReader(document, keys_of("megatron-bridge"), options)
     if trained := other_class(reader.text("model._target_")):
         reader.refuse("model._target_", trained, BY_HAND)
     flags = TranslatedFlags(reader)
@@ -90,10 +81,9 @@ def read(document: Document, options: ImportOptions) -> Document:
         reader.ranks()  # its error: the number of devices must come from the command line
     changes = flags.read(devices, BASE)
     reader.put(("stack",), stack_of(reader, changes))
-    return reader.made()
 
 
-def _optimizer_on_host(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _optimizer_on_host(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read how optimizer states are placed on the host; without a fraction, none of them are."""
     on, fraction, pinned = (
         f"optimizer.{name}"
@@ -106,7 +96,7 @@ def _optimizer_on_host(reader: ConfigReader, flags: TranslatedFlags) -> None:
         flags.add(UNPINNED, pinned)
 
 
-def _backend(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _backend(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read the attention kernel: a name, or in dumps a number of Megatron-Core's enumeration."""
     key = "model.attention_backend"
     numbered = f"{key}._args_"
@@ -119,12 +109,12 @@ def _backend(reader: ConfigReader, flags: TranslatedFlags) -> None:
         flags.add("--attention-backend", key, name)
 
 
-def activate(reader: ConfigReader, flags: TranslatedFlags, key: str, gate: str) -> None:
+def activate(reader: JobReader, flags: TranslatedFlags, key: str, gate: str) -> None:
     """Read the activation, a function's name, and whether it gates.
 
     Parameters
     ----------
-    reader : ConfigReader
+    reader : JobReader
     flags : TranslatedFlags
         Receives the flag of Megatron-LM.
     key, gate : str
@@ -148,7 +138,7 @@ def activate(reader: ConfigReader, flags: TranslatedFlags, key: str, gate: str) 
         )
 
 
-def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read bf16, fp16 or 8 bits: by the name of a recipe, its fields, or the model's own.
 
     A recipe's name may be written with hyphens.
@@ -172,7 +162,7 @@ def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
                 flags.add(f"--{name}-recipe", f"{key}_recipe", recipe)
 
 
-def _peft(reader: ConfigReader) -> None:
+def _peft(reader: JobReader) -> None:
     """Read low-rank adapters; the class in the file names the method."""
     if not reader.below("peft"):
         return
@@ -189,8 +179,4 @@ def _peft(reader: ConfigReader) -> None:
             "adapters of other linear layers are not supported yet",
             "name these",
         )
-    reader.put(("model", "adapters", "rank"), reader.count("peft.dim", 32), "peft.dim")
-    reader.put(("model", "adapters", "targets"), known, "peft.target_modules")
-    dropout = reader.fraction("peft.dropout", 0.0)
-    if dropout:
-        reader.put(("model", "adapters", "dropout"), dropout, "peft.dropout")
+    reader.put_adapters(known, "peft.target_modules", ("peft.dim", 32), ("peft.dropout", 0.0))

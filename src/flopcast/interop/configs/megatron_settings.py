@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 from flopcast.errors import Problem
 from flopcast.files.package_table import read_table
-from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.files.yaml_text import line_in
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.flags import LISTED
 from flopcast.interop.megatron.job_builder import JobBuilder
@@ -50,7 +51,7 @@ FLAG = re.compile(r"--[a-z][a-z0-9-]*[a-z0-9]")
 class TranslatedFlags:
     """The flags that a file's keys stand for, each with its key."""
 
-    def __init__(self, reader: ConfigReader) -> None:
+    def __init__(self, reader: JobReader) -> None:
         """Start without flags."""
         self._reader = reader
         self._flags: list[Word] = []
@@ -169,8 +170,7 @@ class TranslatedFlags:
         return key, TYPES.get(value, value) if isinstance(value, str) else value
 
     def _line(self, key: str) -> int:
-        line = self._reader.where(key).rpartition(":")[2]
-        return int(line) if line.isdecimal() else 1
+        return line_in(self._reader.where(key)) or 1
 
     def _named(self, text: str) -> str:
         """Return a text with keys in place of their flags."""

@@ -15,9 +15,7 @@ from pathlib import PurePath
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.hugging_face.config import model_from_config
 
 CONFIG = ("model", "model_config")
@@ -43,13 +41,12 @@ MICRO, STEPS = "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica
 BUCKET_MB = 25  # ddp_bucket_cap_mb
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of nanotron.
+def read(reader: JobReader) -> None:
+    """Read the job of a file of nanotron.
 
     The global batch is micro-batch · accumulation steps · data-parallel degree. The model has the names of
     a config.json and is read by the same code.
     """
-    reader = ConfigReader(document, keys_of("nanotron"), options)
     sizes = _degrees(reader)
     micro, steps = (reader.required(MICRO), reader.count(STEPS))
     length = reader.required("tokens.sequence_length")
@@ -58,13 +55,12 @@ def read(document: Document, options: ImportOptions) -> Document:
     total = micro * steps * sizes["data_parallel"]
     reader.put(("plan", "global_batch"), total, STEPS, MICRO)
     _modes(reader, sizes)
-    if not options.model:
+    if not reader.options.model:
         _model(reader)
     reader.put(("stack",), _stack(reader))
-    return reader.made()
 
 
-def _degrees(reader: ConfigReader) -> dict[str, int]:
+def _degrees(reader: JobReader) -> dict[str, int]:
     """Return degrees; the data-parallel one follows from the devices if these are known."""
     required = [DEGREES[name] for name in ("data_parallel", "tensor_parallel", "pipeline_parallel")]
     sizes = {
@@ -80,7 +76,7 @@ def _degrees(reader: ConfigReader) -> dict[str, int]:
     return sizes
 
 
-def _modes(reader: ConfigReader, sizes: Mapping[str, int]) -> None:
+def _modes(reader: JobReader, sizes: Mapping[str, int]) -> None:
     """Read schedule, sequence parallelism, sharding, recompute, precision, optimizer."""
     modes = {"reduce_scatter": "sp", "all_reduce": ""}
     mode = reader.choice("parallelism.tp_mode", modes, "")
@@ -104,7 +100,7 @@ def _modes(reader: ConfigReader, sizes: Mapping[str, int]) -> None:
     reader.put_optimizer(reader.choice(key, OPTIMIZERS, "adamw"), key)
 
 
-def _model(reader: ConfigReader) -> None:
+def _model(reader: JobReader) -> None:
     """Read the model, whose config is one of transformers except for the key of its family."""
     whole = reader.document.data
     part = whole.get("model") if isinstance(whole, dict) else None
@@ -143,7 +139,7 @@ def _model(reader: ConfigReader) -> None:
     reader.assumptions += notes
 
 
-def _stack(reader: ConfigReader) -> object:
+def _stack(reader: JobReader) -> object:
     """Return eager PyTorch with buckets of DDP; gradients accumulate in fp32 or in the weights' type."""
     bucket = reader.count("model.ddp_bucket_cap_mb", BUCKET_MB)
     wide = reader.flag("optimizer.accumulate_grad_in_fp32", True)

@@ -17,9 +17,8 @@ import re
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.megatron_settings import VALUES, TranslatedFlags
 from flopcast.interop.configs.nemo_stack import APEX, CORE, stack_of
 from flopcast.interop.configs.unsupported_programs import BY_HAND
@@ -69,19 +68,13 @@ OTHER_KEYS = {  # a key of `model` → the kind of model that has it
 UNSET = {"bias": "--disable-bias-linear", "bias_dropout_add_fusion": "--no-bias-dropout-fusion"}
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a configuration.
+def read(reader: JobReader) -> None:
+    """Read the job of a configuration.
 
     Keys become flags of Megatron-LM, as for Megatron-Bridge. A missing key has the default of NeMo's code,
     not of Megatron-LM.
 
-    Raises
-    ------
-    SpecError
-        The model is no GPT-like decoder, or keys are wrong, missing or not supported; all of them.
     """
-    _refuse_other_models(document)
-    reader = ConfigReader(_multiplied(document), keys_of("nemo"), options)
     flags = TranslatedFlags(reader)
     for key in NEEDED:
         if not reader.has(f"model.{key}"):
@@ -116,7 +109,6 @@ def read(document: Document, options: ImportOptions) -> Document:
         flags.add("--use-distributed-optimizer", "model.optim.name")
     changes = flags.read(_devices(reader), "nemo")
     reader.put(("stack",), stack_of(reader, optimizer, changes))
-    return reader.made()
 
 
 def _refuse_other_models(document: Document) -> None:
@@ -148,11 +140,17 @@ def _refuse_other_models(document: Document) -> None:
         raise spec_error(key, shown, allowed, because, fix, where=where)
 
 
-def _multiplied(document: Document) -> Document:
+def prepared(document: Document, _options: ImportOptions) -> Document:
     """Return the document with NeMo's `${multiply:4, ${.hidden_size}}` computed if both are numbers.
 
     `${sum:${.num_layers},-1}` is the usual number of layers whose activations are offloaded.
+
+    Raises
+    ------
+    SpecError
+        The model is no GPT-like decoder.
     """
+    _refuse_other_models(document)
     data = document.data
     model = data.get("model") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(model, dict):
@@ -169,7 +167,7 @@ def _multiplied(document: Document) -> Document:
     return replace(document, data=data | {"model": done})
 
 
-def _devices(reader: ConfigReader) -> int | None:
+def _devices(reader: JobReader) -> int | None:
     """Return devices per node times nodes; None if they are not stated, which is reported."""
     stated = None
     if reader.has("trainer.devices"):
@@ -178,7 +176,7 @@ def _devices(reader: ConfigReader) -> int | None:
     return None if reader.faulty("world size", "trainer.devices", "trainer.num_nodes") else devices
 
 
-def _activation(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _activation(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read the activation, gated if its name ends in "glu"; "fast" ones are the same in fused kernels."""
     key = "model.activation"
     known = {name: name for name in ACTIVATIONS}
@@ -188,7 +186,7 @@ def _activation(reader: ConfigReader, flags: TranslatedFlags) -> None:
         flags.add(flag, key, name.removeprefix("fast-") if flag == "--glu-activation" else None)
 
 
-def _tokenizer(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _tokenizer(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read the tokenizer's vocabulary: its Megatron type, else the name of its file or repository.
 
     The path of a file may stand for one elsewhere, `${data_dir}/…`: only its name is looked at.
@@ -204,7 +202,7 @@ def _tokenizer(reader: ConfigReader, flags: TranslatedFlags) -> None:
             return
 
 
-def _recompute(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _recompute(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read what is recomputed; method and number apply only to whole layers.
 
     "block" of 0 layers recomputes none.
@@ -223,7 +221,7 @@ def _recompute(reader: ConfigReader, flags: TranslatedFlags) -> None:
         flags.add("--recompute-num-layers", layers, number)
 
 
-def _precision(reader: ConfigReader, flags: TranslatedFlags) -> None:
+def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
     """Read 16 bits from the trainer's precision; 8-bit products use Transformer Engine, delayed scaling.
 
     Without O2, weights are kept in fp32 and cast for each product: this is noted and not counted.

@@ -1,9 +1,8 @@
 """NeMo RL's YAML as a job: GRPO as a step of reinforcement learning, SFT, DPO and reward models.
 
 Answers: which training, and which rollout, does a file of NeMo RL describe?
-Elsewhere: flags of Megatron-Core (megatron_settings.py), the models of a step (tuning.py), keys that change
-neither time nor memory (tables/nemo-rl.yaml,
-tables/nemo-rl-grpo.yaml).
+Elsewhere: flags of Megatron-Core (megatron_settings.py), the models of a step (job_reader.py), keys that
+change neither time nor memory (tables/nemo-rl.yaml, tables/nemo-rl-grpo.yaml).
 
 Most recipes state only what differs from another file, which they name under `defaults`. That file is given
 too: `flopcast predict grpo_math_1B.yaml recipe.yaml`.
@@ -22,22 +21,11 @@ from collections.abc import Mapping, Sequence
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.batches import filled_micro_batch, put_whole_batch
-from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import Keys, flattened, keys_of
+from flopcast.interop.configs.job_reader import PAIR, SHARDED_STATES, JobReader
+from flopcast.interop.configs.keys import flattened, keys_of
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
-from flopcast.interop.configs.model_names import read_model
-from flopcast.interop.configs.placements import SHARDED_STATES, place
-from flopcast.interop.configs.trainers import names_all_linears, note_lengths, read_adapters
-from flopcast.interop.configs.tuning import (
-    PAIR,
-    note_longest,
-    note_pairs,
-    put_reference,
-    put_score,
-    put_scorers,
-)
+from flopcast.interop.configs.trainers import read_adapters
 from flopcast.library import catalog
 from flopcast.records import replace
 
@@ -58,36 +46,39 @@ OTHERS = ("distillation", "ppo", "on_policy_distillation")
 PRODUCT = re.compile(r"\$\{mul:\s*\$\{([\w.]+)\}\s*,\s*\$\{([\w.]+)\}\s*\}")
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file for SFT, DPO or a reward model.
+def read(reader: JobReader) -> None:
+    """Read the job of a file for SFT, DPO or a reward model.
 
     Examples
     --------
-    >>> job = read(Document("sft.yaml", {"sft": {}, "cluster": {"gpus_per_node": 8, "num_nodes": 1},
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("sft.yaml", {"sft": {}, "cluster": {"gpus_per_node": 8, "num_nodes": 1},
     ...     "policy": {"model_name": "meta-llama/Llama-3.1-8B", "train_global_batch_size": 32,
     ...         "train_micro_batch_size": 1, "max_total_sequence_length": 1024,
-    ...         "dtensor_cfg": {"enabled": True, "tensor_parallel_size": 2}}}, {}), ImportOptions())
+    ...         "dtensor_cfg": {"enabled": True, "tensor_parallel_size": 2}}}, {}),
+    ...     "nemo-rl", ImportOptions())
     >>> job.data["plan"]["data_parallel"], job.data["plan"]["tensor_parallel"], job.data["plan"]["zero"]
     (4, 2, 3)
     """
-    reader = _started(document, keys_of("nemo-rl"), options)
+    _start(reader)
     pairs = reader.below("dpo") or reader.below("rm")
     devices = reader.ranks(_cluster(reader))
     _training(reader, devices, PAIR if pairs else 1)
-    note_lengths(reader, LENGTH, reader.flag(f"{FILLED[0]}.enabled"))
+    reader.note_lengths(LENGTH, reader.flag(f"{FILLED[0]}.enabled"))
     if reader.below("rm"):
-        put_score(reader, "rm")
+        reader.put_score("rm")
     elif reader.below("dpo"):
-        note_pairs(reader, "dpo")
-        put_reference(reader, "dpo")
-    return reader.made()
+        reader.note_pairs("dpo")
+        reader.put_reference("dpo")
 
 
-def read_step(document: Document, options: ImportOptions) -> ConfigReader:
+def read_step(document: Document, options: ImportOptions) -> JobReader:
     """Return the reader after it put the rollout and the training of GRPO together."""
     keys = keys_of("nemo-rl-grpo")
     whole = replace(keys, read=f"{keys.read} {keys_of('nemo-rl').read}")
-    reader = _started(document, whole, options)
+    reader = JobReader(prepared(document, options), whole, options)
+    _start(reader)
     devices = reader.ranks(_cluster(reader))
     generating = devices
     if not reader.flag(TOGETHER, True):
@@ -105,7 +96,7 @@ def read_step(document: Document, options: ImportOptions) -> ConfigReader:
     _rollout(reader)
     reader.put(("step", "prompts"), reader.required(PROMPTS), PROMPTS)
     reader.put(("step", "samples"), reader.required(SAMPLES), SAMPLES)
-    put_scorers(reader, SKIPPED, reference=not reader.flag(SKIPPED), rewards=False)
+    reader.put_scorers(SKIPPED, reference=not reader.flag(SKIPPED), rewards=False)
     if "adapters" in reader.part("model"):
         reader.put(("step", "handoff"), "adapter")
     return reader
@@ -133,16 +124,12 @@ def merged(documents: Sequence[Document]) -> Document:
     return replace(whole, data={key: value for key, value in whole.data.items() if key != "defaults"})
 
 
-def _started(document: Document, keys: Keys, options: ImportOptions) -> ConfigReader:
-    """Return the reader of a file that stands alone, with its model and its lengths."""
-    if bases := _bases(document):
-        raise _without_base(document, ", ".join(sorted(bases)))
-    reader = ConfigReader(_multiplied(document), keys, options)
+def _start(reader: JobReader) -> None:
+    """Read the model; algorithms that are not supported are reported."""
     for section in OTHERS:
         if reader.below(section):
             reader.refuse(section, f"NeMo RL's {section}", "describe the step by hand (docs/howto/rl.md)")
-    read_model(reader, MODEL)
-    return reader
+    reader.read_model(MODEL)
 
 
 def _bases(document: Document) -> set[str]:
@@ -178,8 +165,16 @@ def _joined(one: object, other: object) -> object:
     return one | {key: _joined(one[key], value) if key in one else value for key, value in other.items()}
 
 
-def _multiplied(document: Document) -> Document:
-    """Return the document with `${mul:${a.b}, ${a.c}}` computed if both are numbers of the file."""
+def prepared(document: Document, _options: ImportOptions) -> Document:
+    """Return the document with `${mul:${a.b}, ${a.c}}` computed if both are numbers of the file.
+
+    Raises
+    ------
+    SpecError
+        It states only what differs from another file, which is not given.
+    """
+    if bases := _bases(document):
+        raise _without_base(document, ", ".join(sorted(bases)))
     values = {".".join(map(str, path)): value for path, value in flattened(document.data)}
 
     def computed(value: object) -> object:
@@ -193,20 +188,20 @@ def _multiplied(document: Document) -> Document:
     return replace(document, data=computed(document.data))
 
 
-def _cluster(reader: ConfigReader) -> int | None:
+def _cluster(reader: JobReader) -> int | None:
     if not reader.has(NODES, DEVICES):
         return None
     return reader.count(NODES) * reader.count(DEVICES)
 
 
-def _devices_apart(reader: ConfigReader) -> int:
+def _devices_apart(reader: JobReader) -> int:
     """Return the devices that only generate: of one node, or whole nodes."""
     if reader.count(NODES) == 1:
         return reader.required(f"{APART}.gpus_per_node")
     return reader.required(f"{APART}.num_nodes") * reader.count(DEVICES)
 
 
-def _training(reader: ConfigReader, devices: int, sequences: int) -> None:
+def _training(reader: JobReader, devices: int, sequences: int) -> None:
     """Put plan, batch, adapters and stack of the trained model into the job."""
     length = reader.required(LENGTH)
     reader.put(("batch", "sequence_length"), length, LENGTH)
@@ -219,7 +214,7 @@ def _training(reader: ConfigReader, devices: int, sequences: int) -> None:
         reader.fault(f"{TORCH}.enabled", "true", because, f"write {TORCH}.enabled: true")
 
 
-def _sharded(reader: ConfigReader, devices: int, length: int, sequences: int) -> None:
+def _sharded(reader: JobReader, devices: int, length: int, sequences: int) -> None:
     """Read how DTensor and FSDP2 share the model."""
     tensor, context = (reader.count(f"{TORCH}.{name}_parallel_size") for name in ("tensor", "context"))
     replicas = _replicas(reader, devices, tensor * context, f"{TORCH}.tensor_parallel_size")
@@ -234,15 +229,13 @@ def _sharded(reader: ConfigReader, devices: int, length: int, sequences: int) ->
     _batch(reader, length, replicas, sequences)
     reader.put(("plan", "zero"), 3)
     reader.put(("plan", "precision"), reader.choice(PRECISION, TYPES, "bf16"), PRECISION)
-    if reader.flag(f"{TORCH}.activation_checkpointing"):
-        reader.put(("plan", "recompute"), "full", f"{TORCH}.activation_checkpointing")
-    if reader.flag(f"{TORCH}.cpu_offload"):
-        place(reader, SHARDED_STATES, f"{TORCH}.cpu_offload")
+    reader.put_checkpointing(f"{TORCH}.activation_checkpointing")
+    reader.place_if(f"{TORCH}.cpu_offload", SHARDED_STATES)
     _adapters(reader, f"{TORCH}.lora_cfg")
     reader.put(("stack",), "torch-fsdp2", f"{TORCH}.enabled")
 
 
-def _megatron(reader: ConfigReader, devices: int, length: int, sequences: int) -> None:
+def _megatron(reader: JobReader, devices: int, length: int, sequences: int) -> None:
     """Put the plan of Megatron-Core into the job, as its flags state it."""
     names = ("tensor_model", "pipeline_model", "context")
     share = 1
@@ -271,7 +264,7 @@ def _megatron(reader: ConfigReader, devices: int, length: int, sequences: int) -
     reader.put(("stack",), "megatron-core-2025", f"{CORE}.enabled")
 
 
-def _replicas(reader: ConfigReader, devices: int, share: int, key: str) -> int:
+def _replicas(reader: JobReader, devices: int, share: int, key: str) -> int:
     """Return the number of replicas, each of `share` devices."""
     if devices % share:
         because = f"each data-parallel replica needs {share} devices, and {devices} train"
@@ -279,32 +272,32 @@ def _replicas(reader: ConfigReader, devices: int, share: int, key: str) -> int:
     return max(devices // share, 1)
 
 
-def _batch(reader: ConfigReader, length: int, replicas: int, sequences: int) -> None:
+def _batch(reader: JobReader, length: int, replicas: int, sequences: int) -> None:
     """Put the batch into the plan; sequences that are packed fill a number of tokens."""
     section = next((name for name in FILLED if reader.flag(f"{name}.enabled")), None)
     tokens = f"{section}.train_mb_tokens"
     if section is None or not reader.has(tokens):
-        put_whole_batch(reader, (MICRO, 1), (BATCH, 1), replicas, "samples", sequences)
+        reader.put_whole_batch((MICRO, 1), (BATCH, 1), replicas, "samples", sequences)
         return
     whole = sequences * reader.required(BATCH)
     if whole % replicas:
         because = f"{replicas} replicas train as many sequences"
         reader.fault(BATCH, f"a multiple of {replicas}", because, f"write {replicas}")
     share = max(whole // replicas, 1)
-    each = filled_micro_batch(reader, (tokens, reader.count(tokens, length)), length, share)
+    each = reader.filled_micro_batch((tokens, reader.count(tokens, length)), length, share)
     reader.put(("plan", "micro_batch"), each, tokens)
     reader.put(("plan", "global_batch"), whole, BATCH)
 
 
-def _adapters(reader: ConfigReader, section: str) -> None:
+def _adapters(reader: JobReader, section: str) -> None:
     if reader.flag(f"{section}.enabled"):
         targets = f"{section}.target_modules"
-        every = reader.flag(f"{section}.match_all_linear") or names_all_linears(reader, targets)
+        every = reader.flag(f"{section}.match_all_linear") or reader.names_all_linears(targets)
         every = every or reader.raw(targets) in (None, [])
         read_adapters(reader, f"{section}.dim", targets, every, "")
 
 
-def _rollout(reader: ConfigReader) -> None:
+def _rollout(reader: JobReader) -> None:
     """Put vLLM, its deployment and the lengths into the rollout."""
     reader.choice(ENGINE, {"vllm": "vllm"}, "vllm")
     memory = reader.fraction(f"{VLLM}.gpu_memory_utilization", 0.6)
@@ -325,4 +318,4 @@ def _rollout(reader: ConfigReader) -> None:
     whole = reader.count(LENGTH)
     answer = min(reader.count(ANSWER, whole), whole - 1)
     reader.put(("rollout", "traffic"), {"prompt": max(whole - answer, 1), "output": max(answer, 1)}, ANSWER)
-    note_longest(reader, whole, LENGTH)
+    reader.note_longest(whole, LENGTH)

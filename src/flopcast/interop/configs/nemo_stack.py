@@ -15,7 +15,7 @@ the word "fp32" alone), megatron_base_model.py, `configure_optimizers` (of whole
 backward pass only with O2, and without pipeline, sequence parallelism and fused accumulation).
 """
 
-from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.megatron.stack import DEFAULT_BUCKET, given_bucket
 
 APEX, CORE = "distributed_fused_adam", "mcore_distributed_optim"
@@ -31,12 +31,12 @@ HALF = ("16", "16-mixed")  # precisions of the trainer that are fp16
 O2 = "model.megatron_amp_O2"
 
 
-def stack_of(reader: ConfigReader, optimizer: str, switched: dict[str, object]) -> dict[str, object]:
+def stack_of(reader: JobReader, optimizer: str, switched: dict[str, object]) -> dict[str, object]:
     """Return what the file changes of NeMo's stack; only interleaved stages do not wait for a transfer.
 
     Parameters
     ----------
-    reader : ConfigReader
+    reader : JobReader
     optimizer : `APEX`, `CORE` or another, which shares nothing
     switched : what Megatron-Core's flags switch of the stack
     """
@@ -62,12 +62,12 @@ def stack_of(reader: ConfigReader, optimizer: str, switched: dict[str, object]) 
     return changes
 
 
-def _of_apex(reader: ConfigReader) -> dict[str, object]:
+def _of_apex(reader: JobReader) -> dict[str, object]:
     dtype = reader.choice(SYNC, TYPES, "fp32")
     return _shared(reader, dtype, True) | {"bucket_elements": _elements(reader, BUCKET, BUCKET_MIB, dtype)}
 
 
-def _of_core(reader: ConfigReader, narrow: str) -> dict[str, object]:
+def _of_core(reader: JobReader, narrow: str) -> dict[str, object]:
     """Return changes of Megatron-Core's distributed optimizer; 16 bits are those of the weights."""
     reader.choice(SYNC, TYPES, "fp32")
     dtype = "fp32" if reader.raw(SYNC) in (None, "fp32") else narrow
@@ -84,7 +84,7 @@ def _of_core(reader: ConfigReader, narrow: str) -> dict[str, object]:
     }
 
 
-def _shared(reader: ConfigReader, dtype: str, usual: bool) -> dict[str, object]:
+def _shared(reader: JobReader, dtype: str, usual: bool) -> dict[str, object]:
     """Return changes that both sharded optimizers share; `usual`: reductions overlap by default."""
     return {
         "dtype": dtype,
@@ -94,7 +94,7 @@ def _shared(reader: ConfigReader, dtype: str, usual: bool) -> dict[str, object]:
     }
 
 
-def _of_whole(reader: ConfigReader, half: bool) -> dict[str, object]:
+def _of_whole(reader: JobReader, half: bool) -> dict[str, object]:
     """Return changes of whole fp32 gradients, which O2 accumulates; fp16 has no main gradients."""
     wide = reader.flag(O2)
     if wide and half:
@@ -117,6 +117,6 @@ def _of_whole(reader: ConfigReader, half: bool) -> dict[str, object]:
     }
 
 
-def _elements(reader: ConfigReader, key: str, usual_mib: int, dtype: str) -> int:
+def _elements(reader: JobReader, key: str, usual_mib: int, dtype: str) -> int:
     """Return elements of a bucket whose size is given in MiB."""
     return reader.count(key, usual_mib) * MIB // (4 if dtype == "fp32" else 2)

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import deepspeed
-from flopcast.interop.configs.config_reader import AUTO, ConfigReader
+from flopcast.interop.configs.config_reader import AUTO
 from flopcast.interop.configs.deepspeed_offload import CPU_CHECKPOINTING
 from flopcast.interop.configs.deepspeed_shards import read_groups
+from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.placements import SHARDED_STATES, has_place, place
 from flopcast.records import dataclass
 from flopcast.spec.precision import scales_loss
 
@@ -71,7 +71,7 @@ class TrainerBatch:
     replicas: int
 
 
-def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object:
+def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> object:
     """Return the stack of DeepSpeed's settings in the file, or of those that another file's name implies.
 
     No other file is opened.
@@ -113,14 +113,14 @@ def read_inside(reader: ConfigReader, batch: TrainerBatch, precision: str) -> ob
         f"ZeRO stage {stage}{moves} from the name of {path}{known}, which flopcast does not open",
         "deepspeed",
     )
-    place(reader, published.placed, "deepspeed")
+    reader.place(published.placed, "deepspeed")
     wire = precision_bytes(precision)
     reader.put(("plan", "zero"), deepspeed.put_stage(reader, stage, wire, "deepspeed"), "deepspeed")
     gradients: dict[str, object] = {"dtype": wire, "overlap": published.overlap}
     if stage == 0 and wire == "bf16":
         gradients = {"dtype": "fp32", "overlap": False, "collective": "all_reduce"}
     changes: dict[str, object] = {"gradients": gradients}
-    if published.pinned and has_place(reader, "optimizer"):
+    if published.pinned and reader.has_place("optimizer"):
         changes["offload"] = {"gradient_copies": "pinned"}
     return {"base": "deepspeed-zero"} | changes
 
@@ -144,7 +144,7 @@ def precision_bytes(precision: str) -> str:
     return "fp16" if scales_loss(precision) else "bf16"
 
 
-def _inline(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object:
+def _inline(reader: JobReader, batch: TrainerBatch, precision: str) -> object:
     """Return DeepSpeed's settings inside the file, read as its own file is."""
     whole: Mapping[str, object] = reader.document.data if isinstance(reader.document.data, dict) else {}
     lines = {path[1:]: line for path, line in reader.document.lines.items() if path[:1] == ("deepspeed",)}
@@ -152,7 +152,7 @@ def _inline(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object
         path[1:]: place for path, place in reader.document.places.items() if path[:1] == ("deepspeed",)
     }
     settings = Document(reader.document.name, whole["deepspeed"], lines, places)
-    inner = ConfigReader(settings, keys_of("deepspeed"), reader.options)
+    inner = JobReader(settings, keys_of("deepspeed"), reader.options)
     wire = precision_bytes(precision)
     inner.put(("plan", "data_parallel"), batch.replicas)
     stage = deepspeed.read_sharding(inner, wire)
@@ -179,7 +179,7 @@ def _inline(reader: ConfigReader, batch: TrainerBatch, precision: str) -> object
     return {"base": "deepspeed-zero"} | changes
 
 
-def _agree(inner: ConfigReader, batch: TrainerBatch, precision: str) -> None:
+def _agree(inner: JobReader, batch: TrainerBatch, precision: str) -> None:
     """Report settings that the two files state differently; the Trainer of transformers would not start."""
     half = scales_loss(precision)
     stated = {

@@ -11,22 +11,9 @@ have sections), utils/deepspeed (the configuration of DeepSpeed that they make: 
 the type `grad_accum_dtype`, `overlap_comm` off, and Adam on the host under `adam_offload`).
 """
 
-from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import deepspeed
-from flopcast.interop.configs.batches import put_whole_batch
-from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.model_names import read_model
-from flopcast.interop.configs.placements import SHARDED_STATES, place
-from flopcast.interop.configs.trainers import (
-    OPTIMIZERS,
-    names_all_linears,
-    note_lengths,
-    read_adapters,
-    write_scores,
-)
-from flopcast.interop.configs.tuning import PAIR, note_pairs, put_reference, put_score
+from flopcast.interop.configs.job_reader import PAIR, SHARDED_STATES, JobReader
+from flopcast.interop.configs.trainers import OPTIMIZERS, read_adapters
 
 COMMAND, RANKS = "launcher.command", "launcher.ranks"
 MODEL = ("pretrain", "model.model_name_or_path", "actor.model_name_or_path")
@@ -49,66 +36,60 @@ FOUR_BITS = ("load_in_4bit", "ds.load_in_4bit")
 OPTIMIZER = "optimizer"
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a command.
+def read(reader: JobReader) -> None:
+    """Read the job of a command.
 
     Examples
     --------
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
     >>> flags = {"pretrain": "meta-llama/Meta-Llama-3-8B", "max_len": 2048, "micro_train_batch_size": 2,
     ...     "zero_stage": 3, "launcher": {"command": "openrlhf.cli.train_sft", "ranks": 8}}
-    >>> job = read(Document("sft.sh", flags, {}), ImportOptions())
+    >>> job = read_kind(Document("sft.sh", flags, {}), "openrlhf", ImportOptions())
     >>> job.data["plan"]["global_batch"], job.data["plan"]["zero"], job.data["batch"]
     (128, 3, {'sequence_length': 2048})
     """
-    reader = ConfigReader(document, keys_of("openrlhf"), options)
     trained = reader.text(COMMAND).rpartition("_")[2]
-    read_model(reader, reader.first(*MODEL))
+    reader.read_model(reader.first(*MODEL))
     key = reader.first(*LENGTH)
     reader.put(("batch", "sequence_length"), reader.count(key, 2048), key)
     packed = reader.flag(reader.first(*PACKED))
-    note_lengths(reader, reader.first(*PACKED) if packed else key, packed)
+    reader.note_lengths(reader.first(*PACKED) if packed else key, packed)
     _batch(reader, PAIR if trained in ("dpo", "rm") else 1)
     put_states(reader)
     put_adapters(reader)
     if trained == "dpo":
-        note_pairs(reader, COMMAND)
-        put_reference(reader, COMMAND)
+        reader.note_pairs(COMMAND)
+        reader.put_reference(COMMAND)
     if trained == "rm":
-        put_score(reader, COMMAND)
-    key = reader.first(*CHECKPOINTING)
-    if reader.flag(key):
-        reader.put(("plan", "recompute"), "full", key)
+        reader.put_score(COMMAND)
+    reader.put_checkpointing(reader.first(*CHECKPOINTING))
     usual = "flash" if reader.flag("flash_attn", True) else "eager"
     if reader.choice(reader.first(*ATTENTION), KERNELS, usual) == "eager":
-        write_scores(reader, reader.first(*ATTENTION), "flash_attn")
-    return reader.made()
+        reader.write_scores(reader.first(*ATTENTION), "flash_attn")
 
 
-def _batch(reader: ConfigReader, sequences: int) -> None:
+def _batch(reader: JobReader, sequences: int) -> None:
     """Put degrees and batch into the plan; the batch of the command is that of all replicas."""
     replicas = put_degrees(reader, reader.count(RANKS) if reader.has(RANKS) else None, RANKS)
     micro, whole = (reader.first(*MICRO), 8), (reader.first(*BATCH), 128)
-    put_whole_batch(reader, micro, whole, replicas, "samples", sequences)
+    reader.put_whole_batch(micro, whole, replicas, "samples", sequences)
 
 
-def put_degrees(reader: ConfigReader, stated: int | None, *keys: str) -> int:
+def put_degrees(reader: JobReader, stated: int | None, *keys: str) -> int:
     """Put degrees into the plan; return the number of replicas.
 
     `stated` is the number of devices that `keys` state.
     """
-    ring_key, tensor_key = reader.first(*RING), reader.first(*TENSOR)
-    ring, tensor = reader.count(ring_key, 1), reader.count(tensor_key, 1)
-    ranks = reader.ranks(stated, share=ring * tensor, shared=ring_key if ring > 1 else tensor_key)
-    replicas = max(ranks // (ring * tensor), 1)
-    reader.put(("plan", "data_parallel"), replicas, *keys)
-    reader.put_degree("tensor_parallel", tensor, tensor_key)
-    reader.put_degree("context_parallel", ring, ring_key)
-    if ring > 1:
-        reader.put(("plan", "context_order"), "zigzag", ring_key)
+    ring = reader.first(*RING)
+    degrees = {"context_parallel": ring, "tensor_parallel": reader.first(*TENSOR)}
+    replicas = reader.put_degrees(degrees, stated, *keys)
+    if reader.degree("context_parallel") > 1:
+        reader.put(("plan", "context_order"), "zigzag", ring)
     return replicas
 
 
-def put_states(reader: ConfigReader) -> None:
+def put_states(reader: JobReader) -> None:
     """Put sharding, precision, optimizer and the stack into the job."""
     precision = reader.choice(reader.first(*TYPE), TYPES, "bf16")
     reader.put(("plan", "precision"), precision, *TYPE)
@@ -117,28 +98,23 @@ def put_states(reader: ConfigReader) -> None:
     if reader.count(key, 2, least=0) > 3:
         reader.fault(key, "0, 1, 2 or 3", "DeepSpeed has no other stage", "write 3")
     reader.put(("plan", "zero"), stage, key)
-    name = reader.text(OPTIMIZER).lower()
-    kind = next((kind for kind, names in OPTIMIZERS.items() if name in names), None)
-    if name and kind is None:
-        reader.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", OPTIMIZER)
-    reader.put_optimizer(kind or "adamw", OPTIMIZER)
+    reader.put_named_optimizer(reader.text(OPTIMIZER).lower(), OPTIMIZERS, OPTIMIZER)
     gradients = {"dtype": precision, "overlap": reader.flag(reader.first(*OVERLAPS))}
     stack: dict[str, object] = {"base": "deepspeed-zero", "gradients": gradients}
     if reader.flag(reader.first(*ON_HOST)):
-        place(reader, SHARDED_STATES[:1], *ON_HOST)
+        reader.place(SHARDED_STATES[:1], *ON_HOST)
         stack["offload"] = {"gradient_copies": "pinned"}
     reader.put(("stack",), stack, *STAGE)
 
 
-def put_adapters(reader: ConfigReader) -> None:
+def put_adapters(reader: JobReader) -> None:
     """Put adapters into the model if their rank is above 0."""
     rank, four = reader.first(*ADAPTER_RANK), reader.first(*FOUR_BITS)
     quantised = reader.flag(four)
     if not reader.count(rank, 0, least=0):
         if quantised:
-            because = "4-bit weights are frozen, so a run without an adapter would train nothing"
-            reader.fault(four, "false, unless lora_rank is above 0", because, "add --lora_rank 16")
+            reader.refuse_frozen(four, "false, unless lora_rank is above 0", "add --lora_rank 16")
         return
     targets = reader.first(*TARGETS)
-    every = names_all_linears(reader, targets)
+    every = reader.names_all_linears(targets)
     read_adapters(reader, rank, targets, every, four if quantised else "")

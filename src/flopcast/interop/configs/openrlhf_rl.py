@@ -13,12 +13,9 @@ OpenRLHF/OpenRLHF: openrlhf/cli/train_ppo_ray.py (names, defaults: `rollout_batc
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import openrlhf
-from flopcast.interop.configs.batches import filled_micro_batch, put_whole_batch
-from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.model_names import read_model
-from flopcast.interop.configs.tuning import note_longest, put_critic, put_scorers
 
 START = "openrlhf.cli.train_ppo_ray"
 MODEL, CRITIC_MODEL = "pretrain", "critic_pretrain"
@@ -36,7 +33,7 @@ ESTIMATORS = dict.fromkeys(
 ) | {CRITIC: CRITIC}
 
 
-def read(document: Document, options: ImportOptions) -> ConfigReader:
+def read(document: Document, options: ImportOptions) -> JobReader:
     """Return the reader after it put the two jobs together.
 
     Examples
@@ -50,22 +47,21 @@ def read(document: Document, options: ImportOptions) -> ConfigReader:
     >>> step["prompts"], step["samples"], step["training"]["plan"]["zero"], step["scorers"]
     (128, 8, 3, 3)
     """
-    reader = ConfigReader(document, keys_of("openrlhf-rl"), options)
-    read_model(reader, MODEL)
+    reader = JobReader(document, keys_of("openrlhf-rl"), options)
+    reader.read_model(MODEL)
     stated = reader.count(NODES) * reader.count(DEVICES, 8)
     replicas, longest = openrlhf.put_degrees(reader, stated, DEVICES), _lengths(reader)
     _devices(reader, replicas * reader.degree("tensor_parallel") * reader.degree("context_parallel"))
     _batch(reader, replicas, longest)
     openrlhf.put_states(reader)
     openrlhf.put_adapters(reader)
-    if reader.flag(CHECKPOINTING):
-        reader.put(("plan", "recompute"), "full", CHECKPOINTING)
+    reader.put_checkpointing(CHECKPOINTING)
     _rollout(reader)
     _step(reader)
     return reader
 
 
-def _devices(reader: ConfigReader, training: int) -> None:
+def _devices(reader: JobReader, training: int) -> None:
     """Put the devices of both jobs into them."""
     together, apart = reader.flag(TOGETHER), reader.flag(ASYNC)
     generating = training if together else reader.count(ENGINES) * reader.count(TENSOR)
@@ -79,42 +75,42 @@ def _devices(reader: ConfigReader, training: int) -> None:
     reader.put(("rollout", "gpus"), generating, ENGINES, DEVICES)
 
 
-def _lengths(reader: ConfigReader) -> int:
+def _lengths(reader: JobReader) -> int:
     """Put the lengths of prompts and answers into both jobs; return the length of a sequence."""
     prompt, answer = reader.count(PROMPT, 1024), reader.count(ANSWER, 1024)
     longest = reader.count(LONGEST, prompt + answer)
     reader.put(("batch", "sequence_length"), longest, LONGEST, ANSWER)
     lengths = {"prompt": prompt, "output": longest - prompt if reader.has(LONGEST) else answer}
     reader.put(("rollout", "traffic"), lengths, ANSWER, LONGEST)
-    note_longest(reader, longest, reader.first(ANSWER, LONGEST))
+    reader.note_longest(longest, reader.first(ANSWER, LONGEST))
     return longest
 
 
-def _batch(reader: ConfigReader, replicas: int, longest: int) -> None:
+def _batch(reader: JobReader, replicas: int, longest: int) -> None:
     """Put the batch of answers into the plan; a limit on tokens gives the micro-batch."""
     if not reader.flag(DYNAMIC):
-        put_whole_batch(reader, (MICRO, 4), (BATCH, 128), replicas, "answers")
+        reader.put_whole_batch((MICRO, 4), (BATCH, 128), replicas, "answers")
         return
     whole, tokens = reader.count(BATCH, 128), (MOST_TOKENS, reader.count(MOST_TOKENS, 16192))
     share, ranks = max(whole // replicas, 1), reader.degree("context_parallel")
-    each = filled_micro_batch(reader, tokens, longest, share, ranks)
+    each = reader.filled_micro_batch(tokens, longest, share, ranks)
     reader.put(("plan", "micro_batch"), each, MOST_TOKENS, DYNAMIC)
     reader.put(("plan", "global_batch"), whole, BATCH)
 
 
-def _rollout(reader: ConfigReader) -> None:
+def _rollout(reader: JobReader) -> None:
     """Put vLLM and its deployment into the rollout."""
     engine = {"base": "vllm", "memory_fraction": reader.fraction(MEMORY, 0.95)}
     reader.put(("rollout", "engine"), engine, MEMORY)
     reader.put(("rollout", "plan", "tensor_parallel"), reader.count(TENSOR), TENSOR)
 
 
-def _step(reader: ConfigReader) -> None:
+def _step(reader: JobReader) -> None:
     """Put the prompts and the models that compute each answer into the step."""
     reader.put(("step", "prompts"), reader.count(PROMPTS, 1024), PROMPTS)
     reader.put(("step", "samples"), reader.count(SAMPLES), SAMPLES)
     if (epochs := reader.count(EPOCHS)) > 1:
         reader.put(("step", "epochs"), epochs, EPOCHS)
-    put_scorers(reader, KL, reference=reader.fraction(KL, 0.01) > 0, rewards=not reader.has(REMOTE))
+    reader.put_scorers(KL, reference=reader.fraction(KL, 0.01) > 0, rewards=not reader.has(REMOTE))
     if reader.choice(ESTIMATOR, ESTIMATORS, CRITIC) == CRITIC:
-        put_critic(reader, ESTIMATOR, CRITIC_MODEL, MODEL)
+        reader.put_critic(ESTIMATOR, CRITIC_MODEL, MODEL)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from flopcast.files.yaml_text import Document, Path
 from flopcast.interop.configs import nemo_rl, openrlhf_rl, trl, trl_rl, verl_rl
-from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.trainer_commands import LAUNCHER
 from flopcast.interop.configs.unsupported_programs import has
 
-READERS: Mapping[str, Callable[[Document, ImportOptions], ConfigReader]] = {
+READERS: Mapping[str, Callable[[Document, ImportOptions], JobReader]] = {
     verl_rl.START: verl_rl.read,
     verl_rl.DAPO: verl_rl.read,
     openrlhf_rl.START: openrlhf_rl.read,
@@ -72,7 +72,7 @@ def start_of(data: object) -> str | None:
     return start if start in READERS else None
 
 
-def step_document(reader: ConfigReader) -> Document:
+def step_document(reader: JobReader) -> Document:
     """Return the two jobs and the fields of the step that a reader put together.
 
     Raises

@@ -13,22 +13,8 @@ swift/trainers/sequence_parallel (ranks share sequences by heads).
 
 from math import ceil
 
-from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.model_names import read_model
-from flopcast.interop.configs.trainers import (
-    Adapter,
-    Names,
-    names_all_linears,
-    note_lengths,
-    read_adapters,
-    read_training,
-    write_scores,
-)
-from flopcast.interop.configs.tuning import KTO_PASSES, PAIR, note_pairs, put_reference, put_score
-from flopcast.records import replace
+from flopcast.interop.configs.job_reader import KTO_PASSES, PAIR, JobReader
+from flopcast.interop.configs.trainers import Adapter, Names, read_adapters, read_training
 
 RANKS, MODEL = "launcher.ranks", ("model", "model_id_or_path")
 METHOD, METHODS = ("train_type", "tuner_type", "sft_type"), {"lora": "lora", "full": "full"}
@@ -44,33 +30,31 @@ TYPES = {"bfloat16": "bf16", "float16": "fp16"}
 USUAL = Adapter(8, 0.05, ())
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file, or of a command.
+def read(reader: JobReader) -> None:
+    """Read the job of a file, or of a command.
 
     Examples
     --------
-    >>> job = read(Document("sft.yaml", {"model": "Qwen/Qwen2.5-7B-Instruct", "train_type": "full",
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("sft.yaml", {"model": "Qwen/Qwen2.5-7B-Instruct", "train_type": "full",
     ...     "torch_dtype": "bfloat16", "max_length": 4096, "deepspeed": "zero3"}, {}),
-    ...     ImportOptions(devices=8))
+    ...     "ms-swift", ImportOptions(devices=8))
     >>> job.data["plan"]["zero"], job.data["plan"]["global_batch"], job.data["plan"]["recompute"]
     (3, 16, 'full')
     """
-    keys = keys_of("ms-swift")
-    data = dict(document.data) if isinstance(document.data, dict) else {}
-    if str(data.get("torch_dtype")) == "bfloat16":
-        data.setdefault("bf16", True)
-    document = replace(document, data=data)
-    reader = ConfigReader(document, keys, options)
+    if str(reader.raw("torch_dtype")) == "bfloat16":
+        reader.fill("bf16", True)
     stated = reader.count(RANKS) if reader.has(RANKS) else None
     if not reader.has(STEPS):
-        ranks = options.devices or stated or options.whole or 1
+        ranks = reader.options.devices or stated or reader.options.whole or 1
         steps = max(1, ceil(SEQUENCES / reader.count(MICRO) / ranks))
-        reader = ConfigReader(replace(document, data=data | {STEPS: steps}), keys, options)
+        reader.fill(STEPS, steps)
         reader.assume(f"{STEPS} {steps}, ms-swift's default")
-    read_model(reader, reader.first(*MODEL))
+    reader.read_model(reader.first(*MODEL))
     if reader.has(LENGTH):
         reader.put(("batch", "sequence_length"), reader.count(LENGTH), LENGTH)
-        note_lengths(reader, "packing" if reader.has("packing") else LENGTH, reader.flag("packing"))
+        reader.note_lengths("packing" if reader.has("packing") else LENGTH, reader.flag("packing"))
     kind = reader.choice(KIND, KINDS, "")
     _dtype(reader)
     read_training(reader, NAMES, stated, PAIR if kind in PAIRED else 1)
@@ -83,11 +67,10 @@ def read(document: Document, options: ImportOptions) -> Document:
             reader.assume("recompute full, ms-swift's default")
         reader.put(("plan", "recompute"), "full", CHECKPOINTING)
     if reader.choice("attn_impl", ATTENTION, "flash") == "materialised":
-        write_scores(reader, "attn_impl")
-    return reader.made()
+        reader.write_scores("attn_impl")
 
 
-def _dtype(reader: ConfigReader) -> None:
+def _dtype(reader: JobReader) -> None:
     """Check that the type of weights is that of the GEMMs; weights in fp32 are not supported."""
     dtype = reader.choice("torch_dtype", TYPES, "")
     if dtype == "fp16" and not reader.flag("fp16"):
@@ -95,17 +78,17 @@ def _dtype(reader: ConfigReader) -> None:
         reader.fault("torch_dtype", "bfloat16, unless fp16 is true", because, "add fp16: true")
 
 
-def _preferences(reader: ConfigReader, kind: str) -> None:
+def _preferences(reader: JobReader, kind: str) -> None:
     """Put the reference or the head of preference tuning into the model."""
     if kind in PAIRED and kind != "rm":
-        note_pairs(reader, KIND)
+        reader.note_pairs(KIND)
     if kind in ("dpo", "kto"):
-        put_reference(reader, KIND, passes=KTO_PASSES if kind == "kto" else 1)
+        reader.put_reference(KIND, passes=KTO_PASSES if kind == "kto" else 1)
     if kind == "rm":
-        put_score(reader, KIND)
+        reader.put_score(KIND)
 
 
-def _adapters(reader: ConfigReader) -> None:
+def _adapters(reader: JobReader) -> None:
     """Put adapters into the model, over weights of 16 or 4 bits, unless all weights are trained."""
     key = reader.first(*METHOD)
     bits = reader.count(BITS, 0) if reader.has(BITS) else 0
@@ -113,10 +96,9 @@ def _adapters(reader: ConfigReader) -> None:
         reader.refuse(BITS, f"frozen weights in {bits} bits", "write 4")
     if reader.choice(key, METHODS, "lora") == "full":
         if bits:
-            because = "4-bit weights are frozen, so a run without an adapter would train nothing"
-            reader.fault(BITS, "no value, unless train_type is lora", because, "remove it")
+            reader.refuse_frozen(BITS, "no value, unless train_type is lora", "remove it")
         return
     if not reader.has(*METHOD):
         reader.assume("adapters of rank 8, ms-swift's default without train_type")
-    every = names_all_linears(reader, TARGETS, "ALL", "DEFAULT")
+    every = reader.names_all_linears(TARGETS, "ALL", "DEFAULT")
     read_adapters(reader, "lora_rank", TARGETS, every, BITS if bits else "", USUAL)

@@ -12,7 +12,7 @@ import tomllib
 from datetime import date, time
 
 from flopcast.errors import spec_error
-from flopcast.files.yaml_text import FINITE, LIMITED, MAX_DEPTH, Document, Path, decoded, refuse
+from flopcast.files.yaml_text import FINITE, LIMITED, MAX_DEPTH, Document, Path, decoded, line_in, refuse
 
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _DOTTED = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
@@ -158,7 +158,7 @@ def _plain(value: object, path: Path, document: Document) -> object:
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
-        line = int(document.where(path).rpartition(":")[2])
+        line = line_in(document.where(path))
         raise refuse(
             document.name, line, "number", str(value), "a finite number", "write a finite number", FINITE
         )

@@ -11,12 +11,9 @@ torchtitan/models/llama3/parallelize.py (what is compiled, recomputed and sharde
 """
 
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
-from flopcast.interop.configs.placements import SHARDED_STATES, place
 from flopcast.interop.configs.torchtitan_stages import SECTIONS, key_of, read_stages
 from flopcast.library import catalog
 from flopcast.records import replace
@@ -42,23 +39,22 @@ RECIPES = {
 OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "fusedadamw": "adamw", "sgd": "sgd"}
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of torchtitan.
+def read(reader: JobReader) -> None:
+    """Read the job of a file of torchtitan.
 
     Examples
     --------
-    >>> read(Document("train.toml", {"model": {"name": "llama3", "flavor": "8B"},
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> read_kind(Document("train.toml", {"model": {"name": "llama3", "flavor": "8B"},
     ...     "training": {"local_batch_size": 1, "seq_len": 8192}}, {}),
-    ...     ImportOptions(devices=8)).data["model"]
+    ...     "torchtitan", ImportOptions(devices=8)).data["model"]
     {'base': 'llama-3.1-8b'}
     """
-    if options.model:
-        document = _without_model(document)
-    reader = ConfigReader(document, keys_of("torchtitan"), options)
     name = reader.first("model.name", "model_spec.name")
     flavour = reader.first("model.flavor", "model_spec.flavor")
     pair = f"{reader.text(name) or 'llama3'}/{reader.text(flavour) or 'debugmodel'}"
-    read_model(reader, flavour, pair)
+    reader.read_model(flavour, pair)
     _check_sizes(reader)
     reader.put(("batch", "sequence_length"), reader.count("training.seq_len", 2048), "training.seq_len")
     stages = _degrees(reader)
@@ -66,12 +62,11 @@ def read(document: Document, options: ImportOptions) -> Document:
     read_stages(reader, key_of(reader, "pipeline_parallel_degree"), stages)
     _modes(reader)
     reader.put(("stack",), _stack(reader))
-    return reader.made()
 
 
-def _without_model(document: Document) -> Document:
-    """Return a file without a registry's model, because --model names another one."""
-    data = document.data
+def prepared(document: Document, options: ImportOptions) -> Document:
+    """Return a file without a registry's model if --model names another one."""
+    data = document.data if options.model else None
     spec = data.get("model_spec") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(spec, dict):
         return document
@@ -79,7 +74,7 @@ def _without_model(document: Document) -> Document:
     return replace(document, data=data | {"model_spec": rest})
 
 
-def _check_sizes(reader: ConfigReader) -> None:
+def _check_sizes(reader: JobReader) -> None:
     """Report sizes that a registry's model has, and the model of its flavour has not."""
     name = reader.part("model").get("base")
     if name is None:  # unknown, or --model names another
@@ -94,7 +89,7 @@ def _check_sizes(reader: ConfigReader) -> None:
             reader.fault(key, str(size), because, "add --model config.json, the config of this model")
 
 
-def _degrees(reader: ConfigReader) -> int:
+def _degrees(reader: JobReader) -> int:
     """Return degrees, the sharding of data-parallel ranks, and the number of pipeline stages.
 
     -1 shards over all ranks that are left. Parameters are sharded wherever more than one rank shards or
@@ -133,7 +128,7 @@ def _degrees(reader: ConfigReader) -> int:
     return sizes["pipeline_parallel"]
 
 
-def _batch(reader: ConfigReader, stages: int) -> None:
+def _batch(reader: JobReader, stages: int) -> None:
     """Read sequences per micro-batch and step; a pipeline cuts the local batch into micro-batches."""
     local_key = reader.first("training.local_batch_size", "training.batch_size")
     local, total_key = reader.count(local_key, 8), "training.global_batch_size"
@@ -163,7 +158,7 @@ def _batch(reader: ConfigReader, stages: int) -> None:
     reader.put(("plan", "global_batch"), total, total_key, local_key)
 
 
-def _modes(reader: ConfigReader) -> None:
+def _modes(reader: JobReader) -> None:
     """Read sequence parallelism, exchange of keys and values, recompute, precision, optimizer, offload."""
     plan = reader.part("plan")
     if "tensor_parallel" in plan:
@@ -177,11 +172,10 @@ def _modes(reader: ConfigReader) -> None:
     _recompute(reader)
     reader.put(("plan", "precision"), _precision(reader), "model.converters", "model_converters.converters")
     reader.put_optimizer(reader.choice("optimizer.name", OPTIMIZERS, "adamw"), "optimizer.name")
-    if reader.flag("training.enable_cpu_offload"):
-        place(reader, SHARDED_STATES, "training.enable_cpu_offload")
+    reader.place_if("training.enable_cpu_offload", SHARDED_STATES)
 
 
-def _recompute(reader: ConfigReader) -> None:
+def _recompute(reader: JobReader) -> None:
     """Read recompute of whole blocks, every n-th of them, or by operator (every second product)."""
     mode_key, option_key = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
     modes = {"none": "none", "full": "full", "selective": "selective"}
@@ -214,7 +208,7 @@ def _recompute(reader: ConfigReader) -> None:
         reader.put(("plan", "recompute_layers"), int(option), option_key)
 
 
-def _precision(reader: ConfigReader) -> str:
+def _precision(reader: JobReader) -> str:
     """Return bf16, or the recipe of the converter that replaces linears."""
     if reader.raw(wide := "training.mixed_precision_param") == "float32":
         reader.refuse(wide, "training in fp32", 'write "bfloat16"')
@@ -234,7 +228,7 @@ def _precision(reader: ConfigReader) -> str:
     return "bf16"
 
 
-def _stack(reader: ConfigReader) -> object:
+def _stack(reader: JobReader) -> object:
     """Return PyTorch's FSDP2, with or without compiled blocks, and what switches change of it."""
     parts = reader.texts("compile.components") or ("model",)
     compiled = reader.flag("training.compile") or (reader.flag("compile.enable") and "model" in parts)

@@ -12,7 +12,7 @@ the embedding and the output as layers, and gives what is left over to the first
 import re
 from itertools import pairwise
 
-from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.library import catalog
 from flopcast.schedules import SCHEDULES
 
@@ -30,17 +30,17 @@ FIRST, LAST = "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_la
 SECTIONS = ("parallelism", "experimental", "training")
 
 
-def key_of(reader: ConfigReader, name: str) -> str:
+def key_of(reader: JobReader, name: str) -> str:
     """Return the key of a degree or of a setting of the pipeline, in the newest section that has it."""
     return reader.first(*(f"{section}.{name}" for section in SECTIONS))
 
 
-def read_stages(reader: ConfigReader, degree_key: str, stages: int) -> None:
+def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
     """Read schedule, chunks and blocks of a plan with several stages; one stage has none.
 
     Parameters
     ----------
-    reader : ConfigReader
+    reader : JobReader
         Receives the fields of the plan, and the faults.
     degree_key : str
         Key of the pipeline degree.
@@ -106,13 +106,13 @@ def dealt(layers: int, chunks: int, ends: tuple[int, ...]) -> list[int]:
     return held
 
 
-def _layers(reader: ConfigReader) -> int | None:
+def _layers(reader: JobReader) -> int | None:
     """Return blocks of the model, if the file names a known one."""
     base = reader.part("model").get("base")
     return None if base is None else catalog.model(str(base)).num_blocks
 
 
-def _split(reader: ConfigReader, key: str, stages: int, layers: int | None) -> None:
+def _split(reader: JobReader, key: str, stages: int, layers: int | None) -> None:
     """Read chunks that begin at named layers, "layers.8"."""
     points = [re.fullmatch(r"layers\.([0-9]{1,4})", point) for point in reader.texts(key)]
     starts = [0, *(int(point[1]) for point in points if point), layers or 0]

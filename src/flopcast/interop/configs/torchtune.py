@@ -15,15 +15,8 @@ pytorch/torchtune: recipes/full_finetune_distributed.py, lora_finetune_distribut
 
 import re
 
-from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.job_reader import ACTIVATIONS, PAIR, SHARDED_STATES, JobReader
 from flopcast.interop.configs.narrow_states import narrowed
-from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
-from flopcast.interop.configs.trainers import note_lengths
-from flopcast.interop.configs.tuning import PAIR, note_pairs, put_reference, put_teacher
 
 BUILDER = "model._component_"
 MODULES = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "output_proj": "out"}
@@ -50,20 +43,22 @@ REPLICATE, SHARD = "data_parallel_replicate_dim", "data_parallel_shard_dim"
 WRITTEN = {"code_llama2_": "codellama-", "llama3.3_": "llama-3.3-", "phi4_14b": "phi-4"}  # names on the hub
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a configuration.
+def read(reader: JobReader) -> None:
+    """Read the job of a configuration.
 
     Examples
     --------
-    >>> job = read(Document("a.yaml", {"model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"},
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("a.yaml",
+    ...     {"model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"},
     ...     "tokenizer": {"max_seq_len": 4096}, "batch_size": 2, "dtype": "bf16"}, {}),
-    ...     ImportOptions(devices=8))
+    ...     "torchtune", ImportOptions(devices=8))
     >>> job.data["model"], job.data["plan"]["global_batch"], job.data["plan"]["zero"]
     ({'base': 'llama-3.1-8b'}, 16, 3)
     """
-    reader = ConfigReader(document, keys_of("torchtune"), options)
     builder = reader.text(BUILDER).rpartition(".")[2].lower()
-    read_model(reader, BUILDER, model_name(builder))
+    reader.read_model(BUILDER, model_name(builder))
     _lengths(reader)
     replicas = _degrees(reader)
     micro, steps = reader.count("batch_size"), reader.count("gradient_accumulation_steps")
@@ -82,15 +77,14 @@ def read(document: Document, options: ImportOptions) -> Document:
     if adapted:
         _adapters(reader, builder)
     if _prefers(reader):
-        note_pairs(reader, *PREFERENCES)
-        put_reference(reader, *PREFERENCES)
+        reader.note_pairs(*PREFERENCES)
+        reader.put_reference(*PREFERENCES)
     if reader.has(TEACHER):
-        put_teacher(reader, TEACHER, model_name(reader.text(TEACHER).rpartition(".")[2].lower()))
+        reader.put_teacher(TEACHER, model_name(reader.text(TEACHER).rpartition(".")[2].lower()))
     reader.put(("stack",), _stack(reader, replicas))
-    return reader.made()
 
 
-def _prefers(reader: ConfigReader) -> bool:
+def _prefers(reader: JobReader) -> bool:
     """Return whether the file is one of a DPO recipe, whose batch counts pairs."""
     return (
         reader.has(*PREFERENCES)
@@ -115,7 +109,7 @@ def model_name(builder: str) -> str:
     return plain.replace("_", "-")
 
 
-def _lengths(reader: ConfigReader) -> None:
+def _lengths(reader: JobReader) -> None:
     """Put the sequence length into the batch; sequences of datasets that are not packed may be shorter."""
     key = "tokenizer.max_seq_len"
     if reader.has(key):
@@ -126,59 +120,41 @@ def _lengths(reader: ConfigReader) -> None:
             "that of --seq"
         )
     packed = "dataset.packed"
-    note_lengths(reader, packed if reader.has(packed) else key, reader.flag(packed))
+    reader.note_lengths(packed if reader.has(packed) else key, reader.flag(packed))
 
 
-def _degrees(reader: ConfigReader) -> int:
+def _degrees(reader: JobReader) -> int:
     """Put the degrees into the plan and return the data-parallel one. One device shards nothing."""
-    tensor, context = reader.count(TENSOR), reader.count(CONTEXT)
-    share = tensor * context
-    ranks = reader.ranks(share=share, shared=TENSOR if tensor > 1 else CONTEXT)
-    replicas = max(ranks // share, 1)
-    reader.put(("plan", "data_parallel"), replicas)
-    reader.put_degree("tensor_parallel", tensor, TENSOR)
-    reader.put_degree("context_parallel", context, CONTEXT)
+    replicas = reader.put_degrees({"tensor_parallel": TENSOR, "context_parallel": CONTEXT}, None)
     offload = reader.first("fsdp_cpu_offload", "fsdp.cpu_offload")
     sharded = replicas > 1 or reader.flag(offload)  # only the recipes that shard have it
     reader.put(("plan", "zero"), 3 if sharded else 0, BUILDER)
     sets, group = reader.count(REPLICATE), reader.count(SHARD, -1, least=-1)
     group = replicas // sets if group < 1 else group
-    if sets * group != replicas:
-        because = "every data-parallel rank belongs to exactly one shard group"
-        allowed = (
-            f"values whose product (shard groups × ranks of a group) is {replicas}, the number of "
-            "data-parallel ranks"
-        )
-        reader.fault(
-            REPLICATE if sets > 1 else SHARD, allowed, because, "write data_parallel_shard_dim: -1"
-        )
-    elif sets > 1:
+    key, fix = REPLICATE if sets > 1 else SHARD, "write data_parallel_shard_dim: -1"
+    if reader.fills_replicas(sets, group, replicas, key, fix) and sets > 1:
         reader.put(("plan", "data_shard"), group, REPLICATE, SHARD)
-    if reader.flag(offload):
-        place(reader, SHARDED_STATES, offload)
+    reader.place_if(offload, SHARDED_STATES)
     return replicas
 
 
-def _optimizer(reader: ConfigReader) -> None:
-    """Put the optimizer into the plan; an unsupported one is counted as AdamW, with a note."""
+def _optimizer(reader: JobReader) -> None:
+    """Put the optimizer into the plan, by the name of its class."""
     key = "optimizer._component_"
     name = reader.text(key).rpartition(".")[2].lower() or "adamw"
-    if name not in OPTIMIZERS:
-        reader.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
+    reader.put_named_optimizer(name, OPTIMIZERS, key)
     if name.startswith("paged"):
         reader.assume("paged optimizer states are assumed to be in device memory", key)
-    reader.put_optimizer(OPTIMIZERS.get(name, "adamw"), key)
 
 
-def _recompute(reader: ConfigReader) -> None:
+def _recompute(reader: JobReader) -> None:
     """Put the recomputation of whole blocks into the plan if activation checkpointing is on.
 
     Its checkpoints may be on the host.
     """
-    if reader.flag(CHECKPOINTING):
-        reader.put(("plan", "recompute"), "full", CHECKPOINTING)
+    reader.put_checkpointing(CHECKPOINTING)
     if reader.flag(OFFLOADING):
-        place(reader, ACTIVATIONS, OFFLOADING)
+        reader.place(ACTIVATIONS, OFFLOADING)
         if not reader.flag(CHECKPOINTING):
             because = (
                 "torchtune offloads only checkpointed activations, and does not start without checkpointing"
@@ -188,33 +164,20 @@ def _recompute(reader: ConfigReader) -> None:
             )
 
 
-def _adapters(reader: ConfigReader, builder: str) -> None:
+def _adapters(reader: JobReader, builder: str) -> None:
     """Put adapters on the named linears into the model; frozen weights have 16 or 4 bits."""
     key = "model.lora_attn_modules"
-    targets = []
-    for name in reader.texts(key):
-        if name in MODULES:
-            targets.append(MODULES[name])
-        else:
-            reader.fault(
-                key, ", ".join(MODULES), f"adapters of {name} are not supported yet", f"remove {name}"
-            )
-    targets += MLP if reader.flag("model.apply_lora_to_mlp") else ()
+    named = {name: MODULES.get(name, "") for name in reader.texts(key)}
+    named |= {name: name for name in MLP if reader.flag("model.apply_lora_to_mlp")}
     if reader.flag("model.apply_lora_to_output"):
         reader.refuse("model.apply_lora_to_output", "an adapter of the head", "write false")
-    if not targets and not reader.faulty(key):
-        because = "adapters are added only to the linear layers that are listed"
-        reader.fault(key, ", ".join(MODULES), because, f"add {key}", "names no linear layer")
-    reader.put(("model", "adapters", "rank"), reader.count("model.lora_rank", 8), "model.lora_rank")
-    reader.put(("model", "adapters", "targets"), targets, key)
-    dropout = reader.fraction("model.lora_dropout", 0.0)
-    if dropout:
-        reader.put(("model", "adapters", "dropout"), dropout, "model.lora_dropout")
+    targets = reader.linears(key, named, MODULES)
+    reader.put_adapters(targets, key, ("model.lora_rank", 8), ("model.lora_dropout", 0.0))
     if builder.startswith("qlora_") or reader.flag("model.quantize_base"):
         reader.put(("model", "adapters", "base_dtype"), "nf4", "model.quantize_base", BUILDER)
 
 
-def _stack(reader: ConfigReader, replicas: int) -> dict[str, object]:
+def _stack(reader: JobReader, replicas: int) -> dict[str, object]:
     """Return the stack: FSDP2, eager or compiled, entirely in bf16."""
     compiled = reader.flag("compile.model") if reader.has("compile.model") else reader.flag("compile")
     base = "torch-fsdp2-compiled" if compiled else "torch-fsdp2"

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.unsupported_programs import BY_HAND
 from flopcast.records import replace
 
@@ -68,7 +68,7 @@ def _parts(program: object) -> list[str]:
     return re.split(r"[^a-z0-9]+", str(program or "").lower())
 
 
-def check_program(reader: ConfigReader) -> None:
+def check_program(reader: JobReader) -> None:
     """Report a program that trains otherwise, and a file of accelerate that is not given.
 
     Such a file is needed unless its name says enough.

@@ -9,10 +9,10 @@ Lengths of sequences are not known from such a file: each is counted as long as 
 
 from collections.abc import Sequence
 
-from flopcast.interop.configs.config_reader import AUTO, ConfigReader
+from flopcast.interop.configs.config_reader import AUTO
+from flopcast.interop.configs.job_reader import PAGEABLE, SHARDED_STATES, JobReader
 from flopcast.interop.configs.narrow_states import narrowed
 from flopcast.interop.configs.nested_deepspeed import TrainerBatch, read_inside
-from flopcast.interop.configs.placements import PAGEABLE, SHARDED_STATES, has_place, place
 from flopcast.layers.adapted_linears import separate_linears
 from flopcast.library import catalog
 from flopcast.records import dataclass
@@ -23,7 +23,7 @@ TARGETS = {  # a module's name in transformers → which linear it is
     "query_key_value": "qkv", "fc1": "up", "fc2": "down",
 }  # fmt: skip
 LLAMA = ("q", "k", "v", "out", "gate", "up", "down")  # where the model comes from elsewhere
-OPTIMIZERS: dict[str, tuple[str, ...]] = {
+_OPTIMIZERS: dict[str, tuple[str, ...]] = {
     "adamw_8bit": ("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "adamw_torch_8bit", "ademamix_8bit"),
     "adamw_4bit": ("adamw_torch_4bit", "ao_adamw_4bit"),
     "adamw_fp8": ("ao_adamw_fp8",),
@@ -37,6 +37,7 @@ OPTIMIZERS: dict[str, tuple[str, ...]] = {
         "paged_adamw_32bit", "paged_adamw", "adamw_torch_npu_fused", "adamw_torch_xla",
     ),
 }  # fmt: skip
+OPTIMIZERS = {name: kind for kind, names in _OPTIMIZERS.items() for name in names}
 STRATEGIES = {name: name for name in ("full_shard", "shard_grad_op", "no_shard")}
 STRATEGIES |= {name: name for name in ("hybrid_shard", "hybrid_shard_zero2")}
 PINNED = "fsdp_config.cpu_offload_pin_memory"
@@ -86,25 +87,16 @@ class Adapter:
 USUAL = Adapter()
 
 
-def read_training(
-    reader: ConfigReader, names: Names, stated: int | None = None, sequences: int = 1
-) -> None:
+def read_training(reader: JobReader, names: Names, stated: int | None = None, sequences: int = 1) -> None:
     """Put degrees, batch, precision, sharding and optimizer into the plan and the stack.
 
     `stated` is the number of devices that the file gives, `sequences` those of each sample.
     """
-    tensor_key, context_key = (
-        reader.first(*keys) if keys else "" for keys in (names.tensor, names.context)
-    )
-    tensor = reader.count(tensor_key, 1) if tensor_key else 1
-    context = reader.count(context_key, 1) if context_key else 1
-    ranks = reader.ranks(stated, share=tensor * context, shared=tensor_key if tensor > 1 else context_key)
-    replicas = max(ranks // (tensor * context), 1)
-    reader.put(("plan", "data_parallel"), replicas)
-    reader.put_degree("tensor_parallel", tensor, tensor_key)
-    reader.put_degree("context_parallel", context, context_key)
-    if context > 1:
-        reader.put(("plan", "context_order"), "zigzag", context_key)
+    listed = {"tensor_parallel": names.tensor, "context_parallel": names.context}
+    degrees = {field: reader.first(*keys) for field, keys in listed.items() if keys}
+    replicas = reader.put_degrees(degrees, stated)
+    if reader.degree("context_parallel") > 1:
+        reader.put(("plan", "context_order"), "zigzag", degrees["context_parallel"])
     micro, steps = reader.count(names.micro, names.default_micro), reader.count(names.steps, 1)
     reader.put(("plan", "micro_batch"), sequences * micro, names.micro)
     whole = sequences * micro * steps * replicas
@@ -123,12 +115,7 @@ def read_training(
 
 
 def read_adapters(
-    reader: ConfigReader,
-    rank_key: str,
-    targets_key: str,
-    every: bool,
-    quantised: str,
-    usual: Adapter = USUAL,
+    reader: JobReader, rank_key: str, targets_key: str, every: bool, quantised: str, usual: Adapter = USUAL
 ) -> None:
     """Put low-rank adapters on the named linears, or on all linears of a block, into the model.
 
@@ -139,34 +126,18 @@ def read_adapters(
     quantised : the key that stores frozen weights in 4 bits; "" if they stay in 16 bits
     usual : the program's defaults
     """
-    targets = _all_linears(reader) if every else ()
-    named = reader.texts(targets_key) if reader.has(targets_key) else usual.targets
-    for name in () if every else named:
-        last = name.rpartition(".")[2].lower()
-        if last in TARGETS:
-            targets = (*targets, TARGETS[last])
-        else:
-            reader.fault(
-                targets_key,
-                ", ".join(TARGETS),
-                f"adapters of {name} are not supported yet",
-                f"remove {name}",
-            )
-    if not targets and not reader.faulty(targets_key):
-        because = "adapters are added only to the linear layers that are listed"
-        reader.fault(
-            targets_key, ", ".join(TARGETS), because, f"add {targets_key}", "names no linear layer"
-        )
-    reader.put(("model", "adapters", "rank"), reader.count(rank_key, usual.rank), rank_key)
-    reader.put(("model", "adapters", "targets"), list(dict.fromkeys(targets)), targets_key)
-    dropout = reader.fraction("lora_dropout", usual.dropout_fraction)
-    if dropout:
-        reader.put(("model", "adapters", "dropout"), dropout, "lora_dropout")
+    names = reader.texts(targets_key) if reader.has(targets_key) else usual.targets
+    named = {name: TARGETS.get(name.rpartition(".")[2].lower(), "") for name in names}
+    if every:
+        named = {linear: linear for linear in _all_linears(reader)}
+    targets = reader.linears(targets_key, named, TARGETS)
+    dropout = ("lora_dropout", usual.dropout_fraction)
+    reader.put_adapters(targets, targets_key, (rank_key, usual.rank), dropout)
     if quantised:
         reader.put(("model", "adapters", "base_dtype"), "nf4", quantised)
 
 
-def _all_linears(reader: ConfigReader) -> tuple[str, ...]:
+def _all_linears(reader: JobReader) -> tuple[str, ...]:
     """Return every linear of the model's blocks; those of a Llama if the model comes from elsewhere."""
     base = reader.part("model").get("base")
     if base is None:
@@ -175,30 +146,7 @@ def _all_linears(reader: ConfigReader) -> tuple[str, ...]:
     return separate_linears(known.blocks, known.hidden)
 
 
-def note_lengths(reader: ConfigReader, key: str, packed: bool) -> None:
-    """Note how sequences are counted, since the file does not state their lengths."""
-    if packed:
-        reader.assume("each packed sequence is predicted as one document", key)
-    else:
-        reader.assume(
-            "all sequences are predicted with the length of the longest one, as if they were padded", key
-        )
-
-
-def names_all_linears(reader: ConfigReader, key: str, *words: object) -> bool:
-    """Return whether adapters go to all linear layers, as they do without the key, or under these words."""
-    return reader.raw(key) in (None, "all-linear", ["all-linear"], *words)
-
-
-def write_scores(reader: ConfigReader, *keys: str) -> None:
-    """Make attention write its scores to memory, for any stack."""
-    stack = reader.data["stack"]
-    named = stack if isinstance(stack, dict) else {"base": stack}
-    kernel = {"attention_kernel": "materialised", "attention_generation": "newest"}
-    reader.put(("stack",), named | kernel, *keys)
-
-
-def _precision(reader: ConfigReader) -> str:
+def _precision(reader: JobReader) -> str:
     """Return 8 bits or either 16-bit type; training in fp32 is not supported."""
     words = {"true": "on", "false": "", AUTO: "on", "full": "full"}
     brain_key, half_key = reader.first("bf16", "bfloat16", "pure_bf16"), reader.first("fp16", "float16")
@@ -222,18 +170,15 @@ def _precision(reader: ConfigReader) -> str:
     return "fp16" if half else "bf16"
 
 
-def _optimizer(reader: ConfigReader, key: str) -> None:
-    """Read the optimizer; an unsupported one counts as AdamW, with a note."""
+def _optimizer(reader: JobReader, key: str) -> None:
+    """Read the optimizer by its name among those of transformers."""
     name = reader.text(key).lower()
-    optimizer = next((kind for kind, names in OPTIMIZERS.items() if name in names), None)
-    if name and optimizer is None:
-        reader.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
+    reader.put_named_optimizer(name, OPTIMIZERS, key)
     if name.startswith("paged"):
         reader.assume("paged optimizer states are assumed to be in device memory", key)
-    reader.put_optimizer(optimizer or "adamw", key)
 
 
-def _sharding(reader: ConfigReader, replicas: int, batch: TrainerBatch, precision: str) -> object:
+def _sharding(reader: JobReader, replicas: int, batch: TrainerBatch, precision: str) -> object:
     """Return the plan's sharding, and the stack: DeepSpeed, FSDP, or neither."""
     fsdp = [word for text in reader.texts("fsdp") for word in text.lower().split()]
     has_fsdp = bool(fsdp) or reader.below("fsdp_config") or reader.has("dp_shard_size")
@@ -256,12 +201,12 @@ def _sharding(reader: ConfigReader, replicas: int, batch: TrainerBatch, precisio
     keeps = _fsdp(reader, fsdp, replicas)
     base = "torch-fsdp2-compiled" if reader.raw("torch_compile") is True else "torch-fsdp2"
     changes: dict[str, object] = {"sharding": {"gathers": "every_micro_batch"}} if keeps else {}
-    if has_place(reader, "optimizer") and not reader.flag(PINNED, True):
+    if reader.has_place("optimizer") and not reader.flag(PINNED, True):
         changes["offload"] = PAGEABLE
     return {"base": base} | changes if changes else base
 
 
-def _note_compiled(reader: ConfigReader) -> None:
+def _note_compiled(reader: JobReader) -> None:
     """Note compiled kernels if the stack only has eager ones."""
     if reader.raw("torch_compile") is True:
         reader.assume(
@@ -269,7 +214,7 @@ def _note_compiled(reader: ConfigReader) -> None:
         )
 
 
-def _fsdp(reader: ConfigReader, words: Sequence[str], replicas: int) -> bool:
+def _fsdp(reader: JobReader, words: Sequence[str], replicas: int) -> bool:
     """Return what FSDP shards, over which ranks, and whether it offloads.
 
     Returns
@@ -296,19 +241,15 @@ def _fsdp(reader: ConfigReader, words: Sequence[str], replicas: int) -> bool:
     if group and group < replicas:
         reader.put(("plan", "data_shard"), group, "dp_shard_size", strategy, "fsdp")
     if reader.flag(offload) or "offload" in words:
-        place(reader, SHARDED_STATES, offload, "fsdp")
+        reader.place(SHARDED_STATES, offload, "fsdp")
     return kind in KEEPING or (kind != "no_shard" and reader.raw(again) is False)
 
 
-def _shard_group(reader: ConfigReader, replicas: int) -> int:
+def _shard_group(reader: JobReader, replicas: int) -> int:
     """Return ranks that share one set of shards, 0 if neither number is stated."""
     sets, stated = reader.count("dp_replicate_size", 1), reader.has("dp_shard_size")
     group = reader.count("dp_shard_size", 1) if stated else replicas // sets if sets > 1 else 0
-    if sets > 1 and sets * group != replicas:
-        because = "every data-parallel rank belongs to exactly one shard group"
-        allowed = (
-            f"values whose product (shard groups × ranks of a group) is {replicas}, the number of "
-            "data-parallel ranks"
-        )
-        reader.fault("dp_replicate_size", allowed, because, f"write {max(replicas // (group or 1), 1)}")
+    if sets > 1:
+        fix = f"write {max(replicas // (group or 1), 1)}"
+        reader.fills_replicas(sets, group, replicas, "dp_replicate_size", fix)
     return group

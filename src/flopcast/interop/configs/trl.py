@@ -23,29 +23,12 @@ from collections.abc import Mapping, Sequence
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document, Path
-from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import flattened, keys_of
-from flopcast.interop.configs.model_names import read_model
+from flopcast.interop.configs.job_reader import ACTIVATIONS, KTO_PASSES, PAIR, JobReader
+from flopcast.interop.configs.keys import flattened
 from flopcast.interop.configs.narrow_states import narrowed
-from flopcast.interop.configs.placements import ACTIVATIONS, place
 from flopcast.interop.configs.trainer_programs import COMMAND, RANKS, REWARD, check_program, with_defaults
-from flopcast.interop.configs.trainers import (
-    TRANSFORMERS,
-    Adapter,
-    note_lengths,
-    read_adapters,
-    read_training,
-    write_scores,
-)
-from flopcast.interop.configs.tuning import (
-    KTO_PASSES,
-    PAIR,
-    note_pairs,
-    put_reference,
-    put_score,
-    put_teacher,
-)
+from flopcast.interop.configs.trainers import TRANSFORMERS, Adapter, read_adapters, read_training
 from flopcast.records import replace
 
 TEACHER = "teacher_model_name_or_path"
@@ -89,26 +72,27 @@ PRECISIONS = {"no": "", "bf16": "bf16", "fp16": "fp16"}
 CHECKPOINTING, OFFLOADING = "gradient_checkpointing", "activation_offloading"
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file of TRL, or of the document that `merged` returns.
+def read(reader: JobReader) -> None:
+    """Read the job of a file of TRL, or of the document that `merged` returns.
 
     Examples
     --------
-    >>> job = read(Document("sft.yaml", {"model_name_or_path": "Qwen/Qwen2.5-7B", "bf16": True,
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("sft.yaml", {"model_name_or_path": "Qwen/Qwen2.5-7B", "bf16": True,
     ...     "per_device_train_batch_size": 2, "max_length": 4096, "dataset_name": "own/data"}, {}),
-    ...     ImportOptions(devices=8))
+    ...     "trl", ImportOptions(devices=8))
     >>> job.data["plan"]["global_batch"], job.data["plan"]["recompute"], job.data["stack"]
     (16, 'full', 'pytorch-ddp')
     """
-    reader = ConfigReader(with_precision(with_defaults(document)), keys_of("trl"), options)
-    read_model(reader, "model_name_or_path")
+    reader.read_model("model_name_or_path")
     length = reader.first(*LENGTHS)
     if reader.has(length) or not reader.has(COMMAND):
         reader.put(("batch", "sequence_length"), reader.count(length, LENGTH), length)
     if not reader.has(length, COMMAND):
         reader.assume(f"max_length {LENGTH}, TRL's default")
     packed = reader.flag("packing", length == LENGTHS[-1] and reader.has(length))
-    note_lengths(reader, "packing" if reader.has("packing") else length, packed)
+    reader.note_lengths("packing" if reader.has("packing") else length, packed)
     check_launch(reader)
     check_program(reader)
     pairs = reader.has(REWARD) or (_prefers(reader) and not reader.has(*KTO))
@@ -118,17 +102,16 @@ def read(document: Document, options: ImportOptions) -> Document:
     _tuning(reader)
     put_recompute(reader)
     if reader.choice("attn_implementation", ATTENTION, "flash") == "materialised":
-        write_scores(reader, "attn_implementation")
-    return reader.made()
+        reader.write_scores("attn_implementation")
 
 
-def _prefers(reader: ConfigReader) -> bool:
+def _prefers(reader: JobReader) -> bool:
     """Return whether the run learns from preferences; the file does not name the trainer that reads it."""
     loss = str(reader.raw("loss_type")).lower()
     return reader.has(*PREFERENCES, *KTO) or (reader.has("loss_type") and loss not in OF_TOKENS)
 
 
-def _tuning(reader: ConfigReader) -> None:
+def _tuning(reader: JobReader) -> None:
     """Put reference, teacher or head into the model, if the run is not supervised tuning.
 
     References
@@ -136,13 +119,13 @@ def _tuning(reader: ConfigReader) -> None:
     huggingface/trl: trl/trainer/dpo_config.py, kto_config.py, reward_config.py, gkd_config.py.
     """
     if reader.has(REWARD):
-        put_score(reader, REWARD)
+        reader.put_score(REWARD)
     elif _prefers(reader):
         keys = ("loss_type", *PREFERENCES, *KTO)
         loss = reader.choice("loss_type", LOSSES, "reference")
         reader.fraction("beta", 0.1)
         if not reader.has(*KTO):
-            note_pairs(reader, *keys)
+            reader.note_pairs(*keys)
         if reader.flag("precompute_ref_log_probs") or reader.flag("reference_free") or loss == "alone":
             return
         named = " ".join(str(reader.raw(key)) for key in ("output_dir", "hub_model_id", "run_name"))
@@ -153,7 +136,7 @@ def _tuning(reader: ConfigReader) -> None:
             "flopcast assumes a reference model; ORPO, CPO and SimPO do not need one",
             next((key for key in keys if reader.has(key)), ""),
         )
-        put_reference(reader, *keys, passes=KTO_PASSES if reader.has(*KTO) else 1)
+        reader.put_reference(*keys, passes=KTO_PASSES if reader.has(*KTO) else 1)
     if reader.has(TEACHER):
         if reader.raw("lmbda") not in (0, 0.0):
             reader.refuse(
@@ -162,7 +145,7 @@ def _tuning(reader: ConfigReader) -> None:
                 "write lmbda: 0",
             )
             return
-        put_teacher(reader, TEACHER, reader.text(TEACHER))
+        reader.put_teacher(TEACHER, reader.text(TEACHER))
 
 
 def merged(documents: Sequence[Document]) -> Document:
@@ -261,20 +244,25 @@ def with_precision(document: Document) -> Document:
     return replace(document, data=data | ({"fp16": True} if mixed == "fp16" else {"bf16": True}))
 
 
-def launched(document: Document) -> Document:
+def prepared(document: Document, _options: ImportOptions) -> Document:
+    """Return the document with the defaults of the programs that read it."""
+    return with_precision(with_defaults(document))
+
+
+def launched(document: Document, _options: ImportOptions) -> Document:
     """Return the document with accelerate's precision, if a file of accelerate is given with it."""
     data = document.data
     return with_precision(document) if isinstance(data, dict) and "accelerate" in data else document
 
 
-def ranks_of_launch(reader: ConfigReader) -> int | None:
+def ranks_of_launch(reader: JobReader) -> int | None:
     """Return the ranks that accelerate or the launcher of a command starts; None if neither is given."""
     if reader.has(TYPE):
         return reader.count("accelerate.num_processes")
     return reader.count(RANKS) if reader.has(RANKS) else None
 
 
-def check_launch(reader: ConfigReader) -> None:
+def check_launch(reader: JobReader) -> None:
     """Check that accelerate's launch type is supported; without its file DDP is assumed, with a note."""
     kind = reader.text(TYPE).lower()
     if kind and kind not in LAUNCHES:
@@ -287,20 +275,19 @@ def check_launch(reader: ConfigReader) -> None:
         )
 
 
-def _shards(reader: ConfigReader) -> bool:
+def _shards(reader: JobReader) -> bool:
     """Return whether FSDP or DeepSpeed shards the model."""
     return reader.has("fsdp", "deepspeed") or reader.below("fsdp_config") or reader.below("deepspeed")
 
 
-def put_adapters(reader: ConfigReader) -> None:
+def put_adapters(reader: JobReader) -> None:
     """Put adapters into the model if there are any; frozen weights have 16 or 4 bits."""
     four = reader.flag("load_in_4bit")
     if reader.flag("load_in_8bit"):
         reader.refuse("load_in_8bit", "training with frozen weights in 8 bits", "write load_in_8bit: false")
     if not reader.flag("use_peft"):
         if four:
-            because = "4-bit weights are frozen, so a run without an adapter would train nothing"
-            reader.fault("load_in_4bit", "false, unless use_peft is true", because, "add use_peft: true")
+            reader.refuse_frozen("load_in_4bit", "false, unless use_peft is true", "add use_peft: true")
         return
     key = "lora_target_modules"
     every = reader.raw(key) in ("all-linear", ["all-linear"])
@@ -309,7 +296,7 @@ def put_adapters(reader: ConfigReader) -> None:
     read_adapters(reader, "lora_r", key, every, "load_in_4bit" if four else "", USUAL)
 
 
-def put_loaded_states(reader: ConfigReader) -> None:
+def put_loaded_states(reader: JobReader) -> None:
     """Keep weights and states in the type that the model is loaded in, where nothing makes fp32 copies.
 
     References
@@ -324,7 +311,7 @@ def put_loaded_states(reader: ConfigReader) -> None:
         reader.assume("weights, gradients and states in bf16, the type that the model is loaded in", key)
 
 
-def put_recompute(reader: ConfigReader) -> None:
+def put_recompute(reader: JobReader) -> None:
     """Put recomputation of whole blocks into the plan, unless checkpointing is off, by TRL or FSDP.
 
     What is kept for the backward pass may be on the host.
@@ -336,5 +323,4 @@ def put_recompute(reader: ConfigReader) -> None:
         reader.assume("full recompute, because TRL checkpoints activations by default")
     if reader.flag(CHECKPOINTING, True) or reader.flag(inner):
         reader.put(("plan", "recompute"), "full", CHECKPOINTING, inner)
-    if reader.flag(OFFLOADING):
-        place(reader, ACTIVATIONS, OFFLOADING)
+    reader.place_if(OFFLOADING, ACTIVATIONS)

@@ -13,12 +13,10 @@ count completions; `steps_per_generation` batches are generated at once).
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs import trl
-from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
+from flopcast.interop.configs.job_reader import JobReader
 from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.trainers import TRANSFORMERS, read_training
-from flopcast.interop.configs.tuning import note_longest, put_scorers
 
 START = "trl grpo"
 SIGNS = ("num_generations", "max_completion_length", "use_vllm", "reward_funcs")  # any of them
@@ -29,7 +27,7 @@ TENSOR, MEMORY, KL = "vllm_tensor_parallel_size", "vllm_gpu_memory_utilization",
 PROCESSES, REWARD = "accelerate.num_processes", "reward_model_path"
 
 
-def read(document: Document, options: ImportOptions) -> ConfigReader:
+def read(document: Document, options: ImportOptions) -> JobReader:
     """Return the reader after it put the two jobs together.
 
     Examples
@@ -42,8 +40,8 @@ def read(document: Document, options: ImportOptions) -> ConfigReader:
     >>> step["prompts"], step["samples"], step["training"]["plan"]["global_batch"]
     (16, 16, 256)
     """
-    reader = ConfigReader(trl.with_precision(document), keys_of("trl-rl"), options)
-    read_model(reader, "model_name_or_path")
+    reader = JobReader(trl.with_precision(document), keys_of("trl-rl"), options)
+    reader.read_model("model_name_or_path")
     trl.check_launch(reader)
     stated = reader.count(PROCESSES) if reader.has(PROCESSES) else None
     read_training(reader, TRANSFORMERS, stated)
@@ -52,14 +50,14 @@ def read(document: Document, options: ImportOptions) -> ConfigReader:
     trl.put_recompute(reader)
     prompt, answer = reader.count(PROMPT, 512), reader.count(ANSWER, 256)
     reader.put(("batch", "sequence_length"), prompt + answer, ANSWER, PROMPT)
-    note_longest(reader, prompt + answer, ANSWER)
+    reader.note_longest(prompt + answer, ANSWER)
     reader.put(("rollout", "traffic"), {"prompt": prompt, "output": answer}, ANSWER, PROMPT)
     _rollout(reader)
     _step(reader)
     return reader
 
 
-def _rollout(reader: ConfigReader) -> None:
+def _rollout(reader: JobReader) -> None:
     """Put the engine into the rollout, which runs on the devices of the training."""
     for part in (("gpus",), ("rollout", "gpus")):
         reader.put(part, reader.degree("data_parallel"), PROCESSES)
@@ -76,7 +74,7 @@ def _rollout(reader: ConfigReader) -> None:
     reader.put(("rollout", "plan", "tensor_parallel"), reader.count(TENSOR), TENSOR)
 
 
-def _step(reader: ConfigReader) -> None:
+def _step(reader: JobReader) -> None:
     """Put prompts, samples and the models that compute each answer into the step."""
     steps, samples = (reader.count(STEPS, reader.count(TRANSFORMERS.steps)), reader.count(SAMPLES, 8))
     answers = reader.count(TRANSFORMERS.micro, 8) * reader.degree("data_parallel") * steps
@@ -88,6 +86,6 @@ def _step(reader: ConfigReader) -> None:
     reader.put(("step", "samples"), samples, SAMPLES)
     if (epochs := reader.count(EPOCHS)) > 1:
         reader.put(("step", "epochs"), epochs, EPOCHS)
-    put_scorers(reader, KL, reference=reader.fraction(KL, 0.0) > 0, rewards=reader.has(REWARD))
+    reader.put_scorers(KL, reference=reader.fraction(KL, 0.0) > 0, rewards=reader.has(REWARD))
     if "adapters" in reader.part("model"):
         reader.put(("step", "handoff"), "adapter")

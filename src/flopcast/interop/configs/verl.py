@@ -13,16 +13,10 @@ engine, FSDP or Megatron-Core (verl/trainer/config/engine, model/hf_model.yaml, 
 fills micro-batches up to a number of tokens.
 """
 
-from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.batches import filled_micro_batch, put_whole_batch
-from flopcast.interop.configs.config_reader import ConfigReader
-from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.keys import keys_of
+from flopcast.interop.configs.job_reader import ACTIVATIONS, SHARDED_STATES, JobReader
 from flopcast.interop.configs.megatron_settings import TranslatedFlags
-from flopcast.interop.configs.model_names import read_model
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
-from flopcast.interop.configs.placements import ACTIVATIONS, SHARDED_STATES, place
-from flopcast.interop.configs.trainers import names_all_linears, note_lengths, read_adapters
+from flopcast.interop.configs.trainers import read_adapters
 from flopcast.library import catalog
 from flopcast.spec.divisors import nearest_multiples
 
@@ -46,33 +40,33 @@ CORE = "engine.override_transformer_config"
 MOVES = ("param_offload", "grad_offload", "optimizer_offload")  # between steps
 
 
-def read(document: Document, options: ImportOptions) -> Document:
-    """Return the job of a file or command of veRL's SFT trainer.
+def read(reader: JobReader) -> None:
+    """Read the job of a file or command of veRL's SFT trainer.
 
     Examples
     --------
-    >>> job = read(Document("sft.yaml", {
+    >>> from flopcast.files.yaml_text import Document
+    >>> from flopcast.interop.configs.formats import ImportOptions, read_kind
+    >>> job = read_kind(Document("sft.yaml", {
     ...     "data": {"train_batch_size": 64, "micro_batch_size_per_gpu": 4, "max_length": 2048},
-    ...     "model": {"partial_pretrain": "Qwen/Qwen2.5-7B"}}, {}), ImportOptions(devices=8))
+    ...     "model": {"partial_pretrain": "Qwen/Qwen2.5-7B"}}, {}), "verl", ImportOptions(devices=8))
     >>> job.data["plan"]["global_batch"], job.data["plan"]["zero"], job.data["stack"]
     (64, 3, 'torch-fsdp2')
     """
-    reader = ConfigReader(document, keys_of("verl"), options)
     newer = reader.below("engine") or reader.has(MODEL[1])
-    read_model(reader, MODEL[newer])
+    reader.read_model(MODEL[newer])
     length = reader.count(LENGTH, 1024)
     reader.put(("batch", "sequence_length"), length, LENGTH)
-    note_lengths(reader, LENGTH, packed=False)
+    reader.note_lengths(LENGTH, packed=False)
     if newer and _engine(reader) == "megatron":
         _megatron(reader, length)
     else:
         _fsdp(reader, length, newer)
     if reader.count(RANK, 0, least=0):
-        read_adapters(reader, RANK, TARGETS, names_all_linears(reader, TARGETS), "")
-    return reader.made()
+        read_adapters(reader, RANK, TARGETS, reader.names_all_linears(TARGETS), "")
 
 
-def _engine(reader: ConfigReader) -> str:
+def _engine(reader: JobReader) -> str:
     """Return the engine of the newer trainer; states that it moves between steps are refused."""
     for name in MOVES:
         if reader.flag(f"engine.{name}"):
@@ -82,7 +76,7 @@ def _engine(reader: ConfigReader) -> str:
     return reader.choice(reader.first(GROUP, "engine.strategy"), ENGINES, "fsdp")
 
 
-def _fsdp(reader: ConfigReader, length: int, newer: bool) -> None:
+def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
     """Put the plan and the stack of FSDP into the job."""
     context_key = reader.first(*CONTEXT)
     context = reader.count(context_key, 1)
@@ -101,7 +95,7 @@ def _fsdp(reader: ConfigReader, length: int, newer: bool) -> None:
         reader.put(("plan", "micro_batch"), _filled(reader, length, replicas, context), TOKENS)
         reader.put(("plan", "global_batch"), reader.count(BATCH, 256), BATCH)
     else:
-        put_whole_batch(reader, (reader.first(MICRO, OLDER_MICRO), 4), (BATCH, 256), replicas, "sequences")
+        reader.put_whole_batch((reader.first(MICRO, OLDER_MICRO), 4), (BATCH, 256), replicas, "sequences")
     if not newer and reader.flag(DYNAMIC):
         reader.refuse(DYNAMIC, "micro-batches whose number of sequences varies")
     reader.put(("plan", "zero"), 3)
@@ -113,12 +107,9 @@ def _fsdp(reader: ConfigReader, length: int, newer: bool) -> None:
         reader.put(("plan", "data_shard"), group, "engine.fsdp_size")
     older, policy = "model.fsdp_config.cpu_offload", "engine.offload_policy"
     if reader.flag(policy) or (reader.flag(older) and reader.flag("model.fsdp_config.offload_params")):
-        place(reader, SHARDED_STATES, policy, older)
-    checkpointing = "model.enable_gradient_checkpointing"
-    if reader.flag(checkpointing, newer):
-        reader.put(("plan", "recompute"), "full", checkpointing)
-    if reader.flag("model.enable_activation_offload"):
-        place(reader, ACTIVATIONS, "model.enable_activation_offload")
+        reader.place(SHARDED_STATES, policy, older)
+    reader.put_checkpointing("model.enable_gradient_checkpointing", newer)
+    reader.place_if("model.enable_activation_offload", ACTIVATIONS)
     stack: object = "torch-fsdp2"
     if not reader.flag("engine.reshard_after_forward", True):
         stack = {"base": stack, "sharding": {"gathers": "every_micro_batch"}}
@@ -127,14 +118,14 @@ def _fsdp(reader: ConfigReader, length: int, newer: bool) -> None:
     reader.put(("stack",), narrowed(stack) if narrow else stack, "engine.reshard_after_forward", dtype)
 
 
-def _replicas(reader: ConfigReader, share: int, key: str) -> int:
+def _replicas(reader: JobReader, share: int, key: str) -> int:
     """Return the number of replicas, each of `share` ranks; `key` is the setting that makes them share."""
     stated = reader.count(NODES, 1) * reader.count(DEVICES, 8) if reader.has(NODES, DEVICES) else None
     stated = reader.count(RANKS) if reader.has(RANKS) else stated
     return max(reader.ranks(stated, share=share, shared=key) // share, 1)
 
 
-def _filled(reader: ConfigReader, length: int, replicas: int, context: int) -> int:
+def _filled(reader: JobReader, length: int, replicas: int, context: int) -> int:
     """Return the number of sequences that fill each micro-batch up to its tokens."""
     total = reader.count(BATCH, 256)
     if total % replicas:
@@ -142,10 +133,10 @@ def _filled(reader: ConfigReader, length: int, replicas: int, context: int) -> i
         fix = f"write {nearest_multiples(total, replicas)}"
         reader.fault(BATCH, f"a multiple of {replicas}", because, fix)
     share = max(total // replicas, 1)
-    return filled_micro_batch(reader, (TOKENS, reader.count(TOKENS, 8192)), length, share, context)
+    return reader.filled_micro_batch((TOKENS, reader.count(TOKENS, 8192)), length, share, context)
 
 
-def _megatron(reader: ConfigReader, length: int) -> None:
+def _megatron(reader: JobReader, length: int) -> None:
     """Put the plan and the stack of Megatron-Core into the job, as its flags state them."""
     flags = TranslatedFlags(reader)
     flags.section("engine", "model", skipped=("sequence_parallel",))  # it is on by default

@@ -14,14 +14,10 @@ offloaded states return to the devices for their phase).
 """
 
 from flopcast.files.yaml_text import Document
-from flopcast.interop.configs.batches import filled_micro_batch
-from flopcast.interop.configs.config_reader import ConfigReader
 from flopcast.interop.configs.import_options import ImportOptions
+from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
 from flopcast.interop.configs.keys import keys_of
-from flopcast.interop.configs.model_names import read_model
-from flopcast.interop.configs.placements import SHARDED_STATES, place
-from flopcast.interop.configs.trainers import names_all_linears, read_adapters
-from flopcast.interop.configs.tuning import note_longest, put_critic, put_scorers
+from flopcast.interop.configs.trainers import read_adapters
 
 START, DAPO = "verl.trainer.main_ppo", "recipe.dapo.main_dapo"
 ACTOR, ROLLOUT, MODEL = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model")
@@ -48,7 +44,7 @@ CRITIC = "gae"  # the estimator that needs a value model
 RESIDENT = ("param_offload", "optimizer_offload", "grad_offload")
 
 
-def read(document: Document, options: ImportOptions) -> ConfigReader:
+def read(document: Document, options: ImportOptions) -> JobReader:
     """Return the reader after it put the two jobs together.
 
     Examples
@@ -68,21 +64,21 @@ def read(document: Document, options: ImportOptions) -> ConfigReader:
     >>> step["rollout"]["plan"]
     {'tensor_parallel': 2, 'max_sequences': 1024, 'max_tokens': 8192}
     """
-    reader = ConfigReader(document, keys_of("verl-rl"), options)
-    read_model(reader, f"{MODEL}.path")
+    reader = JobReader(document, keys_of("verl-rl"), options)
+    reader.read_model(f"{MODEL}.path")
     usual = "megatron" if "megatron" in reader.text(CONFIG) or reader.below(MEGATRON) else "fsdp"
     strategy = reader.choice(STRATEGY, {"fsdp": "fsdp", "fsdp2": "fsdp", "megatron": "megatron"}, usual)
     replicas = _megatron(reader) if strategy == "megatron" else _sharded(reader)
     _batch(reader, replicas)
     if reader.count(RANK, 0, least=0):
-        read_adapters(reader, RANK, TARGETS, names_all_linears(reader, TARGETS), "")
+        read_adapters(reader, RANK, TARGETS, reader.names_all_linears(TARGETS), "")
         reader.put(("step", "handoff"), "adapter", RANK)
     _rollout(reader)
     _step(reader)
     return reader
 
 
-def _ranks(reader: ConfigReader, share: int, shared: str) -> int:
+def _ranks(reader: JobReader, share: int, shared: str) -> int:
     """Return the devices, which both jobs use."""
     ranks = reader.ranks(reader.count(NODES, 1) * reader.count(DEVICES, 8), share, shared)
     for part in (("gpus",), ("rollout", "gpus")):
@@ -90,7 +86,7 @@ def _ranks(reader: ConfigReader, share: int, shared: str) -> int:
     return ranks
 
 
-def _sharded(reader: ConfigReader) -> int:
+def _sharded(reader: JobReader) -> int:
     """Read how FSDP shards the training job; return the number of replicas."""
     context = reader.count(CONTEXT, 1)
     replicas = max(_ranks(reader, context, CONTEXT) // context, 1)
@@ -103,15 +99,14 @@ def _sharded(reader: ConfigReader) -> int:
     if group not in (None, -1) and reader.count(f"{FSDP}.fsdp_size") < replicas:
         reader.put(("plan", "data_shard"), reader.count(f"{FSDP}.fsdp_size"), f"{FSDP}.fsdp_size")
     if reader.flag(f"{FSDP}.offload_policy"):
-        place(reader, SHARDED_STATES, f"{FSDP}.offload_policy")
-    if reader.flag(CHECKPOINTING, True):
-        reader.put(("plan", "recompute"), "full", CHECKPOINTING)
+        reader.place(SHARDED_STATES, f"{FSDP}.offload_policy")
+    reader.put_checkpointing(CHECKPOINTING, True)
     _note_resident(reader, FSDP)
     reader.put(("stack",), "torch-fsdp2", STRATEGY)
     return replicas
 
 
-def _megatron(reader: ConfigReader) -> int:
+def _megatron(reader: JobReader) -> int:
     """Read the plan of Megatron-Core for the training job; return the number of replicas."""
     tensor, stages, context = (
         reader.count(f"{MEGATRON}.{name}")
@@ -145,7 +140,7 @@ def _megatron(reader: ConfigReader) -> int:
     return replicas
 
 
-def _note_resident(reader: ConfigReader, section: str) -> None:
+def _note_resident(reader: JobReader, section: str) -> None:
     """Note states that wait in the memory of the host while they are not needed."""
     for name in RESIDENT:
         if reader.flag(f"{section}.{name}"):
@@ -155,20 +150,20 @@ def _note_resident(reader: ConfigReader, section: str) -> None:
             reader.assume(f"{name}: {text}", f"{section}.{name}")
 
 
-def _batch(reader: ConfigReader, replicas: int) -> None:
+def _batch(reader: JobReader, replicas: int) -> None:
     """Read the lengths, the micro-batch and the mini-batch of the training job.
 
     A mini-batch of veRL is a number of prompts, each with all its answers.
     """
     longest = reader.count(PROMPT, 512) + reader.count(ANSWER, 512)
     reader.put(("batch", "sequence_length"), longest, ANSWER, PROMPT)
-    note_longest(reader, longest, ANSWER)
+    reader.note_longest(longest, ANSWER)
     if not reader.flag(PACKED):
         reader.assume(f"{PACKED} is off: the training computes {longest} tokens of every answer", PACKED)
     whole, context = reader.count(MINI, 256) * reader.count(SAMPLES, 1), reader.degree("context_parallel")
     tokens, key = (MOST_TOKENS, reader.count(MOST_TOKENS, 16384)), reader.first(*MICRO)
     if reader.flag(DYNAMIC):
-        each = filled_micro_batch(reader, tokens, longest, max(whole // replicas, 1), context)
+        each = reader.filled_micro_batch(tokens, longest, max(whole // replicas, 1), context)
     else:
         each = reader.required(*MICRO)
     if whole % (each * replicas):
@@ -180,7 +175,7 @@ def _batch(reader: ConfigReader, replicas: int) -> None:
     reader.put(("plan", "precision"), "bf16")
 
 
-def _rollout(reader: ConfigReader) -> None:
+def _rollout(reader: JobReader) -> None:
     """Put the engine, its deployment and the lengths into the rollout."""
     engine: dict[str, object] = {"base": reader.choice(f"{ROLLOUT}.name", ENGINES, "vllm")}
     memory = f"{ROLLOUT}.gpu_memory_utilization"
@@ -195,13 +190,13 @@ def _rollout(reader: ConfigReader) -> None:
     reader.put(("rollout", "traffic"), lengths, ANSWER)
 
 
-def _step(reader: ConfigReader) -> None:
+def _step(reader: JobReader) -> None:
     """Put the prompts and the models that compute each answer into the step."""
     reader.put(("step", "prompts"), reader.count(PROMPTS, 1024), PROMPTS)
     reader.put(("step", "samples"), reader.count(SAMPLES, 1), SAMPLES)
     if (epochs := reader.count(EPOCHS, 1)) > 1:
         reader.put(("step", "epochs"), epochs, EPOCHS)
     reference = reader.flag(KL_LOSS) or reader.flag(KL_REWARD)
-    put_scorers(reader, KL_LOSS, reference=reference, rewards=reader.flag("reward_model.enable"))
+    reader.put_scorers(KL_LOSS, reference=reference, rewards=reader.flag("reward_model.enable"))
     if (reader.text(ADVANTAGE) or CRITIC) == CRITIC:
-        put_critic(reader, ADVANTAGE, "critic.model.path", f"{MODEL}.path")
+        reader.put_critic(ADVANTAGE, "critic.model.path", f"{MODEL}.path")

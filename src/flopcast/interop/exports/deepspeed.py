@@ -17,7 +17,7 @@ from flopcast.interop.configs.deepspeed_offload import BUFFER_ELEMENT_BYTES
 from flopcast.interop.configs.deepspeed_shards import written_groups
 from flopcast.interop.configs.formats import parsed, read_kind
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.placements import ACTIVATIONS
+from flopcast.interop.configs.job_reader import ACTIVATIONS
 from flopcast.interop.exports.same_job import checked
 from flopcast.spec.job import Job
 from flopcast.spec.offload import Placement, offload_word

@@ -14,8 +14,7 @@ from flopcast.files.exported import Exported, not_expressible, text_file
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.formats import parsed, read_kind
 from flopcast.interop.configs.import_options import ImportOptions
-from flopcast.interop.configs.model_names import FLAVOURS
-from flopcast.interop.configs.placements import SHARDED_STATES
+from flopcast.interop.configs.job_reader import FLAVOURS, SHARDED_STATES
 from flopcast.interop.configs.torchtitan import RECIPES, ROTATIONS
 from flopcast.interop.exports.megatron_model import word_of
 from flopcast.interop.exports.same_job import canonical_model, checked

@@ -1,6 +1,6 @@
-"""Models with Mamba-2 in Hugging Face configs: Nemotron-H, Granite 4, Bamba, and Mamba-2 alone.
+"""Linear attention in Hugging Face configs: Nemotron-H, Granite 4, Bamba, Mamba-2 alone, and GLA.
 
-Answers: which blocks do the single layers of such a config form, and how large are their Mamba-2 mixers and
+Answers: which blocks do the single layers of such a config form, and how large are their mixers and
 experts?
 Elsewhere: the other facts of the family (families.yaml), the layers (layers/gated_delta_net.py).
 
@@ -35,6 +35,11 @@ BLOCKS_UNPRICED = (  # the same of Granite 4 and Bamba
     "mamba_chunk_size mamba_conv_bias mamba_expand mamba_proj_bias num_logits_to_keep time_step_limit "
     "time_step_max time_step_min z_loss_coefficient normalization_function"
 )
+GLA_UNPRICED = (  # the same of GLA (fla/models/gla/configuration_gla.py of fla-org/flash-linear-attention)
+    "attn_mode clamp_min elementwise_affine fuse_cross_entropy fuse_linear_cross_entropy fuse_norm "
+    "fuse_swiglu gate_logit_normalizer norm_eps share_conv_kernel use_gk use_gv use_l2warp"
+)
+GLA_MULTIPLE = 256  # of the columns of its MLP (fla/modules/mlp.py)
 
 
 class MambaKeys(NamedTuple):
@@ -112,6 +117,40 @@ def _mamba(read: Reader, keys: MambaKeys, defaults: tuple[int, int, int, int]) -
         "value_size": read.count(keys.size, size) if keys.size else size,
         "convolution": read.count(keys.convolution, 4),
     }
+
+
+def gla_mixer(read: Reader) -> dict[str, object]:
+    """Return the sizes of GLA: keys and values are given as multiples of the hidden size."""
+    read.used.update(GLA_UNPRICED.split())
+    hidden, heads = read.size("hidden", 2048), read.size("heads", 4)
+    keys, values = (
+        _multiple(read, key, default) for key, default in (("expand_k", 0.5), ("expand_v", 1.0))
+    )
+    taps = read.count("conv_size", 4)
+    return {
+        "rule": "gated",
+        "heads": heads,
+        "key_heads": heads,
+        "key_size": max(int(hidden * keys) // heads, 1),
+        "value_size": max(int(hidden * values) // heads, 1),
+        "convolution": taps if read.flag("use_short_conv", False) else 0,
+    }
+
+
+def _multiple(read: Reader, key: str, default_ratio: float) -> float:
+    """Return a factor that a key gives."""
+    factor = read.value("factor", (key,), default_ratio)
+    return float(factor) if isinstance(factor, (int, float)) else default_ratio
+
+
+def gla_width(read: Reader) -> int:
+    """Return the width of GLA's MLP: two thirds of a multiple of the hidden size, if it is not given."""
+    ratio = read.count("hidden_ratio", 4)
+    if read.raw("intermediate_size") is not None:
+        return read.count("intermediate_size", 1)
+    read.used.add("intermediate_size")
+    columns = 2 * ratio * read.size("hidden", 2048) // 3
+    return -(-columns // GLA_MULTIPLE) * GLA_MULTIPLE
 
 
 def mamba_kinds(read: Reader) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from math import prod
 
 from flopcast.errors import Problem, SpecError, spec_error
-from flopcast.files.yaml_text import Document
+from flopcast.files.yaml_text import Document, line_in
 from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.encoder import PROGRAM
 from flopcast.interop.megatron.job_builder import JobBuilder
@@ -89,7 +89,7 @@ def launch_document(
     read_plan(builder, ranks)
     builder.put(("stack",), stack_of(flags))
     if flags.problems:
-        raise SpecError(sorted(flags.problems, key=_line))
+        raise SpecError(sorted(flags.problems, key=lambda each: line_in(each.where)))
     builder.data["assumptions"] = [*flags.assumptions, *script.notes]
     return Document(name, builder.data, builder.lines, keys=builder.flags)
 
@@ -129,10 +129,6 @@ def ranks_of(document: Document) -> int:
     """Return ranks of a launch script's document: the devices that its cluster must have."""
     plan = document.data.get("plan") if isinstance(document.data, dict) else None
     return prod(plan.get(name, 1) for name in DEGREES) if isinstance(plan, dict) else 1
-
-
-def _line(problem: Problem) -> int:
-    return int(problem.where.rpartition(":")[2])
 
 
 def _unknown_ranks(where: str) -> Problem:

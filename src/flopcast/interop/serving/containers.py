@@ -16,7 +16,7 @@ Compose specification (https://docs.docker.com/reference/compose-file/): service
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from flopcast.files.yaml_text import Document, Path
+from flopcast.files.yaml_text import Document, Path, line_in
 from flopcast.interop.serving.kinds import has_command
 from flopcast.interop.serving.launch import ReadText, instance_of, job_of_instances, started_by
 from flopcast.interop.shell.parameters import parsed_values
@@ -125,8 +125,7 @@ def _script(container: Container, document: Document) -> Iterator[tuple[str, int
     entry, path = container.entry, container.path
 
     def line_of(*keys: str | int) -> int:
-        line = document.where((*path, *keys)).rpartition(":")[2]
-        return int(line) if line.isdecimal() else 1
+        return line_in(document.where((*path, *keys))) or 1
 
     pairs = list(_variables(entry))
     for name, stated in pairs:

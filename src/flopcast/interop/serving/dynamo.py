@@ -12,7 +12,7 @@ by subComponentType, whether it computes prompts or decodes.
 from collections.abc import Iterator, Mapping
 
 from flopcast.errors import spec_error
-from flopcast.files.yaml_text import Document
+from flopcast.files.yaml_text import Document, line_in
 from flopcast.interop.serving.launch import Instance, ReadText, instance_of, job_of_instances, started_by
 from flopcast.interop.shell.commands import Command, shell_of
 from flopcast.interop.shell.script import read_script
@@ -87,7 +87,7 @@ def _commands(container: object, document: Document, path: tuple[str, ...]) -> I
         listed = _inside(container, key)
         for place, text in enumerate(listed if isinstance(listed, list) else []):
             where = document.where((*path, "extraPodSpec", "mainContainer", key, place))
-            words.append(Word(str(text), int(where.rpartition(":")[2])))
+            words.append(Word(str(text), line_in(where)))
     if not words:
         return
     line = words[0].line

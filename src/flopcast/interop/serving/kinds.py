@@ -12,7 +12,8 @@ from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.keys import flattened
 from flopcast.interop.serving import sglang, tgi, trtllm, vllm
-from flopcast.interop.serving.settings import LaunchReader, keys_of_engine
+from flopcast.interop.serving.launch_reader import LaunchReader
+from flopcast.interop.serving.settings import keys_of_engine
 from flopcast.records import dataclass
 
 FEWEST_SIGNS = 2

@@ -12,11 +12,11 @@ again. The document that comes out has no cluster and no traffic, which no comma
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flopcast.errors import Problem, SpecError, spec_error
-from flopcast.files.yaml_text import Document, Path, read_yaml
+from flopcast.files.yaml_text import Document, Path, line_in, read_yaml
 from flopcast.interop.megatron.training_command import TALKERS
 from flopcast.interop.serving.kinds import KINDS, program_of
+from flopcast.interop.serving.launch_reader import LaunchReader
 from flopcast.interop.serving.settings import (
-    LaunchReader,
     Setting,
     keys_of_engine,
     settings_of_document,
@@ -239,7 +239,7 @@ def job_of_instances(instances: Sequence[Instance], name: str, notes: Iterable[s
     problems = [*(fault for each in instances for fault in each.reader.faults())]
     problems = problems or _together(counted, name)
     if problems:
-        raise SpecError(sorted(problems, key=_line))
+        raise SpecError(sorted(problems, key=_place))
     by_role: dict[str, list[Instance]] = {}
     for each in counted:
         by_role.setdefault(each.role, []).append(each)
@@ -249,9 +249,8 @@ def job_of_instances(instances: Sequence[Instance], name: str, notes: Iterable[s
     return _of_equal(by_role[""], name, (*assumed, *notes))
 
 
-def _line(problem: Problem) -> tuple[str, int]:
-    name, _, line = problem.where.rpartition(":")
-    return name, int(line) if line.isdecimal() else 0
+def _place(problem: Problem) -> tuple[str, int]:
+    return problem.where.rpartition(":")[0], line_in(problem.where)
 
 
 def _together(instances: Sequence[Instance], name: str) -> list[Problem]:

@@ -14,19 +14,15 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import SpecError
 from flopcast.files.package_table import read_table
 from flopcast.files.unknown_keys import UnknownKey
-from flopcast.files.yaml_text import Document, Path, read_yaml, resolve, set_value
-from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.files.yaml_text import Document, read_yaml, resolve
 from flopcast.interop.configs.keys import Keys, flattened
-from flopcast.interop.megatron.arguments import from_outside
 from flopcast.interop.shell.variables import Word
 from flopcast.records import dataclass, field, replace
 
 FLAG = re.compile(r"--?[A-Za-z]")
-SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)([kKmM])")
-POWERS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}  # as vLLM reads --max-model-len 8k
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,84 +179,3 @@ def settings_of_document(document: Document, keys: LaunchKeys) -> tuple[Setting,
         )
         for path, value in flattened(document.data)
     )
-
-
-class LaunchReader(ConfigReader):
-    """The settings of one engine, typed; it grows into a job's document of one instance."""
-
-    def __init__(
-        self, settings: Iterable[Setting], keys: LaunchKeys, name: str, line: int, model: str | None
-    ) -> None:
-        """Sort the settings of one command.
-
-        Parameters
-        ----------
-        settings : iterable of Setting
-            Flags or keys in order; the last of several equal ones counts.
-        keys : LaunchKeys
-            The table of the engine.
-        name, line
-            File and line of the command, for messages.
-        model : str or None
-            The model that the user names, in place of the command's.
-        """
-        last = {setting.key: setting for setting in settings}
-        data: dict[str, object] = {}
-        places: dict[Path, str] = {}
-        for key, setting in last.items():
-            path = tuple(key.split("."))
-            held: object = data
-            for part in path[:-1]:  # a plain value gives way to keys below it
-                held = held.get(part) if isinstance(held, dict) else None
-                if held is not None and not isinstance(held, dict):
-                    data.pop(path[0])
-                    break
-            set_value(data, path, setting.value)
-            places[path] = setting.place
-        self.named_model: str | None = model
-        self.launch_keys: LaunchKeys = keys
-        self.role = ""
-        self.replicas = 1
-        self._shown = {key: setting.written for key, setting in last.items()}
-        super().__init__(Document(name, data, {(): line}, places), keys)
-        for key, setting in last.items():
-            if setting.unknown and keys.sets(key):
-                because = f"only the shell that runs the script knows the value of {setting.unknown}"
-                self.fault(key, "a value", because, from_outside(setting.unknown), "is not stated")
-
-    def tokens(self, key: str, default: int = 1) -> int:
-        """Return a number of tokens, also one such as 8k (8000) or 8K (8192)."""
-        match = SUFFIXED.fullmatch(str(self.raw(key)))
-        return round(float(match[1]) * POWERS[match[2]]) if match else self.count(key, default)
-
-    def shown(self, key: str) -> str:
-        """Return a key as it is written, for messages."""
-        return self._shown.get(key, f"--{key}")
-
-    def assume(self, text: str, key: str = "") -> None:
-        """Report an assumption; a key at its beginning is shown as it is written."""
-        if key and text.startswith(key):
-            text = self.shown(key) + text.removeprefix(key)
-        super().assume(text, key)
-
-    def contradiction(self, key: str, other: str, because: str, value: int | None = None) -> None:
-        """Report a setting that contradicts another one; without a `value` that fits, remove the other."""
-        fix = f"remove {self.shown(other)}" if value is None else f"write {value}"
-        self.fault(key, f"a value that is compatible with {self.shown(other)}", because, fix)
-
-    def remove(self, key: str, allowed: str, because: str) -> None:
-        """Report a setting that must not be given."""
-        self.fault(key, allowed, because, f"remove {self.shown(key)}")
-
-    def faults(self) -> tuple[Problem, ...]:
-        """Return the faults so far, with settings as they are written."""
-        return tuple(self._as_written(problem) for problem in self.problems)
-
-    def _as_written(self, problem: Problem) -> Problem:
-        shown, fix = self.shown(problem.field), problem.fix
-        if fix.startswith("write ") and len(fix.split()) == 2:
-            fix = f"write {shown}{':' * (not shown.startswith('-'))} {fix.split()[1]}"
-        elif shown.startswith("--"):
-            fix = fix.replace("did you mean ", "did you mean --") if problem.fault else fix
-            fix = fix.replace(f"{problem.field}", shown) if shown not in fix else fix
-        return replace(problem, field=shown, fix=fix)

@@ -11,22 +11,8 @@ Source: SGLang documentation, Server Arguments
 sequences and of chunks are those of all groups; without it, --dp instances share the requests.
 """
 
-from flopcast.interop.serving.common import (
-    draft_model,
-    has_experts,
-    note_longest,
-    put_adapters,
-    put_copies,
-    put_count,
-    put_draft,
-    put_memory,
-    read_cache,
-    read_dtype,
-    read_model,
-    read_weights,
-)
-from flopcast.interop.serving.settings import LaunchReader
-from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, limits, quantised, usual
+from flopcast.interop.serving.launch_reader import LaunchReader, has_experts
+from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, limits, quantised, unusual
 from flopcast.library import catalog
 from flopcast.spec.serving_job import ServingJob
 
@@ -61,7 +47,7 @@ def read(reader: LaunchReader) -> None:
     With attention in data-parallel groups (`--enable-dp-attention`) the ranks form these groups, and limits
     of sequences and chunks are divided among them. Without it, `--dp` starts instances that share nothing.
     """
-    entry = read_model(reader, "model-path")
+    entry = reader.read_model("model-path")
     ranks, copies = reader.count("tensor-parallel-size"), reader.count("data-parallel-size")
     shared = reader.flag("enable-dp-attention")
     groups = copies if shared else 1
@@ -83,14 +69,13 @@ def read(reader: LaunchReader) -> None:
     if reader.has("pipeline-parallel-size"):
         reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))
     _read_experts(reader, ranks, entry)
-    read_weights(reader, "quantization", FORMATS, entry, "the format that the model was published in")
-    read_cache(reader, "kv-cache-dtype")
-    read_dtype(reader)
+    reader.read_weights("quantization", FORMATS, entry)
+    reader.read_cache("kv-cache-dtype")
     _read_limits(reader, groups)
     _read_drafting(reader, entry)
     if reader.flag("enable-lora"):
         rank = reader.required("max-lora-rank")
-        put_adapters(reader, "max-lora-rank", rank, "max-loras-per-batch")
+        reader.put_adapters("max-lora-rank", rank, "max-loras-per-batch")
     if reader.has("disaggregation-mode"):
         reader.role = reader.choice("disaggregation-mode", ROLES, "")
 
@@ -112,17 +97,17 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
             reader.remove(key, "1 for a model without experts", because)
     elif degree > 1:
         reader.put(("plan", "expert_parallel"), degree, key)
-        put_copies(reader, "ep-num-redundant-experts")
+        reader.put_copies("ep-num-redundant-experts")
 
 
 def _read_limits(reader: LaunchReader, groups: int) -> None:
     """Read what bounds a pass and the cache; limits of all groups are divided among them."""
-    put_count(reader, "max_sequences", "max-running-requests", groups)
-    put_memory(reader, "mem-fraction-static")
-    note_longest(reader, "context-length")
+    reader.put_count("max_sequences", "max-running-requests", groups)
+    reader.put_memory("mem-fraction-static")
+    reader.note_longest("context-length")
     size = "chunked-prefill-size"
     if reader.raw(size) == -1:
-        put_count(reader, "max_tokens", "max-prefill-tokens")
+        reader.put_count("max_tokens", "max-prefill-tokens")
         reader.assume(
             (
                 "chunked prefill is off, but prompts that are longer than the token limit of an iteration "
@@ -131,7 +116,7 @@ def _read_limits(reader: LaunchReader, groups: int) -> None:
             size,
         )
     elif reader.has(size):
-        put_count(reader, "max_tokens", size, groups)
+        reader.put_count("max_tokens", size, groups)
     elif groups > 1:
         usual = catalog.engine(reader.launch_keys.engine).max_tokens
         reader.put(("plan", "max_tokens"), max(usual // groups, 1), "enable-dp-attention")
@@ -140,14 +125,9 @@ def _read_limits(reader: LaunchReader, groups: int) -> None:
         reader.assume(
             "max-prefill-tokens is ignored, because chunked-prefill-size limits the tokens of an iteration"
         )
-    if reader.has("scheduler-recv-interval"):
-        interval = "scheduler-recv-interval"
-        reader.put(("engine", "receive_interval"), reader.count(interval), interval)
-    if reader.has("page-size"):
-        reader.put(("engine", "block_tokens"), reader.count("page-size"), "page-size")
-    if reader.has("disable-radix-cache"):
-        cached = not reader.flag("disable-radix-cache")
-        reader.put(("engine", "prefix_cache"), cached, "disable-radix-cache")
+    reader.put_stated("receive_interval", "scheduler-recv-interval")
+    reader.put_stated("block_tokens", "page-size")
+    reader.put_stated("prefix_cache", "disable-radix-cache", lambda key: not reader.flag(key))
     if reader.flag("enable-mixed-chunk"):
         reader.put(("engine", "prefill"), "chunked", "enable-mixed-chunk")
 
@@ -163,14 +143,14 @@ def _read_drafting(reader: LaunchReader, entry: str | None) -> None:
         draft = "mtp"
         reader.assume("tokens are drafted by the MTP modules of the model, because no draft model is given")
     elif drafter == "model":
-        draft = draft_model(reader, path)
+        draft = reader.draft_model(path)
     tree = reader.count("speculative-eagle-topk") > 1
     key = "speculative-num-draft-tokens" if tree or not reader.has(steps) else steps
     drafted = reader.count(key, STEPS + (key != steps)) - (key != steps)
     if tree:
         reader.assume("a tree of draft tokens is predicted as a chain of the same number of tokens", key)
     if draft:
-        put_draft(reader, draft, max(drafted, 0), algorithm, key)
+        reader.put_draft(draft, max(drafted, 0), algorithm, key)
 
 
 def written(job: ServingJob, role: str) -> Launch:
@@ -183,18 +163,15 @@ def written(job: ServingJob, role: str) -> Launch:
     role : str
         "prefill" or "decode" in a pool, else "".
     """
-    plan, engine, kept = job.plan, job.engine, usual("sglang")
+    plan, engine, kept = job.plan, job.engine, catalog.engine("sglang")
     sequences, tokens = limits(job)
     groups = plan.data_parallel
     flags = [f"python -m sglang.launch_server --model-path {MODEL}", f"--tp {plan.stage_devices}"]
-    if plan.pipeline_parallel > 1:
-        flags.append(f"--pp-size {plan.pipeline_parallel}")
+    flags += unusual("--pp-size", plan.pipeline_parallel)
     if groups > 1:
         flags += [f"--dp {groups}", "--enable-dp-attention"]
-    if plan.expert_parallel > 1:
-        flags.append(f"--ep-size {plan.expert_parallel}")
-    if plan.redundant_experts:
-        flags.append(f"--ep-num-redundant-experts {plan.redundant_experts}")
+    flags += unusual("--ep-size", plan.expert_parallel)
+    flags += unusual("--ep-num-redundant-experts", plan.redundant_experts, 0)
     if word := QUANTISED.get(quantised(job)):
         flags.append(f"--quantization {word}")
     if plan.cache == "fp8":
@@ -204,10 +181,8 @@ def written(job: ServingJob, role: str) -> Launch:
         f"--chunked-prefill-size {tokens * groups}",
         f"--mem-fraction-static {engine.memory_fraction:g}",
     ]
-    if engine.block_tokens != kept.block_tokens:
-        flags.append(f"--page-size {engine.block_tokens}")
-    if engine.receive_interval != kept.receive_interval:
-        flags.append(f"--scheduler-recv-interval {engine.receive_interval}")
+    flags += unusual("--page-size", engine.block_tokens, kept.block_tokens)
+    flags += unusual("--scheduler-recv-interval", engine.receive_interval, kept.receive_interval)
     flags += ["--disable-radix-cache"] * (not engine.prefix_cache)
     flags += ["--enable-mixed-chunk"] * (engine.prefill == "chunked")
     if plan.drafting is not None:
@@ -219,6 +194,5 @@ def written(job: ServingJob, role: str) -> Launch:
     if plan.adapter_rank is not None:
         flags += ["--enable-lora", f"--max-lora-rank {plan.adapter_rank}"]
         flags.append(f"--max-loras-per-batch {job.adapter_slots}")
-    if role:
-        flags.append(f"--disaggregation-mode {role}")
+    flags += unusual("--disaggregation-mode", role, "")
     return Launch(flags=tuple(flags))

@@ -9,17 +9,7 @@ catalogue. Its continuous batches, blocks of the cache and chunked prompts are t
 is taken, with TGI's own defaults: 128 requests and all of the memory.
 """
 
-from flopcast.interop.serving.common import (
-    note_longest,
-    put_count,
-    put_draft,
-    put_memory,
-    read_cache,
-    read_dtype,
-    read_model,
-    read_weights,
-)
-from flopcast.interop.serving.settings import LaunchReader
+from flopcast.interop.serving.launch_reader import LaunchReader
 
 FORMATS = {  # --quantize → weights; "" where the checkpoint says how it is stored
     "fp8": "fp8",
@@ -35,7 +25,7 @@ REQUESTS = 128  # --max-concurrent-requests, by default
 
 def read(reader: LaunchReader) -> None:
     """Read the instance that a command starts."""
-    entry = read_model(reader, "model-id")
+    entry = reader.read_model("model-id")
     reader.assume("text-generation-inference is predicted with the constants of vLLM")
     if reader.has("sharded") and not reader.flag("sharded"):
         reader.put(("plan", "tensor_parallel"), 1, "sharded")
@@ -48,21 +38,19 @@ def read(reader: LaunchReader) -> None:
         reader.assume(
             "num-shard is not given; TGI would use all visible devices, flopcast uses as few as possible"
         )
-    read_weights(reader, "quantize", FORMATS, entry, "the format that the model was published in")
-    read_cache(reader, "kv-cache-dtype")
-    read_dtype(reader)
+    reader.read_weights("quantize", FORMATS, entry)
+    reader.read_cache("kv-cache-dtype")
     limit = reader.first("max-batch-size", "max-concurrent-requests")
     if reader.has(limit):
-        put_count(reader, "max_sequences", limit)
+        reader.put_count("max_sequences", limit)
     else:
         reader.put(("plan", "max_sequences"), REQUESTS)
         reader.assume(f"max_sequences {REQUESTS}, which is TGI's default of --max-concurrent-requests")
-    put_count(reader, "max_tokens", "max-batch-prefill-tokens")
-    put_memory(reader, "cuda-memory-fraction")
-    note_longest(reader, "max-total-tokens")
-    note_longest(reader, "max-input-tokens")
-    if reader.has("prefix-caching"):
-        cached = str(reader.raw("prefix-caching")).lower() in ("1", "true")
-        reader.put(("engine", "prefix_cache"), cached, "prefix-caching")
+    reader.put_count("max_tokens", "max-batch-prefill-tokens")
+    reader.put_memory("cuda-memory-fraction")
+    reader.note_longest("max-total-tokens")
+    reader.note_longest("max-input-tokens")
+    cached = str(reader.raw("prefix-caching")).lower() in ("1", "true")
+    reader.put_stated("prefix_cache", "prefix-caching", lambda _: cached)
     if reader.has("speculate"):
-        put_draft(reader, "ngram", reader.count("speculate", least=0), "speculate")
+        reader.put_draft("ngram", reader.count("speculate", least=0), "speculate")

@@ -12,20 +12,9 @@ tp_size ranks has requests and a cache of its own, and max_batch_size and max_nu
 rank.
 """
 
-from flopcast.interop.serving.common import (
-    draft_model,
-    has_experts,
-    note_longest,
-    put_count,
-    put_draft,
-    put_memory,
-    read_cache,
-    read_dtype,
-    read_model,
-    read_weights,
-)
-from flopcast.interop.serving.settings import LaunchReader
-from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, limits, quantised, usual
+from flopcast.interop.serving.launch_reader import LaunchReader, has_experts
+from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, limits, quantised, unusual
+from flopcast.library import catalog
 from flopcast.spec.engine import Engine
 from flopcast.spec.serving_job import ServingJob
 
@@ -56,7 +45,7 @@ SERVERS = {"prefill": "CONTEXT", "decode": "GENERATION"}
 
 def read(reader: LaunchReader) -> None:
     """Read the instance that a command starts."""
-    entry = read_model(reader, "model")
+    entry = reader.read_model("model")
     ranks = reader.count("tensor-parallel-size")
     grouped = reader.flag("enable-attention-dp")
     reader.put(("plan", "tensor_parallel"), 1 if grouped else ranks, "tensor-parallel-size")
@@ -65,12 +54,9 @@ def read(reader: LaunchReader) -> None:
     if reader.has("pipeline-parallel-size"):
         reader.put(("plan", "pipeline_parallel"), reader.count("pipeline-parallel-size"))
     _read_experts(reader, ranks, entry)
-    read_weights(
-        reader, "quant-config.quant-algo", FORMATS, entry, "the format that the model was published in"
-    )
-    read_cache(reader, "quant-config.kv-cache-quant-algo")
-    read_cache(reader, "kv-cache-config.dtype")
-    read_dtype(reader)
+    reader.read_weights("quant-config.quant-algo", FORMATS, entry)
+    reader.read_cache("quant-config.kv-cache-quant-algo")
+    reader.read_cache("kv-cache-config.dtype")
     reader.choice("backend", BACKENDS, "")
     _read_limits(reader)
     _read_drafting(reader)
@@ -95,32 +81,26 @@ def _read_experts(reader: LaunchReader, ranks: int, entry: str | None) -> None:
 
 def _read_limits(reader: LaunchReader) -> None:
     """Read what bounds a pass and the cache."""
-    put_count(reader, "max_sequences", "max-batch-size")
-    put_count(reader, "max_tokens", "max-num-tokens")
+    reader.put_count("max_sequences", "max-batch-size")
+    reader.put_count("max_tokens", "max-num-tokens")
     part = "kv-cache-config.free-gpu-memory-fraction"
-    put_memory(reader, part)
+    reader.put_memory(part)
     if reader.has(part):
         reader.assume(
             "flopcast applies the fraction to the whole device memory instead of the memory that the"
             " weights leave free",
             part,
         )
-    note_longest(reader, "max-seq-len")
-    blocks, reuse = "kv-cache-config.tokens-per-block", "kv-cache-config.enable-block-reuse"
-    if reader.has(blocks):
-        reader.put(("engine", "block_tokens"), reader.count(blocks), blocks)
-    if reader.has(reuse):
-        reader.put(("engine", "prefix_cache"), reader.flag(reuse), reuse)
-    if reader.has("enable-chunked-prefill"):
-        parts = "chunked" if reader.flag("enable-chunked-prefill") else "whole"
-        reader.put(("engine", "prefill"), parts, "enable-chunked-prefill")
+    reader.note_longest("max-seq-len")
+    reader.put_stated("block_tokens", "kv-cache-config.tokens-per-block")
+    reader.put_stated("prefix_cache", "kv-cache-config.enable-block-reuse", reader.flag)
+    reader.put_stated("prefill", "enable-chunked-prefill", reader.prefill)
     wait, full = "batch-wait-timeout-iters", "batch-wait-max-tokens-ratio"
     if reader.has(wait, full) and (share := reader.fraction(full, 0.0)):
         reader.put(("engine", "wait_passes"), reader.count(wait, default=0, least=0), wait)
         reader.put(("engine", "wait_fraction"), share, full)
     policy = "scheduler-config.capacity-scheduler-policy"
-    if reader.has(policy):
-        reader.put(("engine", "preemption"), reader.choice(policy, POLICIES, "none"), policy)
+    reader.put_stated("preemption", policy, lambda key: reader.choice(key, POLICIES, "none"))
 
 
 def _read_drafting(reader: LaunchReader) -> None:
@@ -133,9 +113,9 @@ def _read_drafting(reader: LaunchReader) -> None:
     count = layers if reader.has(layers) else f"{section}.max-draft-len"
     drafted = reader.required(count)
     if drafter == "model":
-        drafter = draft_model(reader, f"{section}.speculative-model")
+        drafter = reader.draft_model(f"{section}.speculative-model")
     if drafter:
-        put_draft(reader, drafter, drafted, kind, count)
+        reader.put_draft(drafter, drafted, kind, count)
 
 
 def written(job: ServingJob, role: str) -> Launch:
@@ -143,13 +123,11 @@ def written(job: ServingJob, role: str) -> Launch:
 
     What no flag states stands in a YAML file. Groups of ranks with requests of their own have one rank.
     """
-    plan, engine, kept = job.plan, job.engine, usual("tensorrt-llm")
+    plan, engine, kept = job.plan, job.engine, catalog.engine("tensorrt-llm")
     sequences, tokens = limits(job)
     flags = [f"trtllm-serve {MODEL}", f"--tp_size {plan.stage_devices}"]
-    if plan.pipeline_parallel > 1:
-        flags.append(f"--pp_size {plan.pipeline_parallel}")
-    if plan.expert_parallel > 1:
-        flags.append(f"--ep_size {plan.expert_parallel}")
+    flags += unusual("--pp_size", plan.pipeline_parallel)
+    flags += unusual("--ep_size", plan.expert_parallel)
     flags += [f"--max_batch_size {sequences}", f"--max_num_tokens {tokens}"]
     if role:
         flags.append(f"--server_role {SERVERS[role]}")

@@ -13,22 +13,9 @@ ranks cut each expert. Replicas of a model without experts share nothing.
 
 import json
 
-from flopcast.interop.serving.common import (
-    draft_model,
-    has_experts,
-    note_longest,
-    put_adapters,
-    put_copies,
-    put_count,
-    put_draft,
-    put_memory,
-    read_cache,
-    read_dtype,
-    read_model,
-    read_weights,
-)
-from flopcast.interop.serving.settings import LaunchReader
-from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, limits, quantised, usual
+from flopcast.interop.serving.launch_reader import LaunchReader, has_experts
+from flopcast.interop.serving.written import HEAD, MODEL, Launch, draft_name, limits, quantised, unusual
+from flopcast.library import catalog
 from flopcast.spec.serving_job import ServingJob
 
 FORMATS = {  # --quantization → weights; "" where the checkpoint says how it is stored
@@ -64,7 +51,7 @@ SENDERS = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 def read(reader: LaunchReader) -> None:
     """Read the instance that a command starts."""
-    entry = read_model(reader, "model")
+    entry = reader.read_model("model")
     ranks, groups = reader.count("tensor-parallel-size"), reader.count("data-parallel-size")
     spread, experts = reader.flag("enable-expert-parallel"), has_experts(entry)
     reader.put(("plan", "tensor_parallel"), ranks, "tensor-parallel-size")
@@ -77,29 +64,28 @@ def read(reader: LaunchReader) -> None:
         reader.put(("plan", "data_parallel"), groups, "data-parallel-size")
         if spread:
             reader.put(("plan", "expert_parallel"), ranks * groups, "enable-expert-parallel")
-            put_copies(reader, "eplb-config.num-redundant-experts", "num-redundant-experts")
+            reader.put_copies("eplb-config.num-redundant-experts", "num-redundant-experts")
     elif groups > 1:
         reader.replicas = groups
         reader.assume(
             f"data-parallel-size {groups}: the deployment has {groups} independent replicas",
             "data-parallel-size",
         )
-    read_weights(reader, "quantization", FORMATS, entry, "the format that the model was published in")
-    read_cache(reader, "kv-cache-dtype")
-    read_dtype(reader)
+    reader.read_weights("quantization", FORMATS, entry)
+    reader.read_cache("kv-cache-dtype")
     _read_limits(reader)
     _read_drafting(reader)
     if reader.flag("enable-lora"):
-        put_adapters(reader, "max-lora-rank", reader.count("max-lora-rank", RANK), "max-loras")
+        reader.put_adapters("max-lora-rank", reader.count("max-lora-rank", RANK), "max-loras")
     _read_role(reader)
 
 
 def _read_limits(reader: LaunchReader) -> None:
     """Read what bounds a pass and the cache."""
-    put_count(reader, "max_sequences", "max-num-seqs")
-    put_count(reader, "max_tokens", "max-num-batched-tokens")
-    put_memory(reader, "gpu-memory-utilization")
-    note_longest(reader, "max-model-len")
+    reader.put_count("max_sequences", "max-num-seqs")
+    reader.put_count("max_tokens", "max-num-batched-tokens")
+    reader.put_memory("gpu-memory-utilization")
+    reader.note_longest("max-model-len")
     plan = reader.part("plan")
     sequences, tokens = plan.get("max_sequences"), plan.get("max_tokens")
     if isinstance(sequences, int) and isinstance(tokens, int) and tokens < sequences:
@@ -108,16 +94,10 @@ def _read_limits(reader: LaunchReader) -> None:
             "start"
         )
         reader.contradiction("max-num-batched-tokens", "max-num-seqs", because, sequences)
-    if reader.has("block-size"):
-        reader.put(("engine", "block_tokens"), reader.count("block-size"), "block-size")
-    if reader.has("stream-interval"):
-        reader.put(("engine", "stream_interval"), reader.count("stream-interval"), "stream-interval")
-    if reader.has("enable-prefix-caching"):
-        cached = reader.flag("enable-prefix-caching")
-        reader.put(("engine", "prefix_cache"), cached, "enable-prefix-caching")
-    if reader.has("enable-chunked-prefill"):
-        parts = "chunked" if reader.flag("enable-chunked-prefill") else "whole"
-        reader.put(("engine", "prefill"), parts, "enable-chunked-prefill")
+    reader.put_stated("block_tokens", "block-size")
+    reader.put_stated("stream_interval", "stream-interval")
+    reader.put_stated("prefix_cache", "enable-prefix-caching", reader.flag)
+    reader.put_stated("prefill", "enable-chunked-prefill", reader.prefill)
 
 
 def _read_drafting(reader: LaunchReader) -> None:
@@ -132,8 +112,8 @@ def _read_drafting(reader: LaunchReader) -> None:
     drafter = reader.choice(method, DRAFTERS, usual)
     drafted = reader.required(count)
     if drafter == "model":
-        drafter = draft_model(reader, f"{section}.model")
-    put_draft(reader, drafter, drafted, method, count)
+        drafter = reader.draft_model(f"{section}.model")
+    reader.put_draft(drafter, drafted, method, count)
 
 
 def _read_role(reader: LaunchReader) -> None:
@@ -152,13 +132,11 @@ def written(job: ServingJob, role: str) -> Launch:
 
     vLLM spreads experts over all ranks of a stage or over none.
     """
-    plan, engine, kept = job.plan, job.engine, usual("vllm")
+    plan, engine, kept = job.plan, job.engine, catalog.engine("vllm")
     sequences, tokens = limits(job)
     flags = [f"vllm serve {MODEL}", f"--tensor-parallel-size {plan.tensor_parallel}"]
-    if plan.pipeline_parallel > 1:
-        flags.append(f"--pipeline-parallel-size {plan.pipeline_parallel}")
-    if plan.data_parallel > 1:
-        flags.append(f"--data-parallel-size {plan.data_parallel}")
+    flags += unusual("--pipeline-parallel-size", plan.pipeline_parallel)
+    flags += unusual("--data-parallel-size", plan.data_parallel)
     flags += ["--enable-expert-parallel"] * (plan.expert_parallel > 1)
     if plan.redundant_experts:
         copies = json.dumps({"num_redundant_experts": plan.redundant_experts})
@@ -172,10 +150,8 @@ def written(job: ServingJob, role: str) -> Launch:
         f"--max-num-batched-tokens {tokens}",
         f"--gpu-memory-utilization {engine.memory_fraction:g}",
     ]
-    if engine.block_tokens != kept.block_tokens:
-        flags.append(f"--block-size {engine.block_tokens}")
-    if engine.stream_interval != kept.stream_interval:
-        flags.append(f"--stream-interval {engine.stream_interval}")
+    flags += unusual("--block-size", engine.block_tokens, kept.block_tokens)
+    flags += unusual("--stream-interval", engine.stream_interval, kept.stream_interval)
     flags.append("--enable-prefix-caching" if engine.prefix_cache else "--no-enable-prefix-caching")
     if engine.prefill != kept.prefill:
         flags.append("--no-enable-chunked-prefill")

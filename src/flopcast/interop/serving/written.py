@@ -7,10 +7,8 @@ written (interop/exports/launch_commands.py).
 
 from collections.abc import Mapping
 
-from flopcast.library import catalog
 from flopcast.library.published_formats import published_formats
 from flopcast.records import dataclass, field
-from flopcast.spec.engine import Engine
 from flopcast.spec.serving_job import ServingJob
 
 MODEL = "$MODEL"  # the variable of the script that names the checkpoint
@@ -24,6 +22,11 @@ class Launch:
 
     flags: tuple[str, ...]
     settings: Mapping[str, object] = field(default_factory=dict)
+
+
+def unusual(flag: str, value: object, usual: object = 1) -> list[str]:
+    """Return a flag with its value; nothing if the value is the usual one."""
+    return [] if value == usual else [f"{flag} {value}"]
 
 
 def limits(job: ServingJob) -> tuple[int, int]:
@@ -43,11 +46,6 @@ def quantised(job: ServingJob) -> str:
     experts = published.expert_weights or published.weights
     same = plan.weights == published.weights and plan.format_of_experts == experts
     return "" if same else plan.weights
-
-
-def usual(engine: str) -> Engine:
-    """Return the defaults of the engine that a command starts."""
-    return catalog.engine(engine)
 
 
 def notes_of(job: ServingJob) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from flopcast.spec.source import Source
 from flopcast.units import show, show_seconds
 
 # Terms of the formula, where a kernel has them
-ADDED = ("results in 16 bits", "launches in turn", "sum", "lookups")
+ADDED = ("results in 16 bits", "launches in turn", "sum", "instructions")
 
 
 def kernel_formula(inputs: Sequence[Input]) -> str:
@@ -114,7 +114,11 @@ def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column:
         *([lasting(ADDED[0], results_s, ", written after the GEMM is complete")] if results_s else []),
         *([lasting(ADDED[1], waits_s)] if waits_s else []),
         *([lasting(ADDED[2], after_s, ", read and written after the GEMM is complete")] if after_s else []),
-        *([lasting(ADDED[3], loops_s, ", of each expert for each token")] if loops_s else []),
+        *(
+            [lasting(ADDED[3], loops_s, ", the time that they take longer than the curve")]
+            if loops_s
+            else []
+        ),
         lasting("without factors", alone_s),
     )
 

@@ -1,0 +1,349 @@
+"""One foreign file, and the job that its importer makes of it: model, plan, batch and further models.
+
+Answers: which model of the catalogue does the file name, over how many ranks is the job divided, which
+states are outside the devices, which reference, teacher, critic and head does it have?
+Elsewhere: the values of the file (config_reader.py), what its keys mean (one file for each format), which
+entry a written name means (library/catalog.py), what placements are (spec/offload.py), what further models
+cost (workload/companions.py).
+"""
+
+from collections.abc import Iterable, Mapping
+from math import prod
+
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document, line_in
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.configs.import_options import ImportOptions
+from flopcast.interop.configs.keys import Keys
+from flopcast.library import catalog
+from flopcast.library.hub import misspelt
+from flopcast.spec.divisors import nearest_multiples
+from flopcast.spec.plan import Plan
+
+SHARDED_STATES = ("optimizer:host", "parameters:host")  # what the CPU offload of FSDP moves
+ACTIVATIONS = ("activations:host",)
+PAGEABLE = {"gradient_copies": "pageable"}
+PAIR = 2  # sequences of a sample: the chosen and the rejected answer
+KTO_PASSES = 3  # one of the model itself for the divergence, and two of the reference
+FLAVOURS = {  # torchtitan's model/flavor → a name that the catalogue knows
+    **{f"llama3/{size}": f"llama-3.1-{size}" for size in ("8b", "70b", "405b")},
+    **{f"llama2/{size}": f"llama-2-{size}" for size in ("7b", "13b", "70b")},
+    **{f"qwen3/{size}": f"qwen3-{size}" for size in ("0.6b", "1.7b", "4b", "8b", "14b", "32b")},
+    "qwen3/30b-a3b": "qwen3-30b-a3b",
+    "qwen3/235b-a22b": "qwen3-235b-a22b",
+    "llama4/17bx16e": "llama-4-scout",
+    "llama4/17bx128e": "llama-4-maverick",
+    "deepseek_v3/16b": "deepseek-v2-lite",  # its sizes (torchtitan/models/deepseek_v3/__init__.py)
+    "deepseek_v3/671b": "deepseek-v3",
+    "gpt_oss/20b": "gpt-oss-20b",
+    "gpt_oss/120b": "gpt-oss-120b",
+}
+
+
+class JobReader(ConfigReader):
+    """The values of a file, and the job that grows from them."""
+
+    def __init__(self, document: Document, keys: Keys, options: ImportOptions | None = None) -> None:
+        """Sort the keys of the file, as `ConfigReader` does."""
+        super().__init__(document, keys, options)
+        self.other_ranks: str = ""  # what to write instead of a batch that the assumed ranks do not divide
+
+    def fill(self, key: str, value: object) -> None:
+        """Set a key that the file does not give to the value that its program takes."""
+        if not self.has(key):
+            self._values[key] = (tuple(key.split(".")), value)
+
+    def put_degree(self, field: str, size: int, *keys: str) -> None:
+        """Set a degree of the plan if it is above 1."""
+        if size > 1:
+            self.put(("plan", field), size, *keys)
+
+    def put_degrees(self, keys: Mapping[str, str], stated: int | None, *of_devices: str) -> int:
+        """Put degrees, by the field of the plan, and replicas into the plan; return the number of replicas.
+
+        `stated` is the number of devices that the keys `of_devices` state.
+        """
+        sizes = {field: self.count(key) for field, key in keys.items()}
+        share = prod(sizes.values())
+        shared = next((keys[field] for field, size in sizes.items() if size > 1), "")
+        replicas = max(self.ranks(stated, share, shared) // share, 1)
+        self.put(("plan", "data_parallel"), replicas, *of_devices)
+        for field, size in sizes.items():
+            self.put_degree(field, size, keys[field])
+        return replicas
+
+    def fills_replicas(self, sets: int, group: int, replicas: int, key: str, fix: str) -> bool:
+        """Return whether so many shard groups are all replicas; otherwise, report it at a key."""
+        if sets * group != replicas:
+            because = "every data-parallel rank belongs to exactly one shard group"
+            product = f"{replicas}, the number of data-parallel ranks"
+            allowed = f"values whose product (shard groups × ranks of a group) is {product}"
+            self.fault(key, allowed, because, fix)
+        return sets * group == replicas
+
+    def put_checkpointing(self, key: str, usual: bool = False) -> None:
+        """Put recompute of whole blocks into the plan if activation checkpointing is on."""
+        if self.flag(key, usual):
+            self.put(("plan", "recompute"), "full", key)
+
+    def put_named_optimizer(self, name: str, kinds: Mapping[str, str], key: str) -> None:
+        """Set the plan's optimizer by its name; one that is not supported counts as AdamW, with a note."""
+        if name and name not in kinds:
+            self.assume(f"the optimizer step is predicted as that of AdamW instead of {name}", key)
+        self.put_optimizer(kinds.get(name, "adamw"), key)
+
+    def put_optimizer(self, kind: str, *keys: str) -> None:
+        """Set the plan's optimizer, unless it is the default."""
+        if kind != Plan.model_fields["optimizer"].default:
+            self.put(("plan", "optimizer"), kind, *keys)
+
+    def ranks(self, stated: int | None = None, share: int = 1, shared: str = "") -> int:
+        """Return devices of the job; report a fault if neither the file nor the command line states them.
+
+        The command line wins over what the file has `stated`. A replica has `share` ranks, which must
+        divide the devices; `shared` is the key that says so.
+        """
+        devices = self.options.devices or stated or self.options.whole
+        if self.options.devices and stated not in (None, self.options.devices):
+            self.assume(f"{self.options.devices} devices as requested, instead of {stated} in the file")
+        if devices == self.options.whole and not (self.options.devices or stated):
+            self.assume(f"{devices} devices, the whole cluster: the file and --gpus state no number")
+            self.other_ranks = f", or add --gpus N: without it, all {devices} devices of the cluster train"
+        if devices is None:
+            because = "flopcast needs the number of devices to compute the data-parallel degree"
+            allowed, fix = "--gpus N, or --cluster NAME:NODES", "add --gpus N, the number of devices"
+            self.fault("world size", allowed, because, fix, "is not in the file")
+            return share
+        if devices % share:
+            allowed = f"degrees whose product (tensor × pipeline × context) divides {devices} devices"
+            because = f"tensor, pipeline and context degrees of this file have the product {share}"
+            known = stated and not stated % share and f"{stated}, as the file states"
+            fix = f"set --gpus to {known or f'a multiple of {share}'}, or change these degrees"
+            self.fault(shared, allowed, because, fix, f"leads to replicas of {share} ranks")
+        return devices
+
+    def read_model(self, key: str, written: str | None = None) -> None:
+        """Read the model that a key names, or `written` in its place; report one that is not known.
+
+        --model on the command line names it instead.
+        """
+        if self.options.model:
+            return
+        name = self.text(key) if written is None else written
+        entry = catalog.known("models", FLAVOURS.get(name.lower(), name)) if name else None
+        if entry:
+            self.put(("model", "base"), entry, key)
+            self.assume(f"the model {name} is {entry} in the catalogue", key)
+            if catalog.model(entry).mtp:  # trained by Megatron's and DeepSeek's own programs alone
+                self.put(("model", "mtp"), 0, key)
+                self.assume(
+                    f"{self.keys.program} does not train the multi-token prediction of {entry}", key
+                )
+            return
+        if not self.faulty(key):
+            allowed = "a name that `flopcast catalog models` lists, with or without its owner"
+            unknown = "the catalogue has no model with this name, and flopcast downloads nothing"
+            because = unknown if name else "flopcast needs a model for a prediction"
+            fix = "download the model's config.json and add --model config.json, or add --model NAME"
+            if near := misspelt(name, FLAVOURS, catalog.names("models")):
+                fix = f"did you mean {near}? If not, {fix}"
+            self.fault(key, allowed, because, fix, "" if name else "is missing")
+
+    def place(self, words: tuple[str, ...], *keys: str) -> None:
+        """Add placements to those of the plan; a kind of state that has a place keeps it.
+
+        Parameters
+        ----------
+        words : placements, such as "optimizer:host:0.5"
+        keys : the keys that say so
+
+        Examples
+        --------
+        >>> reader = JobReader(Document("a.yaml", {}, {}), Keys(program="A trainer"))
+        >>> reader.place(("optimizer:nvme",))
+        >>> reader.place(("optimizer:host", "activations:host"))
+        >>> reader.part("plan")["offload"]
+        'optimizer:nvme,activations:host'
+        """
+        held = self._placed()
+        added = [word for word in words if not self.has_place(word.partition(":")[0])]
+        if added:
+            self.put(("plan", "offload"), ",".join((*held, *added)), *(() if held else keys))
+
+    def place_if(self, key: str, words: tuple[str, ...]) -> None:
+        """Add placements to those of the plan if a switch is on."""
+        if self.flag(key):
+            self.place(words, key)
+
+    def has_place(self, kind: str) -> bool:
+        """Return whether the plan places a kind of state, such as "optimizer", outside the devices."""
+        return any(word.partition(":")[0] == kind for word in self._placed())
+
+    def _placed(self) -> list[str]:
+        return [word for word in str(self.part("plan").get("offload", "")).split(",") if word]
+
+    def put_whole_batch(
+        self, micro: tuple[str, int], whole: tuple[str, int], replicas: int, unit: str, sequences: int = 1
+    ) -> None:
+        """Put the micro-batch and the batch of all replicas into the plan, which must divide.
+
+        Parameters
+        ----------
+        micro, whole : each its key and its default
+        replicas : number of data-parallel ranks
+        unit : what the file counts: "samples" or "sequences"
+        sequences : number of sequences of each unit
+        """
+        (micro_key, usual_micro), (key, usual) = micro, whole
+        each, total = self.count(micro_key, usual_micro), self.count(key, usual)
+        share = each * replicas
+        if total % share:
+            counted = f"{each} {unit if each > 1 else unit[:-1]}"
+            because = f"each of {replicas} replicas runs whole micro-batches of {counted}"
+            fix = f"write {nearest_multiples(total, share)}{self.other_ranks}"
+            self.fault(key, f"a multiple of {share}", because, fix)
+        self.put(("plan", "micro_batch"), sequences * each, micro_key)
+        self.put(("plan", "global_batch"), sequences * total, key)
+
+    def filled_micro_batch(self, tokens: tuple[str, int], length: int, share: int, ranks: int = 1) -> int:
+        """Return how many sequences fill a micro-batch up to a limit on tokens.
+
+        They divide a replica's share.
+
+        Parameters
+        ----------
+        tokens : the key of the limit of a device, and its value
+        length : tokens of a sequence, which `ranks` devices hold together
+        share : sequences of a replica
+        """
+        key, most = tokens[0], tokens[1] * ranks
+        if most < length:
+            least, because = (
+                -(-length // ranks),
+                f"a micro-batch holds at least one sequence of {length} tokens",
+            )
+            self.fault(key, f"at least {least}", because, f"write {key}: {least}")
+            return 1
+        number = next((size for size in range(min(most // length, share), 0, -1) if share % size == 0), 1)
+        text = f"micro-batches of {number} sequences, which fill at most {most} tokens if all have {length}"
+        self.assume(text, key)
+        return number
+
+    def note_lengths(self, key: str, packed: bool) -> None:
+        """Note how sequences are counted, since the file does not state their lengths."""
+        if packed:
+            self.assume("each packed sequence is predicted as one document", key)
+        else:
+            self.assume(
+                "all sequences are predicted with the length of the longest one, as if they were padded",
+                key,
+            )
+
+    def names_all_linears(self, key: str, *words: object) -> bool:
+        """Return whether adapters go to all linear layers, as without the key, or under these words."""
+        return self.raw(key) in (None, "all-linear", ["all-linear"], *words)
+
+    def linears(self, key: str, named: Mapping[str, str], known: Iterable[str]) -> list[str]:
+        """Return the linear layers that have adapters; report others, and a file that names none.
+
+        `named` maps names in the file to linear layers, "" for others than the `known` ones.
+        """
+        for name, linear in named.items():
+            if not linear:
+                because = f"adapters of {name} are not supported yet"
+                self.fault(key, ", ".join(known), because, f"remove {name}")
+        targets = list(dict.fromkeys(filter(None, named.values())))
+        if not targets and not self.faulty(key):
+            because = "adapters are added only to the linear layers that are listed"
+            self.fault(key, ", ".join(known), because, f"add {key}", "names no linear layer")
+        return targets
+
+    def put_adapters(
+        self, targets: list[str], key: str, rank: tuple[str, int], dropout: tuple[str, float]
+    ) -> None:
+        """Put low-rank adapters into the model; `rank` and `dropout` are keys and their defaults."""
+        self.put(("model", "adapters", "rank"), self.count(*rank), rank[0])
+        self.put(("model", "adapters", "targets"), targets, key)
+        if share := self.fraction(*dropout):
+            self.put(("model", "adapters", "dropout"), share, dropout[0])
+
+    def refuse_frozen(self, key: str, allowed: str, fix: str) -> None:
+        """Report 4-bit weights that nothing trains."""
+        because = "4-bit weights are frozen, so a run without an adapter would train nothing"
+        self.fault(key, allowed, because, fix)
+
+    def write_scores(self, *keys: str) -> None:
+        """Make attention write its scores to memory, for any stack."""
+        stack = self.data["stack"]
+        named = stack if isinstance(stack, dict) else {"base": stack}
+        kernel = {"attention_kernel": "materialised", "attention_generation": "newest"}
+        self.put(("stack",), named | kernel, *keys)
+
+    def note_pairs(self, *keys: str) -> None:
+        """Note that a sample is a pair of sequences."""
+        given = next((key for key in keys if self.has(key)), "")
+        self.assume("a sample consists of two sequences, the chosen and the rejected one", given)
+
+    def put_reference(self, *keys: str, passes: int = 1, own: bool = False) -> None:
+        """Put a frozen reference into the model: weights of its `own`, or those under the adapters if any.
+
+        Call it after the adapters are read.
+        """
+        shared = "adapters" in self.part("model") and not own
+        self.put(("model", "reference"), "shared" if shared else "separate", *keys)
+        if passes > 1:
+            self.put(("model", "reference_passes"), passes, *keys)
+
+    def put_score(self, key: str) -> None:
+        """Put a head of one number into the model, and note its pairs."""
+        self.put(("model", "head"), "score", key)
+        self.note_pairs(key)
+
+    def put_teacher(self, key: str, name: str) -> None:
+        """Put a teacher of the catalogue into the model; report an unknown one."""
+        entry = catalog.known("models", name) if name else None
+        if entry is None:
+            allowed = "a name that `flopcast catalog models` lists, with or without its owner"
+            because = "flopcast needs the shape of the teacher to predict its time and memory"
+            self.fault(key, allowed, because, "write such a name, or describe the job by hand")
+            return
+        self.put(("model", "teacher"), entry, key)
+        self.assume(f"the teacher {name} is {entry} in the catalogue", key)
+
+    def note_longest(self, tokens: int, key: str) -> None:
+        """Note that every prompt and answer of a rollout is predicted as the longest one that may occur."""
+        if not self.options.lengths:
+            way = "state the lengths of your data by --traffic 'prompt=400 output=300' and --seq"
+            self.assume(f"every sequence has {tokens} tokens, the most that can occur; {way}", key)
+
+    def put_scorers(self, key: str, *, reference: bool, rewards: bool) -> None:
+        """Put the models that compute each answer of a rollout once into a step."""
+        names = ["the log-probabilities of the trained model"]
+        names += ["the reference model"] * reference + [
+            "a reward model as large as the trained one"
+        ] * rewards
+        self.put(("step", "scorers"), len(names), key)
+        self.assume(f"scoring: {', '.join(names)}, each a forward pass of the training workers", key)
+
+    def put_critic(self, estimator: str, critic: str, actor: str) -> None:
+        """Put a trained critic, which must be as large as the actor, into a step."""
+        sizes = [catalog.known("models", self.text(key)) for key in (critic, actor)]
+        if self.has(critic) and sizes[0] != sizes[1]:
+            because = "flopcast predicts a critic only if it has the size of the actor"
+            self.fault(critic, self.text(actor), because, f"write {self.text(actor)}, or remove {critic}")
+        self.put(("step", "critics"), 1, estimator)
+        self.assume("the critic is as large as the actor and is trained with the same plan", estimator)
+
+    def made(self) -> Document:
+        """Return the job's document.
+
+        Raises
+        ------
+        SpecError
+            Every fault of the file, in its order; those of the whole file come first.
+        """
+        if self.problems:
+            raise SpecError(sorted(self.problems, key=lambda each: (line_in(each.where), each.field)))
+        data = self.data | {"assumptions": self.assumptions}
+        lines = {path: line for path, line in self.document.lines.items() if path == ()} | self.lines
+        return Document(self.document.name, data, lines, self.places, self.names)

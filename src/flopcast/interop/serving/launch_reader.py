@@ -1,0 +1,262 @@
+"""The settings of one engine, typed, and what the settings of all engines say in the same way.
+
+Answers: which model, which weights and which cache does an engine load?
+Elsewhere: settings of a command or file (settings.py), what those of one engine mean (vllm.py and its
+neighbours), the formats (spec/published_formats.py), values by key and their faults
+(interop/configs/config_reader.py).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from flopcast.errors import Problem
+from flopcast.files.inputs import exists
+from flopcast.files.yaml_text import Document, Path, set_value
+from flopcast.interop.configs.config_reader import ConfigReader
+from flopcast.interop.megatron.arguments import from_outside
+from flopcast.interop.serving.settings import LaunchKeys, Setting
+from flopcast.library import catalog
+from flopcast.library.published_formats import published_formats
+from flopcast.records import replace
+
+PUBLISHERS = ("meta-llama", "deepseek-ai", "Qwen", "mistralai", "openai", "google", "moonshotai", "zai-org")
+STORED = {  # part of a model's name → the format in which that copy of it is stored
+    r"nvfp4|fp4": "nvfp4",
+    r"mxfp4": "mxfp4",
+    r"fp8(-dynamic|-kv|-block)?": "fp8",
+    r"awq|gptq(-marlin)?(-int4)?|(quantized\.)?w4a16|int4": "int4",
+}
+_SUFFIX = {re.compile(rf"[-_.]({text})(?=$|[-_.])", re.IGNORECASE): kept for text, kept in STORED.items()}
+CACHES = {
+    "auto": "bf16",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "bf16",
+    "float16": "bf16",
+    "fp8": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "fp8_e4m3fn": "fp8",
+    "fp8_inc": "fp8",
+}
+PUBLISHED = "the format that the model was published in"
+DTYPES = dict.fromkeys(("auto", "half", "float16", "bfloat16", "fp16", "bf16"), "bf16")
+SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)([kKmM])")
+POWERS = {"k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}  # as vLLM reads --max-model-len 8k
+
+
+class LaunchReader(ConfigReader):
+    """The settings of one engine, typed; it grows into a job's document of one instance."""
+
+    def __init__(
+        self, settings: Iterable[Setting], keys: LaunchKeys, name: str, line: int, model: str | None
+    ) -> None:
+        """Sort the settings of one command.
+
+        Parameters
+        ----------
+        settings : iterable of Setting
+            Flags or keys in order; the last of several equal ones counts.
+        keys : LaunchKeys
+            The table of the engine.
+        name, line
+            File and line of the command, for messages.
+        model : str or None
+            The model that the user names, in place of the command's.
+        """
+        last = {setting.key: setting for setting in settings}
+        data: dict[str, object] = {}
+        places: dict[Path, str] = {}
+        for key, setting in last.items():
+            path = tuple(key.split("."))
+            held: object = data
+            for part in path[:-1]:  # a plain value gives way to keys below it
+                held = held.get(part) if isinstance(held, dict) else None
+                if held is not None and not isinstance(held, dict):
+                    data.pop(path[0])
+                    break
+            set_value(data, path, setting.value)
+            places[path] = setting.place
+        self.named_model: str | None = model
+        self.launch_keys: LaunchKeys = keys
+        self.role = ""
+        self.replicas = 1
+        self._shown = {key: setting.written for key, setting in last.items()}
+        super().__init__(Document(name, data, {(): line}, places), keys)
+        for key, setting in last.items():
+            if setting.unknown and keys.sets(key):
+                because = f"only the shell that runs the script knows the value of {setting.unknown}"
+                self.fault(key, "a value", because, from_outside(setting.unknown), "is not stated")
+
+    def tokens(self, key: str, default: int = 1) -> int:
+        """Return a number of tokens, also one such as 8k (8000) or 8K (8192)."""
+        match = SUFFIXED.fullmatch(str(self.raw(key)))
+        return round(float(match[1]) * POWERS[match[2]]) if match else self.count(key, default)
+
+    def shown(self, key: str) -> str:
+        """Return a key as it is written, for messages."""
+        return self._shown.get(key, f"--{key}")
+
+    def assume(self, text: str, key: str = "") -> None:
+        """Report an assumption; a key at its beginning is shown as it is written."""
+        if key and text.startswith(key):
+            text = self.shown(key) + text.removeprefix(key)
+        super().assume(text, key)
+
+    def contradiction(self, key: str, other: str, because: str, value: int | None = None) -> None:
+        """Report a setting that contradicts another one; without a `value` that fits, remove the other."""
+        fix = f"remove {self.shown(other)}" if value is None else f"write {value}"
+        self.fault(key, f"a value that is compatible with {self.shown(other)}", because, fix)
+
+    def remove(self, key: str, allowed: str, because: str) -> None:
+        """Report a setting that must not be given."""
+        self.fault(key, allowed, because, f"remove {self.shown(key)}")
+
+    def faults(self) -> tuple[Problem, ...]:
+        """Return the faults so far, with settings as they are written."""
+        return tuple(self._as_written(problem) for problem in self.problems)
+
+    def _as_written(self, problem: Problem) -> Problem:
+        shown, fix = self.shown(problem.field), problem.fix
+        if fix.startswith("write ") and len(fix.split()) == 2:
+            fix = f"write {shown}{':' * (not shown.startswith('-'))} {fix.split()[1]}"
+        elif shown.startswith("--"):
+            fix = fix.replace("did you mean ", "did you mean --") if problem.fault else fix
+            fix = fix.replace(f"{problem.field}", shown) if shown not in fix else fix
+        return replace(problem, field=shown, fix=fix)
+
+    def read_model(self, key: str) -> str | None:
+        """Read the model; return its entry in the catalogue, None for a file or an unknown name.
+
+        A suffix such as "-FP8" or "-AWQ" names a copy that is stored in another format: it becomes the
+        weights of the plan, unless the model was published so.
+        """
+        name = self.named_model or self.text(key)
+        if not name:
+            if not self.faulty(key):
+                because, allowed = (
+                    "the deployment needs a model to serve",
+                    "the name of a model of the Hugging Face hub, or a folder",
+                )
+                self.fault(key, allowed, because, "add --model NAME", "is missing")
+            return None
+        name = name.rstrip("/")
+        entry, stored = catalog.known("models", name), ""
+        if entry is None:
+            for suffix, kept in _SUFFIX.items():
+                plain = suffix.sub("", name)
+                if plain != name and (entry := _entry(plain)) is not None:
+                    stored = kept
+                    break
+        if self.named_model is None:
+            if entry is None and name[0] in "/.~" and not exists(name):
+                allowed = "a folder with a config.json, or a name that `flopcast catalog models` lists"
+                because = "there is no such folder here, and the catalogue has no model of this name"
+                self.fault(key, allowed, because, "add --model NAME, the model that is in this folder")
+            self.put(("model",), entry or name, key)
+            if entry and entry not in name.lower():
+                self.assume(f"the model {name} is {entry} in the catalogue", key)
+        if stored:
+            self._put_weights(stored, entry, key)
+            self.assume(f"weights in {stored}, according to the name {name}", key)
+        return entry
+
+    def read_weights(self, key: str, formats: Mapping[str, str], entry: str | None) -> None:
+        """Read how weights are quantised, and check that a model that is not quantised runs in 16 bits.
+
+        Parameters
+        ----------
+        formats : from the words of the engine to formats; "" where the checkpoint says it
+        """
+        if self.has("dtype"):
+            self.choice("dtype", DTYPES, "bf16")
+        if not self.has(key):
+            return
+        kept = self.choice(key, formats, "")
+        if kept:
+            self._put_weights(kept, entry, key)
+        elif not self.faulty(key):
+            self.assume(f"{key} {self.text(key)}: {PUBLISHED}", key)
+
+    def _put_weights(self, kept: str, entry: str | None, key: str) -> None:
+        """Set the weights of the plan, unless the model was published in a format of this kind."""
+        published = published_formats(entry or "")
+        if kept[:3] not in {published.weights[:3], (published.expert_weights or "")[:3]}:
+            self.put(("plan", "weights"), kept, key)
+
+    def put_copies(self, *keys: str) -> None:
+        """Read the copies of experts of each layer, if one of the flags states them."""
+        for key in keys:
+            if self.has(key) and self.raw(key) not in (0, "0"):
+                self.put(("plan", "redundant_experts"), self.count(key), key)
+
+    def read_cache(self, key: str) -> None:
+        """Read the number format of the KV cache."""
+        if self.has(key) and self.choice(key, CACHES, "bf16") == "fp8":
+            self.put(("plan", "cache"), "fp8", key)
+
+    def put_count(self, field: str, key: str, share: int = 1) -> None:
+        """Set a limit of the plan, where it is stated: the part of one of `share` equal groups."""
+        if self.has(key):
+            self.put(("plan", field), max(self.tokens(key) // share, 1), key)
+
+    def put_stated(self, field: str, key: str, read: Callable[[str], object] | None = None) -> None:
+        """Set a field of the engine where a key states it, a whole number unless `read` returns another."""
+        if self.has(key):
+            self.put(("engine", field), (read or self.count)(key), key)
+
+    def prefill(self, key: str) -> str:
+        """Return how an engine divides prompts, by its switch of chunked prefill."""
+        return "chunked" if self.flag(key) else "whole"
+
+    def put_memory(self, key: str) -> None:
+        """Set the part of the memory that the engine uses, where it is stated."""
+        value = self.raw(key)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1:
+            self.put(("engine", "memory_fraction"), float(value), key)
+        elif self.has(key):
+            because = "this setting is the fraction of device memory that the engine uses"
+            self.fault(key, "a number above 0, at most 1", because, "write 0.9")
+
+    def note_longest(self, key: str) -> None:
+        """Report that the longest request is not a limit of the prediction."""
+        if self.has(key):
+            longest = self.tokens(key)
+            self.assume(
+                f"{key} {longest} is ignored: the traffic states the lengths of requests, and the cache "
+                "uses all free memory",
+                key,
+            )
+
+    def put_adapters(self, key: str, rank: int, slots: str) -> None:
+        """Set the low-rank adapters that are loaded beside the model: their rank, and how many fit."""
+        self.put(("plan", "adapter_rank"), rank, key, "enable-lora")
+        self.put_count("adapter_slots", slots)
+        self.assume("requests use adapters only if the traffic contains them (adapters=8)", "enable-lora")
+
+    def put_draft(self, drafter: str, drafted: int, *keys: str) -> None:
+        """Set what drafts tokens, and how many; a model that drafts is named by its entry or its name."""
+        self.put(("plan", "draft"), drafter, *keys)
+        self.put(("plan", "drafted"), drafted, *keys)
+
+    def draft_model(self, key: str) -> str:
+        """Return the entry of the smaller model that drafts, or its name if there is none."""
+        name = self.text(key)
+        if not name and not self.faulty(key):
+            because = "a smaller model drafts the tokens"
+            self.fault(
+                key, "the name of a model of the Hugging Face hub", because, f"add {key}", "is missing"
+            )
+        return _entry(name) or name
+
+
+def _entry(name: str) -> str | None:
+    """Return the entry of a model whose copy another publisher stores under its name."""
+    last = name.rpartition("/")[2]
+    tried = (name, *(f"{publisher}/{last}" for publisher in PUBLISHERS))
+    return next((entry for each in tried if (entry := catalog.known("models", each))), None)
+
+
+def has_experts(entry: str | None) -> bool | None:
+    """Return whether a model of the catalogue has routed experts; None for a model that is not there."""
+    return None if entry is None else catalog.model(entry).has_experts

@@ -1,0 +1,191 @@
+"""Gated linear attention (GLA): traffic and times of its kernels, and steps beside FlashAttention-2."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from all_cases import all_cases
+from alone import changed_device, seconds_of
+
+from flopcast import job, predict
+from flopcast.dtypes import constant
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document
+from flopcast.interop.hugging_face.config import model_from_config
+from flopcast.library import catalog
+from flopcast.operators.gated_delta import CHUNK, GatedDelta
+from flopcast.records import replace
+from flopcast.spec.model import Model
+
+CONFIG = Path(__file__).parents[1] / "interop" / "configs" / "gla-1.3b.json"
+# What each kernel of chunk_gla reads and writes (fla/ops/gla/chunk.py). A letter is a tensor: k has a key
+# for each token, v a value, h a state for each chunk, s a score for each token of a chunk. Capitals: fp32
+FORWARD = {"sums": "k K", "states": "k K v h", "scores": "k k K S", "results": "k K v h S v"}
+BACKWARD = {
+    "sums": "k K",
+    "states": "k K v H",
+    "gradients of states": "k K v H",
+    "values": "k K S v H v",
+    "gradients of scores": "v v S",
+    "inside": "k k K S K K",
+    "between": "k k K v v H H K K K K K",
+    "casts": "K k K k",
+}
+# Milliseconds of chunk_gla in bf16, by sequences, tokens, heads, and size of a head: forward, both passes
+H100 = {  # flagos-ai/FlagGems-vllm, pull request 43
+    (1, 8192, 96, 128): (2.491, None),
+    (2, 16384, 16, 128): (1.893, None),
+    (4, 2048, 16, 128): (0.454, None),
+    (4, 4096, 64, 128): (3.312, None),
+    (8, 2048, 32, 256): (3.711, None),
+    (4, 1024, 8, 512): (0.653, None),
+    (1, 4096, 32, 512): (2.441, 11.833),
+    (2, 2048, 16, 512): (1.243, 5.97),
+}
+H200 = {  # tile-ai/TileOPs, pull request 1931, at 1.5 GHz
+    (1, 32768, 16, 128): 1.9889,
+    (1, 32768, 32, 128): 3.6191,
+    (1, 32768, 64, 128): 7.1978,
+    (1, 131072, 16, 128): 7.8492,
+}
+
+
+def core(sequences, tokens, heads, size, value_size=None):
+    sizes = {"key_size": size, "value_size": value_size or size, "heads": heads, "key_heads": heads}
+    sizes |= {"sequences": sequences, "tokens": tokens}
+    return GatedDelta(
+        dtype="bf16", rule="gated", **{name: constant(value) for name, value in sizes.items()}
+    )
+
+
+def recurrence(queries, keys, values, decays):
+    """Results of one head, token by token: the state decays, and the product of key and value is added."""
+    state, results = np.zeros((keys.shape[1], values.shape[1])), []
+    for query, key, value, decay in zip(queries, keys, values, decays, strict=True):
+        state = decay[:, None] * state + np.outer(key, value)
+        results.append(query @ state)
+    return np.array(results)
+
+
+def chunked(queries, keys, values, decays, chunk):
+    """The same by chunks, and the FLOP of the products."""
+    (tokens, wide), narrow = keys.shape, values.shape[1]
+    state, results, flop = np.zeros((wide, narrow)), [], 0
+    for start in range(0, tokens, chunk):
+        q, k, v, a = (each[start : start + chunk] for each in (queries, keys, values, decays))
+        product = np.cumprod(a, axis=0)
+        scores = np.tril((q * product) @ (k / product).T)
+        results.append((q * product) @ state + scores @ v)
+        state = product[-1][:, None] * state + (k / product * product[-1]).T @ v
+        flop += 2 * len(k) * (2 * wide * narrow + len(k) * (wide + narrow))
+    return np.concatenate(results), flop
+
+
+def test_the_chunks_compute_the_recurrence_with_the_flop_of_the_operator():
+    draw = np.random.default_rng(0).uniform
+    tokens, wide, narrow = 3 * CHUNK, 16, 24
+    inputs = [draw(-1, 1, (tokens, size)) for size in (wide, wide, narrow)]
+    inputs.append(draw(0.9, 1, (tokens, wide)))
+
+    results, flop = chunked(*inputs, CHUNK)
+
+    np.testing.assert_allclose(results, recurrence(*inputs), rtol=1e-9)
+    assert flop == core(1, tokens, 1, wide, narrow).work().flop.item()
+
+
+def test_the_kernels_move_what_the_code_reads_and_writes():
+    wide, narrow = 256, 512
+    elements = {"k": wide, "v": narrow, "h": wide * narrow / CHUNK, "s": CHUNK}
+    forward = core(1, 1, 1, wide, narrow)
+    for kernels, operator in ((FORWARD, forward), (BACKWARD, forward.gradients()[0][1])):
+        words = " ".join(kernels.values()).split()
+        moved_bytes = sum(elements[word.lower()] * (4 if word.isupper() else 2) for word in words)
+
+        assert operator.work().moved_bytes.item() == moved_bytes
+
+
+def test_benchmarks_are_predicted_within_a_fifth():
+    """The rate of instructions was chosen from these rows; both passes also run elementwise kernels."""
+    locked = changed_device(catalog.cluster("dgx-h200"), clock_hz=1.5e9)
+    ratios = [seconds_of(core(*row), locked).item() * 1e3 / ms for row, ms in H200.items()]
+    for row, (ms, both_ms) in H100.items():
+        operator, cluster = core(*row), catalog.cluster("dgx-h100")
+        forward_ms = seconds_of(operator, cluster).item() * 1e3
+        ratios.append(forward_ms / ms)
+        if both_ms:
+            gradient = replace(operator, is_gradient=True)
+            ratios.append((forward_ms + seconds_of(gradient, cluster).item() * 1e3) / both_ms)
+
+    assert max(abs(ratio - 1) for ratio in ratios) < 0.2, ratios
+
+
+def imported(**changes):
+    mapping, notes = model_from_config(
+        Document("config.json", json.loads(CONFIG.read_text()) | changes, {})
+    )
+    return Model.model_validate(mapping), notes
+
+
+def test_the_model_of_the_catalogue_is_the_imported_config():
+    model, notes = imported()
+
+    assert not notes
+    assert model.blocks == catalog.model("gla-1.3b").blocks
+
+
+@all_cases(
+    ("changes", "field"),
+    [
+        ({"attn": {"layers": [1], "num_heads": 4}}, "attn"),
+        ({"num_kv_heads": 2}, "num_kv_heads"),
+        ({"feature_map": "relu"}, "feature_map"),
+        ({"use_output_gate": False}, "use_output_gate"),
+    ],
+)
+def test_other_forms_of_gla_are_an_error(changes, field):
+    with pytest.raises(SpecError) as error:
+        imported(**changes)
+
+    assert {problem.field.partition(".")[0] for problem in error.value.problems} == {field}
+
+
+def test_convolutions_and_widths_are_those_of_the_config():
+    model, _ = imported(use_short_conv=True, expand_k=1.0, intermediate_size=4096)
+    (block,) = model.blocks
+
+    assert (block.mixer.convolution, block.mixer.key_size, block.feed_forward.ffn_hidden) == (4, 512, 4096)
+
+
+def step_s(mixer, tokens):
+    """Seconds of a step of the 1.3B model on one H100 with PyTorch's compiler and FlashAttention-2."""
+    model = json.loads(catalog.model("gla-1.3b").model_dump_json(exclude_defaults=True))
+    model |= {"name": "model", "context_length": tokens, "source": [{"title": "a test"}]}
+    model["blocks"][0]["mixer"] = mixer or model["blocks"][0]["mixer"]
+    sequences = 16384 // tokens
+    plan, stack = f"mbs={sequences} gbs={sequences}", "torch-fsdp2-compiled"
+    one = job(model=model, cluster="dgx-h100", gpus=1, plan=plan, seq=tokens, stack=stack)
+    return predict(one).step_time_s
+
+
+def test_gla_trains_as_fast_as_attention_at_2k_and_faster_from_4k():
+    """arXiv:2312.06635, abstract: comparable to FlashAttention-2 at 2,048 tokens, faster beyond 4,096.
+
+    The transformer has the same width and MLP, so that its projections have as many parameters. The paper
+    does not state the size of its heads.
+    """
+    for heads in (16, 32):
+        speed_up = {tokens: step_s({"heads": heads}, tokens) / step_s(None, tokens) for tokens in LENGTHS}
+
+        assert 0.94 < speed_up[2048] < 1.06
+        assert 1.0 < speed_up[4096] < speed_up[8192]
+
+
+LENGTHS = (2048, 4096, 8192)
+
+
+def test_rules_of_the_mixer_are_errors():
+    mixer = {"kind": "gated_delta", "heads": 4, "key_heads": 4, "key_size": 8, "value_size": 8}
+    for wrong in ({"gate_rank": 8}, {"convolution": 0}, {"rule": "gated", "key_heads": 2}):
+        with pytest.raises(SpecError):
+            job(model={"hidden": 32, "vocabulary": 64, "blocks": [{"count": 1, "mixer": mixer | wrong}]})
