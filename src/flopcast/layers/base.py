@@ -22,6 +22,7 @@ from flopcast.operators.memory_bound import KINDS
 from flopcast.operators.messages import AllGather, AllReduce, ReduceScatter, Replicate
 from flopcast.records import dataclass, field, replace
 from flopcast.strict_model import StrictModel
+from flopcast.units import Number
 
 Norm = Literal["layernorm", "rmsnorm"]
 SOURCE = "source"  # the tensor of an encoder's result, of which a stage keeps one copy for all its layers
@@ -60,6 +61,7 @@ class Split:
     source_length: Counts = field(default_factory=lambda: ONE)  # tokens of a sequence that an encoder reads
     tables: str = ""  # how ranks of the expert axis share embedding tables of a graph; "": each holds all
     whole_tables: int = 0  # elements of the largest table that each holds despite this
+    halo: Number = 0  # vertices of other ranks of the expert axis that a rank reads, over its own
     images: tuple[tuple[Image, ...], ...] = ()  # of a sequence of each kind of micro-batch; (): none have
 
     @property

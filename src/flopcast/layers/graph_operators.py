@@ -259,6 +259,11 @@ class GraphPass(AbstractTracedOperator):
         """Return the rows that are looked up in a table that ranks share; None for all other kernels."""
         return self.looked_up if is_shared(self.table_elements, split) else None
 
+    @property
+    def picks_rows(self) -> bool:
+        """Return whether the operator picks rows of its first input, which is not a table of weights."""
+        return self.family == "gather" and self.looked_up is None and bool(self.read)
+
     def work(self, split: Split) -> AbstractOperator:
         """Return the memory-bound kernel on one micro-batch."""
         ranks = self.cut("within", split=split)

@@ -18,6 +18,7 @@ from pydantic import Field
 from flopcast.dtypes import ONE, constant
 from flopcast.layers.base import AbstractLayer, Split, Weight
 from flopcast.layers.graph_operators import GraphPass, TracedOperator
+from flopcast.layers.halo import with_halos
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.layers.tables import fullest_share, is_shared, sharded_lookup, sharded_table
 from flopcast.layers.traced_operators import TracedTensor
@@ -172,7 +173,13 @@ class Traced(AlwaysWithKind, AbstractMixer):
             if isinstance(operator, GraphPass) and (rows := operator.rows_elsewhere(split)):
                 made = tuple(sharded_lookup(made[0], rows.of(split), split))
             items += made
-        return tuple(items)
+        picked = {each.name: each.read[0].of(split) for each in self.picking_rows} if split.halo else {}
+        return with_halos(tuple(items), picked, split)
+
+    @property
+    def picking_rows(self) -> tuple[GraphPass, ...]:
+        """Return the operators that pick rows of a tensor, as those of graph networks do."""
+        return tuple(each for each in self.operators if isinstance(each, GraphPass) and each.picks_rows)
 
     def linear_elements(self, hidden: int) -> int:
         """Return half of the FLOP per token that do not grow with the length of its sequence."""

@@ -295,7 +295,8 @@ def _with_experts(job: Job, space: Space, table: Table) -> Table:
     experts = [layer.num_experts for layer in layers if isinstance(layer, Experts)]
     tensor = table["tensor_parallel"]
     if not experts:
-        spread = table["data_parallel"] if space.tables or job.plan.tables else np.ones_like(tensor)
+        is_shared = space.tables or job.plan.tables or job.plan.halo
+        spread = table["data_parallel"] if is_shared else np.ones_like(tensor)
         return table | {"expert_parallel": spread, "expert_tensor_parallel": tensor}
     table = joined_with(
         table, "expert_parallel", column_of(space.expert_parallel or divisors(gcd(*experts)))

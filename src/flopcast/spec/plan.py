@@ -42,6 +42,7 @@ from flopcast.spec.plan_fields import (
 from flopcast.spec.precision import Precision, activation_dtype
 from flopcast.spec.shards import Shards, group_of
 from flopcast.strict_model import StrictModel, cached_results
+from flopcast.units import Number
 
 
 class Plan(StrictModel):
@@ -69,6 +70,8 @@ class Plan(StrictModel):
         How expert-parallel ranks divide the embedding tables of an exported graph (layers/tables.py).
     whole_tables : int
         With `tables`: tables with at most this many elements are not sharded; each rank holds a copy.
+    halo : float
+        Vertices of other ranks that a rank reads, over its own, if ranks share a graph (layers/halo.py).
     pipeline_parallel : int
         Pipeline-parallel degree (pp): number of pipeline stages.
     virtual_stages : int
@@ -117,9 +120,8 @@ class Plan(StrictModel):
 
     Examples
     --------
-    >>> plan = Plan(dp=16, tp=8, pp=8, mbs=1, gbs=1536)
-    >>> plan.devices, plan.num_micro_batches
-    (1024, 96)
+    >>> Plan(dp=16, tp=8, pp=8, mbs=1, gbs=1536).num_micro_batches
+    96
     """
 
     data_parallel: int = degree("data_parallel", "dp")
@@ -134,6 +136,7 @@ class Plan(StrictModel):
     )
     tables: Literal["", "table", "row", "column"] = ""
     whole_tables: int = Field(default=0, ge=0)
+    halo: Number = Field(default=0, ge=0)
     pipeline_parallel: int = degree("pipeline_parallel", "pp")
     virtual_stages: int = degree("virtual_stages", "vpp")
     zero: Literal[0, 1, 2, 3] = 0
@@ -296,9 +299,7 @@ class Plans:
         return shards if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
 
     def split(self, batch: Batch) -> Split:
-        """Return what a layer may see, not replicas, stages or schedule; arrays have shape (plans, 1) or,
-        where micro-batches of one plan differ, a row for each kind.
-        """
+        """Return what a layer may see; shape (plans, 1), or a row for each kind of micro-batch."""
         context = self.context_parallel * batch.shared_by_kind
         return Split(
             sequences=self.micro_batch,
@@ -316,6 +317,7 @@ class Plans:
             images=batch.images_by_kind,
             tables=self.structure.tables,
             whole_tables=self.structure.whole_tables,
+            halo=self.structure.halo,
         )
 
 
@@ -327,8 +329,6 @@ def structure_of(plan: Plan) -> Plan:
     --------
     >>> structure_of(Plan(tp=8)) == structure_of(Plan(pp=4, schedule="1f1b"))
     True
-    >>> structure_of(Plan(pp=4)) == structure_of(Plan(pp=4, vpp=2))
-    False
     """
     context, usual = ("context_exchange", "context_order") if plan.context_parallel == 1 else (), Plan()
     fields = {name: getattr(usual, name) for name in (*NUMERIC, *context)}

@@ -79,7 +79,9 @@ def _or_all(degree: int) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
-        holds=lambda c: (c.plans.expert_parallel == 1) | bool(_experts(c) or c.structure.tables),
+        holds=lambda c: (
+            (c.plans.expert_parallel == 1) | bool(_experts(c) or c.structure.tables or c.structure.halo)
+        ),
         allowed="1, or a model with experts",
         because="the model is dense: it has no experts that could be distributed over ranks",
         fix="set expert_parallel to 1",

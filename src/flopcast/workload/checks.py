@@ -22,6 +22,7 @@ from flopcast.spec.rules_context import RULES as RULES_OF_CONTEXT
 from flopcast.spec.rules_encoder import RULES as RULES_OF_ENCODERS
 from flopcast.spec.rules_experts import RULES as RULES_OF_EXPERTS
 from flopcast.spec.rules_forward import RULES as RULES_OF_FORWARD_PASSES
+from flopcast.spec.rules_halo import RULES as RULES_OF_HALOS
 from flopcast.spec.rules_layers import RULES as RULES_OF_LAYERS
 from flopcast.spec.rules_loader import RULES as RULES_OF_LOADERS
 from flopcast.spec.rules_node_groups import RULES as RULES_OF_NODE_GROUPS
@@ -111,6 +112,7 @@ RULES: tuple[Rule, ...] = (
     *RULES_OF_LAYERS,
     *RULES_OF_VISION,
     *RULES_OF_TABLES,
+    *RULES_OF_HALOS,
     Rule(
         field="plan.pipeline_parallel",
         holds=_every_stage_filled,

@@ -49,8 +49,8 @@ def realise(
     checkpoints, kinds = kinds_of_layers(workload, runs.entries)
     ends = (runs.parts, workload.layers_at_end, checkpoints, workload.layers_at_start)
     stages = divided(runs.counts, workload.plans, stack.pipeline, *ends)
-    workload = with_cuts(workload, stages, kept)
     workload = replace(workload, layers=with_low_precision_updates(kinds, workload.plans, stack))
+    workload = with_cuts(workload, stages, kept)
     held = Parameters(layers=workload.layers, stage_counts=stages.stage_counts)
     parameters, plans = held.all, workload.plans
     on_stage = parameters.max(axis=1, keepdims=True)
