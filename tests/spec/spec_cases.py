@@ -48,13 +48,19 @@ def linear():
     return {"hidden": 64, "vocabulary": 512, "blocks": [block]}
 
 
-def graph(row=None, **fields):
-    """An exported graph of one product, with an embedding table if it has rows of a size."""
+def graph(row=None, picks=False, **fields):
+    """An exported graph of one product, with an embedding table if it has rows of a size.
+
+    If it picks, the product's input is rows that an operator picks.
+    """
     table = [{"name": "table", "elements": 1024 * row, "row": row}] if row else []
     product = {"kind": "matmul", "name": "linear", "inputs": ["x"], "output": "y"}
     product |= {"m": {"sequences": 1}, "n": 64, "k": 64}
     mixer = {"kind": "traced", "batch_of": "samples", "units": 1}
-    mixer |= {"weights_of_block": table, "operators": [product]}
+    pick = {"kind": "graph_pass", "family": "gather", "name": "pick", "inputs": ["x"], "output": "rows"}
+    pick |= {"read": [{"sequences": 64}], "written": {"sequences": 64}, "moved": {"sequences": 128}}
+    operators = [pick, product | {"inputs": ["rows"]}] if picks else [product]
+    mixer |= {"weights_of_block": table, "operators": operators}
     blocks = [{"count": 1, "mixer": mixer, "feed_forward": {"kind": "none"}}]
     return {"hidden": 64, "vocabulary": 0, "blocks": blocks} | fields
 
