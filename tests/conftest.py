@@ -220,11 +220,19 @@ def collected_runs_3(published_runs):
 
 
 @pytest.fixture(scope="session")
-def measured(published_runs, development_runs, collected_runs, collected_runs_2, collected_runs_3):
+def collected_runs_4(published_runs):
+    """The runs of the fourth collection."""
+    return PublishedTables([REPOSITORY / "tests" / "lab" / "validation" / "collected_runs_4.csv"])
+
+
+@pytest.fixture(scope="session")
+def measured(
+    published_runs, development_runs, collected_runs, collected_runs_2, collected_runs_3, collected_runs_4
+):
     """What the pages of accuracy are made from; each of its parts is computed once."""
     from accuracy_pages import Measured
 
-    collected = (collected_runs, collected_runs_2, collected_runs_3)
+    collected = (collected_runs, collected_runs_2, collected_runs_3, collected_runs_4)
     return Measured(published_runs, development_runs, *collected)
 
 
