@@ -8,7 +8,6 @@ uses the same rules as masks.
 """
 
 from collections.abc import Callable, Iterable
-from functools import reduce
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from flopcast.spec.job import Job
 from flopcast.spec.loader import Loader
 from flopcast.spec.model import Model
 from flopcast.spec.plan import Plan, Plans
+from flopcast.spec.plan_fields import WORDS
 from flopcast.spec.rows import of_equal_program, rows_of
 from flopcast.spec.shared_sequences import plans_of
 from flopcast.spec.site import Site
@@ -158,12 +158,16 @@ def _problem(rule: Rule, wrong: Case, case: Case) -> Problem:
 
 def _value(case: Case, field: str) -> object:
     """Return the value of a field such as "plan.zero"; a degree of many plans is that of the first."""
-    noun, *names = field.split(".")
+    noun, *names = field.replace("[", ".").replace("]", "").split(".")
     if noun == "plan":
         (name,) = names
         degrees = getattr(case.plans, name, None)
-        return getattr(case.structure, name) if degrees is None else first(degrees)
-    return reduce(getattr, names, getattr(case, noun))
+        value = getattr(case.structure, name) if degrees is None else first(degrees)
+        return WORDS[name](value) if name in WORDS else value
+    value = getattr(case, noun)
+    for name in names:
+        value = value[int(name)] if name.isdecimal() else getattr(value, name)
+    return value
 
 
 def kept(case: Case, rules: Iterable[Rule]) -> np.ndarray:

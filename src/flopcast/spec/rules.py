@@ -154,7 +154,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.schedule",
         holds=_has_chunks_of_schedule,
-        value=lambda c: c.structure.pipeline_schedule,
         allowed=_right_schedules,
         because="a schedule has either one chunk or several chunks on each stage",
         fix="set schedule to auto",

@@ -6,7 +6,7 @@ is (checks.py). A model without adapters breaks none of these.
 """
 
 from flopcast.layers.adapted_linears import linears
-from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.checks import Case, Rule
 
 
 def _known(case: Case) -> list[str]:
@@ -50,7 +50,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_tensor_parallel",
         holds=lambda c: (c.plans.expert_tensor_parallel == 1) | (not _adapts_experts(c)),
-        value=lambda c: first(c.plans.expert_tensor_parallel),
         allowed="1, because experts have adapters",
         because="adapters of experts that are divided over ranks are not supported yet",
         fix="set expert_tensor_parallel to 1",
@@ -58,7 +57,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="model.adapters.base_dtype",
         holds=lambda c: not (stores_fewer_bits(c) and c.model.has_experts),
-        value=lambda c: c.model.adapters.base_dtype if c.model.adapters else "",
         allowed="the value model (the precision of the model), because blocks have experts",
         because="experts that are stored in 4 bits are not supported yet",
         fix="set base_dtype to model (--lora instead of --qlora)",
@@ -66,7 +64,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.schedule",
         holds=lambda c: not (c.model.adapters and c.structure.order_rule.splits_backward),
-        value=lambda c: c.structure.pipeline_schedule,
         allowed="auto, 1f1b, eager_1f1b, interleaved_1f1b or gpipe, because the model has adapters",
         because=(
             "zero-bubble schedules delay the computation of weight gradients, but frozen weights have no "

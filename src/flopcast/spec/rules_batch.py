@@ -127,7 +127,6 @@ RULES: tuple[Rule, ...] = (
                 & (c.structure.rank_order.index("cp") + 3 == c.structure.rank_order.index("dp"))
             )
         ),
-        value=lambda c: c.batch.shared_by,
         allowed=lambda c: (
             f"1 or, if context_parallel is 1, a divisor of data_parallel = {first(c.plans.data_parallel)}"
         ),

@@ -42,7 +42,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="checkpoint.staging",
         holds=lambda c: not _allocates_needlessly(c.checkpoint),
-        value=lambda c: c.checkpoint.staging if c.checkpoint else "",
         allowed="no value, because the method of the checkpoint is synchronous",
         because="a synchronous checkpoint is not copied to host memory first",
         fix="remove checkpoint.staging",

@@ -39,7 +39,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="batch.source_length",
         holds=lambda c: c.model.has_encoder or c.batch.source_length is None,
-        value=lambda c: c.batch.source_length,
         allowed="no value, because the model has no encoder",
         because="source_length is the length of the sequences that an encoder reads",
         fix="remove batch.source_length",
@@ -84,7 +83,6 @@ RULES: tuple[Rule, ...] = (
             | (not c.model.has_encoder)
             | (c.batch.source_tokens % parts(c) == 0)
         ),
-        value=lambda c: first(c.plans.context_parallel),
         allowed=lambda c: (
             f"a degree for which the number of slices (now {first(parts(c))}) divides "
             f"source_length = {c.batch.source_tokens}"

@@ -5,7 +5,6 @@ Elsewhere: what is left of a program (workload/forward_only.py), all other rules
 """
 
 from flopcast.spec.checks import Rule
-from flopcast.spec.offload import offload_word
 from flopcast.spec.precision import WIDE
 
 RULES: tuple[Rule, ...] = (
@@ -26,7 +25,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.schedule",
         holds=lambda c: not (c.batch.forward_only and c.structure.order_rule.splits_backward),
-        value=lambda c: c.structure.schedule,
         allowed="a schedule without separate tasks for weight gradients",
         because="the job is only a forward pass and has no weight gradients",
         fix="set schedule to 1f1b",
@@ -34,7 +32,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.offload",
         holds=lambda c: not (c.batch.forward_only and c.structure.offload),
-        value=lambda c: offload_word(c.structure.offload),
         allowed="the value none, because the job is only a forward pass",
         because="offloading is not supported yet for jobs that are only a forward pass",
         fix="remove offload from the plan",

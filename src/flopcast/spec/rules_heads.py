@@ -111,7 +111,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field=lambda c: f"model.blocks[{min(_indexers(c))}].mixer.index.top_k",
         holds=lambda c: not _indexers(c),
-        value=lambda c: _indexers(c)[min(_indexers(c))].top_k,
         allowed="no index in training",
         because="the training of sparse attention is not supported yet, only its serving",
         fix=lambda c: f"{_dense(c)}, to train with attention to all tokens",
@@ -140,7 +139,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field=lambda c: f"model.blocks[{_wrong(c, _heads_divide)}].mixer.heads",
         holds=lambda c: all(_heads_divide(block, c) for block in c.model.blocks),
-        value=lambda c: c.model.blocks[_wrong(c, _heads_divide)].mixer.heads,
         allowed=lambda c: f"a divisor of hidden = {c.model.hidden}: {listed(divisors(c.model.hidden))}",
         because="if head_size is not given, a head has hidden / heads elements",
         fix=lambda c: (

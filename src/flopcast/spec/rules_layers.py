@@ -20,10 +20,6 @@ def _named(case: Case) -> tuple[LayerStrategy, ...]:
     return case.structure.layers
 
 
-def _word(case: Case) -> str:
-    return layers_word(_named(case))
-
-
 def _follow_each_other(case: Case) -> bool:
     """Return whether strategies name blocks of the model in order, and each block once."""
     named = _named(case)
@@ -100,7 +96,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.layers",
         holds=_follow_each_other,
-        value=_word,
         allowed=lambda c: (
             f"ranges of blocks from 0 to {c.model.num_blocks - 1}, in ascending order and without overlap"
         ),
@@ -110,7 +105,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.layers",
         holds=_divide_the_stage,
-        value=_word,
         allowed=lambda c: (
             "tensor-parallel degrees that divide each other and the "
             f"{first(c.plans.data_parallel) * first(c.plans.tensor_parallel)} ranks of a stage, and that "
@@ -123,7 +117,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.layers",
         holds=lambda c: not _named(c) or not any(_in_the_way(c)),
-        value=_word,
         allowed=lambda c: f"the value none, because the job has {', '.join(_in_the_way(c))}",
         because="strategies of single blocks are not supported yet in such jobs",
         fix="set layers to none",

@@ -6,7 +6,6 @@ Elsewhere: which ranks run on a group (node_groups.py), what a rule is (checks.p
 
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.node_groups import first_plan, replicas_of_groups, whole_places
-from flopcast.spec.offload import offload_word
 from flopcast.spec.slow_parts import DEVICE, HOST
 
 
@@ -135,7 +134,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.offload",
         holds=lambda c: not (_several(c) and c.structure.offload),
-        value=lambda c: offload_word(c.structure.offload),
         allowed="the value none, because the groups of nodes differ",
         because="offloading is not supported yet on groups of different nodes",
         fix="set offload to none",

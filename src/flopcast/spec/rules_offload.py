@@ -88,7 +88,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.offload",
         holds=lambda c: not _too_much(c),
-        value=lambda c: offload_word(_placed(c)),
         allowed="fractions of each kind of state that add up to 1 or less",
         because="together, the fractions of a kind of state cannot exceed the whole state",
         fix=_scaled,
@@ -96,7 +95,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.offload",
         holds=lambda c: c.structure.zero == 3 or not _has(c, "parameters"),
-        value=lambda c: offload_word(_placed(c)),
         allowed="no offload of parameters, because zero is not 3",
         because="only parameters that are sharded by ZeRO-3 can be offloaded",
         fix="set zero to 3",
@@ -104,7 +102,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.offload",
         holds=lambda c: _has(c, "optimizer", but=PEER) or not _has(c, "gradients"),
-        value=lambda c: offload_word(_placed(c)),
         allowed="no offload of gradients, because no part of the optimizer is offloaded to the host",
         because="the optimizer reads the gradients from the memory where its states are",
         fix=lambda c: _without(c, _only(c, "gradients")),
@@ -112,7 +109,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.offload",
         holds=lambda c: stride_of(_placed(c)) == 0 or c.stack.offload.strides,
-        value=lambda c: offload_word(_placed(c)),
         allowed="no stride, because this stack does not support it",
         because="this stack updates all states on the host",
         fix=lambda c: f"set offload to {offload_word(_without_strides(c))}, or choose another stack",
@@ -120,7 +116,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.zero",
         holds=lambda c: c.structure.zero >= 2 or not _overlaps_updates(c),
-        value=lambda c: c.structure.zero,
         allowed="2 or 3, because the stack sets offload.overlaps_updates",
         because="gradients reach the host layer by layer only if they are sharded",
         fix="set zero to 2",
@@ -128,7 +123,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.pipeline_parallel",
         holds=lambda c: first(c.plans.pipeline_parallel) == 1 or not _overlaps_updates(c),
-        value=lambda c: first(c.plans.pipeline_parallel),
         allowed="1, because the stack sets offload.overlaps_updates",
         because=(
             "optimizer updates that overlap with passes are not supported yet with several pipeline stages"
@@ -138,7 +132,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.offload",
         holds=lambda c: all(one.stride == 0 or _may_have_stride(one) for one in _placed(c)),
-        value=lambda c: offload_word(_placed(c)),
         allowed="a stride of 2 or more, and only for an optimizer that is offloaded to the host",
         because=(
             "with a stride of k, the device updates every k-th subgroup of the optimizer, and the host "
@@ -149,7 +142,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.offload",
         holds=lambda c: not (c.structure.order_rule.splits_backward and _has(c, "activations")),
-        value=lambda c: offload_word(_placed(c)),
         allowed="no offload of activations, because the schedule is a zero-bubble schedule",
         because=(
             "fetching offloaded activations twice, for separate weight gradients, is not supported yet"

@@ -28,7 +28,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.optimizer",
         holds=lambda c: not (OPTIMIZERS[c.structure.optimizer].orthogonal and c.structure.offload),
-        value=lambda c: c.structure.optimizer,
         allowed="an optimizer other than muon, because optimizer states are offloaded",
         because="Muon with offloaded states is not supported yet",
         fix="set optimizer to adamw",

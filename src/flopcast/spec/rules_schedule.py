@@ -139,7 +139,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.schedule",
         holds=lambda c: not (_rule(c).mirrors_half and _places_ranks(c)),
-        value=lambda c: c.structure.pipeline_schedule,
         allowed=(
             "another schedule, such as dualpipe_v with half as many stages, because the job has slow "
             "parts, measured links or shard groups"
@@ -150,7 +149,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.schedule",
         holds=lambda c: ~_gathers_what_it_hands_on(c),
-        value=lambda c: c.structure.pipeline_schedule,
         allowed="a schedule other than zb_v and dualpipe_v, unless sequence_parallel is true",
         because=(
             "V-shaped schedules are not supported yet on a stack that scatters the activations between "

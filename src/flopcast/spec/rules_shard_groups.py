@@ -21,10 +21,6 @@ def _named(case: Case) -> tuple[ShardGroup, ...]:
     return case.structure.shards
 
 
-def _word(case: Case) -> str:
-    return shards_word(_named(case))
-
-
 def _set(groups: Iterable[ShardGroup]) -> str:
     """Return the edit that leaves these groups."""
     return f"set shards to {shards_word(groups) or 'none'}"
@@ -104,7 +100,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.shards",
         holds=lambda c: not _unsharded(c),
-        value=_word,
         allowed=lambda c: f"only kinds of state that zero = {c.structure.zero} shards",
         because=("zero = 1 shards optimizer states, zero = 2 also gradients, and zero = 3 also parameters"),
         fix=lambda c: f"{_without(c, lambda one: one in _unsharded(c))}, or zero to 3",
@@ -112,7 +107,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.shards",
         holds=lambda c: bool(_unsharded(c)) or not _unknown(c),
-        value=_word,
         allowed=_levels,
         because="the stack supports separate shard groups only for these kinds of state",
         fix=lambda c: _without(c, lambda one: one in _unknown(c)),
@@ -120,7 +114,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.shards",
         holds=_whole_groups,
-        value=_word,
         allowed=lambda c: (
             f"divisors of data_parallel = {first(c.plans.data_parallel)} "
             f"({listed(divisors(first(c.plans.data_parallel)))}) that also divide the number of ranks over "
@@ -132,7 +125,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.shards",
         holds=_copy_is_smaller,
-        value=_word,
         allowed="fewer ranks for secondary than for parameters",
         because="the secondary copy of the weights saves time only if it is gathered over fewer ranks",
         fix=lambda c: _without(c, lambda one: one.kind == "secondary"),
@@ -140,7 +132,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.shards",
         holds=lambda c: all(not one.messages or one.kind != "optimizer" for one in _named(c)),
-        value=_word,
         allowed="a number format only for parameters, secondary and gradients",
         because="optimizer states are never sent between ranks",
         fix=lambda c: _set(
@@ -150,7 +141,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.shards",
         holds=lambda c: not _named(c) or not c.model.has_experts,
-        value=_word,
         allowed="the value none, because the model has experts",
         because="separate shard groups for models with experts are not supported yet",
         fix="set shards to none",
@@ -158,7 +148,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.shards",
         holds=lambda c: not _named(c) or not _placed(c),
-        value=_word,
         allowed="the value none, because states are offloaded",
         because="offloading together with separate shard groups is not supported yet",
         fix="set shards to none, or offload to none",

@@ -79,7 +79,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field=lambda c: f"site.slow[{_unknown(c)[0]}].kind",
         holds=lambda c: not _unknown(c),
-        value=lambda c: c.site.slow[_unknown(c)[0]].kind,
         allowed=lambda c: ", ".join(_kinds(c.cluster)),
         because="a slow part is a device, a host, a link, or one of the networks of the cluster",
         fix=lambda c: f"set site.slow[{_unknown(c)[0]}].kind to {LINK}",
@@ -87,7 +86,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field=lambda c: f"site.slow[{_outside(c)[0]}].index",
         holds=lambda c: not _outside(c),
-        value=lambda c: c.site.slow[_outside(c)[0]].index,
         allowed=lambda c: up_to(0, _most(c.site.slow[_outside(c)[0]], c.cluster) - 1),
         because="devices and hosts are numbered from 0",
         fix=lambda c: f"set site.slow[{_outside(c)[0]}].index to 0",

@@ -4,8 +4,6 @@ Answers: which models and plans may shard tables, and over how many ranks?
 Elsewhere: what sharded tables run (layers/tables.py), what a rule is (checks.py).
 """
 
-import numpy as np
-
 from flopcast.layers.traced import Traced
 from flopcast.spec.checks import Rule, first
 from flopcast.spec.model import Model
@@ -30,7 +28,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.whole_tables",
         holds=lambda c: bool(c.structure.tables) or not c.structure.whole_tables,
-        value=lambda c: c.structure.whole_tables,
         allowed="0, because tables is none",
         because="without tables, every rank holds all embedding tables whole",
         fix="remove whole_tables",
@@ -38,11 +35,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: (
-            np.ones_like(c.plans.expert_parallel, dtype=bool)
-            if not (c.structure.tables and has_tables(c.model))
-            else c.plans.expert_parallel == c.plans.data_parallel
+            not (c.structure.tables and has_tables(c.model))
+            or c.plans.expert_parallel == c.plans.data_parallel
         ),
-        value=lambda c: first(c.plans.expert_parallel),
         allowed=lambda c: f"{first(c.plans.data_parallel)}, the value of data_parallel",
         because=RANKS,
         fix=lambda c: f"set expert_parallel to {first(c.plans.data_parallel)}",
@@ -50,7 +45,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.zero",
         holds=lambda c: not c.structure.tables or c.structure.zero < 3,
-        value=lambda c: c.structure.zero,
         allowed="0, 1 or 2, because tables are sharded",
         because="ZeRO-3 together with sharded embedding tables is not supported yet",
         fix="set zero to 0",

@@ -8,7 +8,7 @@ Elsewhere: what they cost (workload/companions.py), adapters (rules_adapters.py)
 import numpy as np
 
 from flopcast.layers.attention import Attention
-from flopcast.spec.checks import Case, Rule, first
+from flopcast.spec.checks import Case, Rule
 from flopcast.spec.model import Model
 
 
@@ -40,7 +40,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="model.reference",
         holds=lambda c: c.model.reference != "shared" or c.model.adapters is not None,
-        value=lambda c: c.model.reference,
         allowed="none or separate, because the model has no adapters",
         because="without adapters, training changes the weights that the reference model would share",
         fix="set reference to separate",
@@ -48,7 +47,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="model.reference_passes",
         holds=lambda c: c.model.reference_passes == 1 or c.model.reference != "none",
-        value=lambda c: c.model.reference_passes,
         allowed="1, because reference is none",
         because="reference_passes counts forward passes of a reference model, and the model has none",
         fix="set reference_passes to 1, or reference to separate",
@@ -72,7 +70,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.pipeline_parallel",
         holds=lambda c: c.plans.pipeline_parallel <= (np.inf if c.model.teacher is None else 1),
-        value=lambda c: first(c.plans.pipeline_parallel),
         allowed="1, because the model has a teacher",
         because="a teacher together with pipeline stages is not supported yet",
         fix="set pipeline_parallel to 1",
@@ -80,7 +77,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.tensor_parallel",
         holds=lambda c: _heads(c) % c.plans.tensor_parallel == 0,
-        value=lambda c: first(c.plans.tensor_parallel),
         allowed=lambda c: f"a divisor of {_heads(c)}, the number of heads of the teacher",
         because="the teacher has the same tensor-parallel degree as the trained model",
         fix="set tensor_parallel to 1",
@@ -88,7 +84,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.expert_parallel",
         holds=lambda c: ~_spread_experts(c),
-        value=lambda c: first(c.plans.expert_parallel),
         allowed="1, because the teacher has experts",
         because="expert parallelism of a teacher is not supported yet",
         fix="set expert_parallel to 1",
@@ -96,7 +91,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="model.head",
         holds=lambda c: c.model.head == "tokens" or not (c.model.mtp or c.model.teacher),
-        value=lambda c: c.model.head,
         allowed="tokens, because the model has mtp or a teacher",
         because="multi-token prediction and distillation need a head that predicts tokens",
         fix="set head to tokens",

@@ -5,8 +5,6 @@ Elsewhere: what a tower may consist of (layers/vision.py), heads of the decoder 
 rule is (checks.py).
 """
 
-import numpy as np
-
 from flopcast.layers.images import images_text
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed
@@ -45,7 +43,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="batch.sequence_length",
         holds=lambda c: _image_tokens(c) <= c.batch.sequence_length,
-        value=lambda c: c.batch.sequence_length,
         allowed=lambda c: (
             f"at least {_image_tokens(c)}, the tokens of its images ({images_text(c.batch.images)})"
         ),
@@ -72,12 +69,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="plan.tensor_parallel",
-        holds=lambda c: (
-            np.ones_like(c.plans.tensor_parallel, dtype=bool)
-            if c.model.vision is None
-            else _divided(c) % c.plans.tensor_parallel == 0
-        ),
-        value=lambda c: first(c.plans.tensor_parallel),
+        holds=lambda c: c.model.vision is None or _divided(c) % c.plans.tensor_parallel == 0,
         allowed=lambda c: f"a divisor of {_divided(c)}: {listed(divisors(_divided(c)))}",
         because="tensor parallelism also divides the heads and MLPs of the vision tower",
         fix=lambda c: f"set tensor_parallel to {_degree(c)}",

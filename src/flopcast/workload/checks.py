@@ -116,7 +116,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.pipeline_parallel",
         holds=_every_stage_filled,
-        value=lambda c: first(c.plans.pipeline_parallel),
         allowed=lambda c: (
             f"a number of stages, such as {_most_filled(c)}, for which this stack gives every stage at"
             " least one layer"
@@ -127,7 +126,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         field="model.mtp",
         holds=lambda c: c.model.mtp == 0 or c.stack.pipeline.partition == "even",
-        value=lambda c: c.model.mtp,
         allowed="0 on this stack",
         because="multi-token prediction needs a stack that divides the blocks evenly over the stages",
         fix="change mtp to 0, or choose another stack, such as megatron-core",
