@@ -112,6 +112,7 @@ class AbstractWithoutBackward(AbstractOperator):
         return ()
 
 
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AbstractMessage(metaclass=_Interface):
     """Data that the ranks of one parallel axis exchange: a frozen dataclass of arrays.
 

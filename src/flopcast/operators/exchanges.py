@@ -63,8 +63,6 @@ class AbstractExchange(AbstractMessage):
     `dual_ratio` is the bytes of the other direction over those of this one.
     """
 
-    axis: str
-    message_bytes: Floats
     rows_bytes: Floats = field(default_factory=lambda: ZERO)
     routing: Routing | None = None
     library: str = "deepep"

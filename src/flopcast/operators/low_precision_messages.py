@@ -29,8 +29,6 @@ class LowPrecisionMessage(AbstractMessage):
     """
 
     kind: str
-    axis: str
-    message_bytes: Floats
     dual_bytes: Floats
 
     @property

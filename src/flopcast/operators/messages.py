@@ -15,7 +15,6 @@ message's transpose carries gradients back. `axis` names the ranks that take par
 
 from typing import ClassVar
 
-from flopcast.dtypes import Floats
 from flopcast.operators.base import AbstractMessage
 from flopcast.operators.exchanges import Combine, Dispatch
 from flopcast.records import dataclass
@@ -28,8 +27,6 @@ class AllReduce(AbstractMessage):
     `message_bytes` is the array that every rank holds. A ring sends 2 (n - 1) / n of it.
     """
 
-    axis: str
-    message_bytes: Floats
     collective: ClassVar[str] = "all_reduce"
 
     def dual(self) -> "Replicate":
@@ -44,8 +41,6 @@ class Replicate(AbstractMessage):
     Known as `f` in Megatron-LM (arXiv:1909.08053, section 3), as `AllReduce` is its `g`.
     """
 
-    axis: str
-    message_bytes: Floats
     collective: ClassVar[str] = ""
 
     def dual(self) -> AllReduce:
@@ -62,8 +57,6 @@ class ServedAllReduce(AbstractMessage):
     that of an all-reduce.
     """
 
-    axis: str
-    message_bytes: Floats
     collective: ClassVar[str] = "served_all_reduce"
 
     def dual(self) -> "Replicate":
@@ -79,8 +72,6 @@ class StarAllReduce(AbstractMessage):
     latency (TPI-LLM, arXiv:2410.00531). Engines do not train, so that its dual is only a form.
     """
 
-    axis: str
-    message_bytes: Floats
     collective: ClassVar[str] = "star_all_reduce"
 
     def dual(self) -> "Replicate":
@@ -92,8 +83,6 @@ class StarAllReduce(AbstractMessage):
 class AllGather(AbstractMessage):
     """Every rank gets all shards; `message_bytes` is the gathered array."""
 
-    axis: str
-    message_bytes: Floats
     collective: ClassVar[str] = "all_gather"
 
     def dual(self) -> "ReduceScatter":
@@ -105,8 +94,6 @@ class AllGather(AbstractMessage):
 class ReduceScatter(AbstractMessage):
     """Every rank gets one shard of the sum; `message_bytes` is the full input of one rank."""
 
-    axis: str
-    message_bytes: Floats
     collective: ClassVar[str] = "reduce_scatter"
 
     def dual(self) -> AllGather:
@@ -123,8 +110,6 @@ class QuantisedReduceScatter(AbstractMessage):
     sums gradients, so that its dual is only a form: that of a reduce-scatter.
     """
 
-    axis: str
-    message_bytes: Floats
     collective: ClassVar[str] = "quantised_reduce_scatter"
 
     def dual(self) -> AllGather:
@@ -139,8 +124,6 @@ class Broadcast(AbstractMessage):
     `message_bytes` is that array.
     """
 
-    axis: str
-    message_bytes: Floats
     collective: ClassVar[str] = "broadcast"
 
     def dual(self) -> "Reduce":
@@ -155,8 +138,6 @@ class Reduce(AbstractMessage):
     `message_bytes` is the array of one rank.
     """
 
-    axis: str
-    message_bytes: Floats
     collective: ClassVar[str] = "reduce"
 
     def dual(self) -> Broadcast:
@@ -171,8 +152,6 @@ class SendReceive(AbstractMessage):
     `message_bytes` is what one rank sends.
     """
 
-    axis: str
-    message_bytes: Floats
     collective: ClassVar[str] = "send_receive"
 
     def dual(self) -> "SendReceive":
@@ -187,8 +166,6 @@ class AllToAll(AbstractMessage):
     `message_bytes` is the array of one rank, including the part that stays on it.
     """
 
-    axis: str
-    message_bytes: Floats
     collective: ClassVar[str] = "all_to_all"
 
     def dual(self) -> "AllToAll":
@@ -203,8 +180,6 @@ class IndexExchange(AbstractMessage):
     `message_bytes` is as of `AllToAll`. In the backward pass (`backward`) nothing is sent.
     """
 
-    axis: str
-    message_bytes: Floats
     backward: bool = False
 
     @property
@@ -227,8 +202,6 @@ class RingPass(AbstractMessage):
     message (workload/rewrites/ring_scores.py).
     """
 
-    axis: str
-    message_bytes: Floats
     order: str = "zigzag"
     returns_gradients: bool = True
     collective: ClassVar[str] = "ring_pass"
