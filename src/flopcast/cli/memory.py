@@ -37,7 +37,8 @@ def command(request: JobRequest, wants_json: bool) -> None:
     """
     from flopcast.prediction import memory_of
     from flopcast.render.offload_advice import offload_advice
-    from flopcast.render.report_json import FORMAT_VERSION, memory_as_json
+    from flopcast.render.plain_data import FORMAT_VERSION
+    from flopcast.render.report_json import memory_as_json
     from flopcast.render.report_text import marked_memory_text
 
     if serves(request):

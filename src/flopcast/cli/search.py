@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flopcast.cli.executors import executor_and_ledger, takes_workers
-from flopcast.cli.options import FILE, SERVING, job_options, print_json, writes_document
+from flopcast.cli.layouts import print_layout
+from flopcast.cli.options import FILE, SERVING, job_options, print_found, print_json, writes_document
 from flopcast.cli.progress import BROKEN_OFF, INFEASIBLE, OfSearch, broken_off
 from flopcast.cli.search_files import Written, files_writer
 from flopcast.cli.suggestions import names_of
@@ -234,7 +235,7 @@ def command(
     elif layouts:
         ranking |= {name: getattr(asked, name) for name in ("power_limits", *OF_SPACE)}
         _refuse(layouts[0], ranking | dict.fromkeys(layouts[1:], True))
-        _print_layout(asked, wants_json, layouts[0])
+        print_layout(asked, wants_json, layouts[0])
     elif serves(request):
         from flopcast.cli.search_serving import search_deployments
 
@@ -274,24 +275,7 @@ def _largest(asked: "SearchRequest", wants_json: bool) -> None:
     from flopcast.render.largest_models import largest_json, largest_text
     from flopcast.requests.search_request import question_of
 
-    answers = largest_models(question_of(asked))
-    if wants_json:
-        print_json(largest_json(answers))
-    else:
-        print_text(largest_text(answers))
-
-
-def _print_layout(asked: "SearchRequest", wants_json: bool, layout: str) -> None:
-    """Print the best layout of the given plan; `layout` is one of LAYOUTS."""
-    from flopcast.cli import layouts
-
-    prints = {
-        "node_order": layouts.print_node_order,
-        "group_division": layouts.print_group_division,
-        "split_points": layouts.print_split_points,
-        "per_layer": layouts.print_per_layer,
-    }
-    prints[layout](asked, wants_json)
+    print_found(largest_models(question_of(asked)), wants_json, largest_json, largest_text)
 
 
 def _search_plans(

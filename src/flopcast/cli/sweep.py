@@ -50,7 +50,7 @@ def command(grid: Path, top: int, wants_json: bool, csv: Path | None, **workers:
     from flopcast.cli.sweep_file import scenarios_of
     from flopcast.files.tables import write_csv
     from flopcast.render.error_json import no_plan
-    from flopcast.render.report_json import FORMAT_VERSION
+    from flopcast.render.plain_data import FORMAT_VERSION
     from flopcast.render.search_json import as_json
     from flopcast.workers.run import run
     from flopcast.workers.search_tasks import search_of

@@ -14,7 +14,7 @@ from math import prod
 from typing import Literal
 
 from flopcast.errors import Problem, SpecError
-from flopcast.records import dataclass, field
+from flopcast.records import dataclass, field, replace
 
 Shape = tuple[int, ...]
 Attribute = bool | int | float | str | tuple[int, ...]
@@ -183,15 +183,7 @@ def checked(graph: OperatorGraph) -> OperatorGraph:
         raise SpecError(problems[:10])
     order = _in_order(graph, writer)
     nodes = tuple(graph.nodes[place] for place in order)
-    return OperatorGraph(
-        name=graph.name,
-        tensors=graph.tensors,
-        nodes=nodes,
-        inputs=graph.inputs,
-        outputs=graph.outputs,
-        samples=graph.samples,
-        notes=graph.notes,
-    )
+    return replace(graph, nodes=nodes)
 
 
 def _in_order(graph: OperatorGraph, writer: Mapping[str, int]) -> list[int]:

@@ -71,12 +71,13 @@ class AbstractOperator(metaclass=_Interface):
     def work(self) -> Work:
         """Return FLOP and bytes of one execution."""
 
-    @abstractmethod
     def coordinates(self) -> tuple[Counts, ...]:
         """Return the coordinates of the kernel class's curve, in the order of its axes.
 
-        Positive, but for bytes of a kernel that moves nothing (views, a bias added by a GEMM).
+        By default, the bytes that the kernel moves. Coordinates are positive, but for bytes of a kernel
+        that moves nothing (views, a bias added by a GEMM).
         """
+        return (self.work().moved_bytes,)
 
     def kernels(self) -> Counts:
         """Return how many kernels of equal size do this work."""

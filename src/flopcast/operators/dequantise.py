@@ -37,10 +37,6 @@ class Dequantise(AbstractOperator):
         each_bytes = STORED_BYTES[self.stored] + ELEMENT_BYTES[self.dtype]
         return Work(flop=ZERO, moved_bytes=self.elements * each_bytes, unit=self.dtype)
 
-    def coordinates(self) -> tuple[Counts, ...]:
-        """Return bytes moved."""
-        return (self.work().moved_bytes,)
-
     def saves(self) -> tuple[Saved, ...]:
         """Return nothing."""
         return ()

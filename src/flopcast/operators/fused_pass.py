@@ -44,10 +44,6 @@ class FusedPass(AbstractOperator):
             flop=ZERO, moved_bytes=(self.moved + again) * ELEMENT_BYTES[self.dtype], unit=self.dtype
         )
 
-    def coordinates(self) -> tuple[Counts, ...]:
-        """Return bytes moved."""
-        return (self.work().moved_bytes,)
-
     def saves(self) -> tuple[Saved, ...]:
         """Return the named tensors."""
         size_bytes = ELEMENT_BYTES[self.dtype]

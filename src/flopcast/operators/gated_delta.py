@@ -249,7 +249,3 @@ class DeltaDecode(AbstractWithoutBackward):
         return Work(
             flop=ZERO, moved_bytes=states_bytes * (1.0 + self.computed_tokens) + rows_bytes, unit=self.dtype
         )
-
-    def coordinates(self) -> tuple[Counts, ...]:
-        """Return bytes moved, as a stream's."""
-        return (self.work().moved_bytes,)

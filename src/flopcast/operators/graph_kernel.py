@@ -65,10 +65,6 @@ class GraphKernel(AbstractOperator):
         elements = self.moved_backward if self.is_gradient else self.moved
         return Work(flop=ZERO, moved_bytes=elements * ELEMENT_BYTES[self.dtype], unit=self.dtype)
 
-    def coordinates(self) -> tuple[Counts, ...]:
-        """Return bytes moved."""
-        return (self.work().moved_bytes,)
-
     def saves(self) -> tuple[Saved, ...]:
         """Return the named tensors."""
         element_bytes = ELEMENT_BYTES[self.dtype]

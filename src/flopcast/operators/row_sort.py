@@ -50,10 +50,6 @@ class RowSort(AbstractWithoutBackward):
         each_bytes = DIGITS * (key_bytes + 2.0 * (key_bytes + PLACE_BYTES))
         return Work(flop=ZERO, moved_bytes=self.rows * self.columns * each_bytes, unit=self.dtype)
 
-    def coordinates(self) -> tuple[Counts, ...]:
-        """Return bytes moved, as a stream's."""
-        return (self.work().moved_bytes,)
-
     def kernels(self) -> Counts:
         """Return the kernels of all rows: at least one, where a pass has no row to sort."""
         return np.maximum(self.rows * KERNELS, 1.0)

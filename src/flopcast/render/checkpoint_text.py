@@ -6,11 +6,11 @@ Elsewhere: the numbers (economics/checkpoint_cost.py).
 
 from flopcast.economics.checkpoint_cost import CheckpointCost
 from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.tables import aligned
 from flopcast.report.checkpoint_report import CheckpointReport, Resharded
 from flopcast.units import nine_digits, show_count, show_memory, show_seconds
 
-FORMAT_VERSION = 1
 NO_PROGRESS = "none: devices fail before the job has restarted"
 
 
@@ -81,28 +81,18 @@ def checkpoint_as_json(cost: CheckpointCost) -> dict[str, object]:
     at the interval `interval_s`.
     """
     saved, times = cost.saved, cost.times
-    seconds = {
-        "copy_s": times.copy_s,
-        "serialise_s": times.serialise_s,
-        "files_s": times.files_s,
-        "handover_s": times.handover_s,
-        "write_s": times.write_s,
-        "blocked_s": times.blocked_s,
-        "background_s": times.background_s,
-        "background_slowdown_fraction": times.background_fraction,
-        "lost_s": times.lost_s,
-        "restore_s": times.restore_s,
-        "interval_s": cost.interval_s,
-        "interval_steps": cost.interval_steps,
-        "time_share": cost.saved_share,
-    }
+    parts = ("copy_s", "serialise_s", "files_s", "handover_s", "write_s", "blocked_s", "background_s")
     return {
         "checkpoint": cost.checkpoint.text(),
         "size_bytes": nine_digits(saved.total_bytes),
         "largest_rank_bytes": nine_digits(float(saved.written_bytes.max())),
         "largest_node_bytes": nine_digits(float(saved.of_nodes(saved.written_bytes).max())),
         "files": saved.num_files,
-        **{name: nine_digits(value) for name, value in seconds.items()},
+        **fields_of(times, *parts),
+        "background_slowdown_fraction": nine_digits(times.background_fraction),
+        **fields_of(times, "lost_s", "restore_s"),
+        **fields_of(cost, "interval_s", "interval_steps"),
+        "time_share": nine_digits(cost.saved_share),
     }
 
 

@@ -7,8 +7,9 @@ Elsewhere: ratios and their intervals (report/versus.py).
 from collections.abc import Mapping, Sequence
 
 from flopcast.render.assumption_lines import assumption_lines
-from flopcast.render.report_json import FORMAT_VERSION, with_bounds
+from flopcast.render.plain_data import FORMAT_VERSION
 from flopcast.render.report_json import as_json as report_as_json
+from flopcast.render.report_json import with_bounds
 from flopcast.render.tables import aligned
 from flopcast.render.terminal import OF_VERDICT, Mark, answer, aside, plain
 from flopcast.report.labels import component_label

@@ -10,7 +10,7 @@ from flopcast.cost.between_plans import TIED_RATIO
 from flopcast.lab.validation.decision_statistics import LARGEST, Judged, by_source, gained, of_sweeps, wrong
 from flopcast.lab.validation.decisions import Sweep
 from flopcast.lab.validation.published import JUDGED, Constants
-from flopcast.render.report_json import FORMAT_VERSION, fields_of, plain
+from flopcast.render.plain_data import FORMAT_VERSION, fields_of, plain
 from flopcast.render.tables import PrintedTable, as_markdown, as_text
 from flopcast.render.terminal import capital
 from flopcast.report.labels import component_label

@@ -4,13 +4,12 @@ Elsewhere: the same as text (deployments_text.py), one prediction of serving (se
 """
 
 from flopcast.render.deployments_text import shortfall, why_none
+from flopcast.render.plain_data import FORMAT_VERSION, unrounded
 from flopcast.render.serving_json import estimate_as_json
 from flopcast.render.serving_text import plan_text
 from flopcast.search.deployments.find import DeploymentResult, RankedDeployment
 from flopcast.search.deployments.objectives import SERVING_OBJECTIVES
 from flopcast.units import Number, nine_digits
-
-FORMAT_VERSION = 1
 
 
 def as_json(result: DeploymentResult, top: int, seconds: Number) -> dict[str, object]:
@@ -31,10 +30,7 @@ def as_json(result: DeploymentResult, top: int, seconds: Number) -> dict[str, ob
         "model": question.jobs[0].model.name,
         "traffic": question.jobs[0].traffic.text(),
         "slo": question.jobs[0].slo.text(),
-        "candidates": result.candidates,
-        "possible": result.possible,
-        "simulated": result.simulated,
-        "requests": result.requests,
+        **unrounded(result, "candidates", "possible", "simulated", "requests"),
         "seconds": nine_digits(seconds),
         "partial": result.partial,
         "deployments": [deployment_as_json(each, result) for each in result.deployments[:top]],

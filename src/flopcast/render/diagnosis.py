@@ -6,7 +6,7 @@ Elsewhere: how suspects are found (lab/diagnosis/diagnose.py).
 
 from flopcast.lab.diagnosis.suspect import SlowStep, Suspect
 from flopcast.render.assumption_lines import assumption_lines
-from flopcast.render.report_json import FORMAT_VERSION, fields_of
+from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.terminal import answer, caution, good, plain
 from flopcast.units import show_seconds
 

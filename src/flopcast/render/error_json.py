@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 
 from flopcast.errors import Problem
-from flopcast.render.report_json import FORMAT_VERSION
+from flopcast.render.plain_data import FORMAT_VERSION, unrounded
 
 INPUT, INFEASIBLE, LIMIT, BUG = "input", "infeasible", "limit", "bug"
 KINDS = {  # kind → what it means
@@ -59,12 +59,9 @@ def _document(faults: list[dict[str, object]]) -> dict[str, object]:
 def _of_problem(problem: Problem) -> dict[str, object]:
     return {
         "kind": INPUT,
-        "message": problem.message,
-        "field": problem.field,
+        **unrounded(problem, "message", "field"),
         "value": _plain(problem.value),
-        "allowed": problem.allowed,
-        "because": problem.because,
-        "fix": problem.fix,
+        **unrounded(problem, "allowed", "because", "fix"),
         "place": problem.where or None,
     }
 

@@ -4,6 +4,7 @@ Answers: what does `flopcast explain` print?
 Elsewhere: what an explanation holds (report/explain/explanation.py).
 """
 
+from flopcast.render.plain_data import unrounded
 from flopcast.render.terminal import answer, aside, plain
 from flopcast.report.explain.explanation import Explanation, with_unit
 
@@ -38,11 +39,9 @@ def as_json(explained: Explanation) -> dict[str, object]:
     return {
         "name": explained.name,
         "value": explained.amount,
-        "unit": explained.unit,
-        "formula": explained.formula,
-        "note": explained.note,
+        **unrounded(explained, "unit", "formula", "note"),
         "inputs": [
-            {"name": each.name, "value": each.text, "number": each.number, "source": each.source}
+            {"name": each.name, "value": each.text, **unrounded(each, "number", "source")}
             for each in explained.inputs
         ],
         "parts": [as_json(part) for part in explained.parts],

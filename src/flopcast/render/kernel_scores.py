@@ -21,8 +21,8 @@ from flopcast.lab.calibration.splits import (
     SPLITS,
     UNSEEN,
 )
+from flopcast.render.plain_data import FORMAT_VERSION
 
-FORMAT_VERSION = 1
 KEYS = {"mean_error": "mape", "median_error": "median", "p90_error": "p90", "coverage_share": "coverage"}
 OTHERS = {  # mean absolute percentage errors by split
     "random forests: mean error": {RANDOM: 0.060, UNSEEN: 0.115, EXTRAPOLATION: 0.442},

@@ -4,9 +4,10 @@ Answers: how does a report show what the loader adds to a step?
 Elsewhere: the seconds of stages (report/loader.py), the table of a page (page/time_breakdown.py).
 """
 
+from flopcast.render.plain_data import fields_of
 from flopcast.render.tables import aligned
 from flopcast.report.loader import LoadedStep
-from flopcast.units import nine_digits, show, show_seconds
+from flopcast.units import show, show_seconds
 
 
 def loader_lines(found: LoadedStep | None) -> list[str]:
@@ -30,18 +31,9 @@ def loader_lines(found: LoadedStep | None) -> list[str]:
 
 def loader_as_json(found: LoadedStep) -> dict[str, object]:
     """Return what the input pipeline adds to the step: seconds, its slowest stages, and each stage."""
-    seconds = ("device_step_s", "wait_s", "exposed_s", "overlapped_s")
-    return {
-        **{name: nine_digits(getattr(found, name)) for name in seconds},
-        "slowest": list(found.slowest),
-        "is_limit": found.is_limit,
-        "stages": [
-            {
-                "name": each.stage.name,
-                "overlapped": each.stage.overlapped,
-                "step_s": nine_digits(each.step_s),
-                "samples_per_s": nine_digits(each.samples_per_s),
-            }
-            for each in found.stages
-        ],
-    }
+    names = ("device_step_s", "wait_s", "exposed_s", "overlapped_s", "slowest", "is_limit")
+    stages = [
+        fields_of(each.stage, "name", "overlapped") | fields_of(each, "step_s", "samples_per_s")
+        for each in found.stages
+    ]
+    return fields_of(found, *names) | {"stages": stages}

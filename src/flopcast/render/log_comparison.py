@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from flopcast.lab.logs.prediction_check import LogComparison
-from flopcast.render.report_json import FORMAT_VERSION, fields_of
+from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.terminal import caution, good, plain
 from flopcast.report.flop_conventions import CONVENTIONS, WORST_MISMATCH
 from flopcast.units import Number, show, show_memory, show_seconds

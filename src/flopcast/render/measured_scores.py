@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from flopcast.lab.scores import AnyScores, by_group
+from flopcast.render.plain_data import unrounded
 from flopcast.render.tables import aligned
 
 HEADINGS = ("median error", "90 % of errors below", "bias", "inside")
@@ -49,16 +50,13 @@ def scores_as_json(scores: AnyScores) -> dict[str, object]:
         "constants": scores.constants,
         "rows": [
             {
-                "id": row.run.id,
-                "source": row.run.source,
-                "quantity": row.measured.quantity,
-                "unit": row.measured.unit,
+                **unrounded(row.run, "id", "source"),
+                **unrounded(row.measured, "quantity", "unit"),
                 "measured": row.measured.value,
                 "predicted": row.predicted.value,
-                "low": row.predicted.low,
-                "high": row.predicted.high,
+                **unrounded(row.predicted, "low", "high"),
             }
             for row in scores.rows
         ],
-        "left_out": [{"id": run.id, "reason": run.reason} for run in scores.left_out],
+        "left_out": [unrounded(run, "id", "reason") for run in scores.left_out],
     }

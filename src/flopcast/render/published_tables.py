@@ -21,8 +21,8 @@ from flopcast.lab.validation.published_statistics import (
     worst,
 )
 from flopcast.lab.validation.statistics import grouped
+from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.published_text import cells, plan_words
-from flopcast.render.report_json import FORMAT_VERSION, fields_of
 from flopcast.render.tables import PrintedTable, as_markdown
 from flopcast.report.labels import component_label
 from flopcast.units import show_seconds

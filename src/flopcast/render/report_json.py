@@ -3,18 +3,17 @@
 Answers: what may a program that reads reports rely on?
 Elsewhere: what the numbers mean (report/report.py, report/metrics.py, timeline/uncertainty.py).
 Units are in the keys (`_s`, `_bytes`, `_flop`); `model_tflops_per_device` keeps the field's prefix, and is
-a rate. A change of meaning raises FORMAT_VERSION.
+a rate.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from typing import Any
+from collections.abc import Iterable
 
 from flopcast.economics.amount import Amount
 from flopcast.economics.run import TrainingRun
 from flopcast.economics.step import KWH_J, StepCost
 from flopcast.render.checkpoint_text import checkpoint_as_json
 from flopcast.render.loader_text import loader_as_json
+from flopcast.render.plain_data import FORMAT_VERSION, fields_of, plain
 from flopcast.report.memory_report import MemoryReport
 from flopcast.report.report import Report
 from flopcast.report.stragglers import Stragglers
@@ -24,22 +23,7 @@ from flopcast.spec.precision import product_engine
 from flopcast.timeline.uncertainty import Sensitivity
 from flopcast.units import nine_digits
 
-FORMAT_VERSION = 1
 OF_TIER = ("tier", "expected_bytes", "low_bytes", "high_bytes", "capacity_bytes", "verdict", "by_category")
-
-
-def plain(value: object) -> object:
-    """Return a value for JSON, whatever it holds: floats have nine digits, tuples are lists."""
-    if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    return nine_digits(value) if isinstance(value, float) else value
-
-
-def fields_of(thing: Any, *names: str) -> dict[str, object]:  # noqa: ANN401 - any dataclass
-    """Return attributes by name as `plain` values; without names, every field of a dataclass."""
-    return {name: plain(getattr(thing, name)) for name in names or [each.name for each in fields(thing)]}
 
 
 def as_json(report: Report) -> dict[str, object]:

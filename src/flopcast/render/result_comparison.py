@@ -6,6 +6,7 @@ Elsewhere: what is compared with what (lab/benchmark_results/result.py), logs of
 """
 
 from flopcast.lab.benchmark_results.result import BenchmarkResult, ComparedNumber
+from flopcast.render.plain_data import unrounded
 from flopcast.render.serving_text import NAMES
 from flopcast.render.tables import aligned
 from flopcast.render.terminal import caution, good
@@ -47,14 +48,11 @@ def as_json(result: BenchmarkResult, rows: tuple[ComparedNumber, ...]) -> dict[s
     """Return the comparison as JSON data; latencies are in seconds, `ratio` is predicted over measured."""
     numbers = [
         {
-            "metric": row.measured.metric,
-            "statistic": row.measured.statistic,
+            **unrounded(row.measured, "metric", "statistic"),
             "measured": row.measured.value,
             "predicted": row.predicted.value,
-            "low": row.predicted.low,
-            "high": row.predicted.high,
-            "ratio": row.ratio,
-            "inside": row.inside,
+            **unrounded(row.predicted, "low", "high"),
+            **unrounded(row, "ratio", "inside"),
         }
         for row in rows
     ]

@@ -4,6 +4,7 @@ Elsewhere: what a step is (rl/step.py), its serving and its training (serving_te
 """
 
 from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.plain_data import FORMAT_VERSION
 from flopcast.render.serving_json import estimate_as_json
 from flopcast.render.serving_text import plan_text
 from flopcast.render.tables import aligned
@@ -11,7 +12,6 @@ from flopcast.render.terminal import answer, plain
 from flopcast.rl.step import PHASES, RlReport
 from flopcast.units import nine_digits, show, show_memory, show_seconds, show_usd
 
-FORMAT_VERSION = 1
 BAR, WIDTH = "█", 24
 
 

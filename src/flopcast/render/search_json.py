@@ -6,13 +6,8 @@ Elsewhere: what the numbers mean (search/find.py, search/rank.py, search/objecti
 """
 
 from flopcast.economics.run import TrainingRun
-from flopcast.render.report_json import (
-    FORMAT_VERSION,
-    cost_as_json,
-    factors_as_json,
-    fields_of,
-    run_as_json,
-)
+from flopcast.render.plain_data import FORMAT_VERSION, fields_of
+from flopcast.render.report_json import cost_as_json, factors_as_json, run_as_json
 from flopcast.render.search_reasons import (
     broken_rules,
     gap_to_best,

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 from flopcast.render import serving_json
 from flopcast.render.assumption_lines import assumption_lines
-from flopcast.render.serving_json import FORMAT_VERSION, estimate_as_json
+from flopcast.render.plain_data import FORMAT_VERSION
+from flopcast.render.serving_json import estimate_as_json
 from flopcast.render.serving_text import LIMITS, plan_text
 from flopcast.render.tables import aligned
 from flopcast.render.terminal import answer, plain

@@ -5,10 +5,11 @@ Elsewhere: the report as text (serving_text.py), reports of training (report_jso
 
 from dataclasses import asdict
 
+from flopcast.render.plain_data import FORMAT_VERSION, unrounded
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.serving_report import Estimate, ServingReport
 
-FORMAT_VERSION = 1
+RATES = ("output_tokens_per_s", "requests_per_s", "goodput_per_s")
 
 
 def as_json(report: ServingReport) -> dict[str, object]:
@@ -17,15 +18,12 @@ def as_json(report: ServingReport) -> dict[str, object]:
     return {
         "format_version": FORMAT_VERSION,
         "serving_job": _job(report),
-        "devices": report.job.devices,
-        "replicas": report.job.replicas,
+        **unrounded(report.job, "devices", "replicas"),
         "latencies_s": {
             metric: {name: estimate_as_json(value) for name, value in found.items()}
             for metric, found in report.latencies.items()
         },
-        "output_tokens_per_s": estimate_as_json(report.output_tokens_per_s),
-        "requests_per_s": estimate_as_json(report.requests_per_s),
-        "goodput_per_s": estimate_as_json(report.goodput_per_s),
+        **{name: estimate_as_json(rate) for name, rate in unrounded(report, *RATES).items()},
         "meets_slo": report.meets_slo,
         "usd_per_million_output_tokens": estimate_as_json(report.usd_per_million_tokens),
         "device_power_w": estimate_as_json(report.device_power_w),
@@ -34,18 +32,12 @@ def as_json(report: ServingReport) -> dict[str, object]:
         "saturated": report.saturation_per_s is not None,
         "stable_if_slower": report.stable_if_slower,
         "saturation_requests_per_s": report.saturation_per_s,
-        "limited_by": report.limited_by,
-        "iteration_s": report.iteration_s,
+        **unrounded(report, "limited_by", "iteration_s"),
         "decoding_sequences": report.decoding,
         **_shares(report),
         "memory": {
-            "capacity_bytes": memory.capacity_bytes,
-            "weight_bytes": memory.weight_bytes,
-            "activation_bytes": memory.activation_bytes,
-            "reserved_bytes": memory.reserved_bytes,
-            "adapter_bytes": memory.adapter_bytes,
-            "cache_bytes": memory.cache_bytes,
-            "cache_tokens": memory.cache_tokens,
+            **unrounded(memory, "capacity_bytes", "weight_bytes", "activation_bytes", "reserved_bytes"),
+            **unrounded(memory, "adapter_bytes", "cache_bytes", "cache_tokens"),
             "pipeline_stage": memory.stage + 1,
             "tiers": tiers_as_json(memory),
         },
@@ -61,8 +53,7 @@ def as_json(report: ServingReport) -> dict[str, object]:
                 "curve": each.curve.name,
                 "owner": each.curve.owner,
                 "source": each.curve.evidence.source,
-                "calibrated": each.calibrated,
-                "extrapolated": each.extrapolated,
+                **unrounded(each, "calibrated", "extrapolated"),
             }
             for each in report.used
         ],
@@ -89,11 +80,9 @@ def tiers_as_json(memory: ServingMemory) -> list[dict[str, object]]:
         {
             "name": tier.name,
             "fits": tier.room_bytes >= 0,
-            "capacity_bytes": tier.capacity_bytes,
-            "weight_bytes": tier.weight_bytes,
+            **unrounded(tier, "capacity_bytes", "weight_bytes"),
             "hidden_state_bytes": tier.activation_bytes,
-            "token_bytes": tier.token_bytes,
-            "cache_tokens": tier.cache_tokens,
+            **unrounded(tier, "token_bytes", "cache_tokens"),
         }
         for tier in memory.tiers
     ]
@@ -116,14 +105,11 @@ def _pools(report: ServingReport) -> dict[str, object] | None:
         return None
     found: dict[str, object] = {
         name: {
-            "devices": pool.job.devices,
-            "replicas": pool.job.replicas,
-            "busy_share": pool.busy_share,
-            "iteration_s": pool.iteration_s,
+            **unrounded(pool.job, "devices", "replicas"),
+            **unrounded(pool, "busy_share", "iteration_s"),
             "time_shares": dict(pool.shares),
             "limited_by": pool.limited_by,
-            "cache_tokens": pool.memory.cache_tokens,
-            "weight_bytes": pool.memory.weight_bytes,
+            **unrounded(pool.memory, "cache_tokens", "weight_bytes"),
         }
         for name, pool in (("prefill", pools.prefill), ("decode", pools.decode))
     }
@@ -134,4 +120,4 @@ def _pools(report: ServingReport) -> dict[str, object] | None:
 
 def estimate_as_json(value: Estimate | None) -> dict[str, float] | None:
     """Return a value with the ends of its interval."""
-    return None if value is None else {"value": value.value, "low": value.low, "high": value.high}
+    return None if value is None else unrounded(value, "value", "low", "high")

@@ -6,6 +6,7 @@ Elsewhere: the bytes (serving/memory.py), memory in a whole report (serving_text
 from collections.abc import Sequence
 
 from flopcast.render.assumption_lines import assumption_lines
+from flopcast.render.plain_data import unrounded
 from flopcast.render.serving_json import tiers_as_json
 from flopcast.render.serving_text import memory_lines, plan_text
 from flopcast.render.terminal import answer, plain
@@ -73,14 +74,8 @@ def as_json(job: ServingJob, held: Held) -> dict[str, object]:
             {
                 "pool": name,
                 "fits": memory.cache_bytes > 0 and memory.overfilled is None,
-                "capacity_bytes": memory.capacity_bytes,
-                "usable_bytes": memory.usable_bytes,
-                "weight_bytes": memory.weight_bytes,
-                "activation_bytes": memory.activation_bytes,
-                "reserved_bytes": memory.reserved_bytes,
-                "cache_bytes": memory.cache_bytes,
-                "token_bytes": memory.token_bytes,
-                "state_bytes": memory.state_bytes,
+                **unrounded(memory, "capacity_bytes", "usable_bytes", "weight_bytes", "activation_bytes"),
+                **unrounded(memory, "reserved_bytes", "cache_bytes", "token_bytes", "state_bytes"),
                 "cache_tokens": memory.cache_tokens,
                 "tiers": tiers_as_json(memory),
                 "mean_request_tokens": mean_request(kind),

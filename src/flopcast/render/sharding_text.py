@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import prod
 
 from flopcast.interop.sharding.rules import ShardingRule, parameters_per_rank
-from flopcast.render.report_json import FORMAT_VERSION
+from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.tables import aligned
 
 
@@ -39,10 +39,7 @@ def as_json(rules: Sequence[ShardingRule], ranks: int) -> dict[str, object]:
         "parameters_per_rank": parameters_per_rank(tuple(rules), ranks),
         "rules": [
             {
-                "pattern": rule.pattern,
-                "count": rule.count,
-                "shape": list(rule.shape),
-                "dimension": rule.dimension,
+                **fields_of(rule, "pattern", "count", "shape", "dimension"),
                 "shape_per_rank": list(rule.part(ranks)),
                 "because": rule.because,
             }

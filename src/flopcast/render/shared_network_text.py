@@ -5,7 +5,7 @@ Elsewhere: the prediction itself (shared_network.py).
 
 from collections.abc import Sequence
 
-from flopcast.render.report_json import FORMAT_VERSION
+from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.tables import aligned
 from flopcast.render.terminal import answer, aside
 from flopcast.shared_network import SharedJob
@@ -67,10 +67,7 @@ def as_json(
                 "name": name,
                 "alone_s": nine_digits(each.alone.step_time_s),
                 "together_s": nine_digits(each.together.step_time_s),
-                "always_s": nine_digits(each.always_s),
-                "slowdown_ratio": nine_digits(each.slowdown_ratio),
-                "busy_fraction": nine_digits(each.busy_fraction),
-                "slowed_by": [nine_digits(ratio) for ratio in each.slowed_by],
+                **fields_of(each, "always_s", "slowdown_ratio", "busy_fraction", "slowed_by"),
             }
             for name, each in zip(names, shared, strict=True)
         ],

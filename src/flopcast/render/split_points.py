@@ -4,6 +4,7 @@ Answers: what does `flopcast search --split-points` print?
 Elsewhere: the divisions themselves (search/split_points.py), other layouts of one plan (layouts.py).
 """
 
+from flopcast.render.plain_data import fields_of
 from flopcast.render.tables import aligned
 from flopcast.search.split_points import SplitFront, SplitPoint
 from flopcast.units import nine_digits, show, show_seconds
@@ -56,11 +57,7 @@ def split_points_json(found: SplitFront) -> dict[str, object]:
 def _as_json(point: SplitPoint, samples: int) -> dict[str, object]:
     energy = point.batch_joules
     return {
-        "blocks": list(point.blocks),
-        "sent_bytes": nine_digits(point.sent_bytes),
-        "latency_s": nine_digits(point.latency_s),
-        "latency_low_s": nine_digits(point.latency_low_s),
-        "latency_high_s": nine_digits(point.latency_high_s),
+        **fields_of(point, "blocks", "sent_bytes", "latency_s", "latency_low_s", "latency_high_s"),
         "samples_per_s": nine_digits(samples / point.period_s),
         "energy_j_per_sample": None if energy is None else nine_digits(energy / samples),
         "fits": point.fits,

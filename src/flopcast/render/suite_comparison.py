@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from flopcast.lab.validation.compare import ComparedRow, ComparedSuite
 from flopcast.lab.validation.memory import ComparedMemory, summary
 from flopcast.lab.validation.statistics import by_component, by_source
-from flopcast.render.report_json import FORMAT_VERSION, fields_of, plain
+from flopcast.render.plain_data import FORMAT_VERSION, fields_of, plain
 from flopcast.render.terminal import caution, good
 from flopcast.render.terminal import plain as without_marks
 from flopcast.units import show_memory, show_seconds

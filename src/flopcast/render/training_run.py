@@ -9,13 +9,8 @@ from flopcast.economics.run import Phase
 from flopcast.economics.step import KWH_J
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.checkpoint_text import checkpoint_as_json, checkpoint_lines
-from flopcast.render.report_json import (
-    FORMAT_VERSION,
-    factors_as_json,
-    job_as_json,
-    run_as_json,
-    with_bounds,
-)
+from flopcast.render.plain_data import FORMAT_VERSION
+from flopcast.render.report_json import factors_as_json, job_as_json, run_as_json, with_bounds
 from flopcast.render.report_text import factor_lines, run_lines
 from flopcast.render.terminal import plain
 from flopcast.report.report import Report

@@ -168,15 +168,11 @@ def _with_adapters(requests: Requests, traffic: Traffic) -> Requests:
 def _with_hits(requests: Requests, share_fraction: float) -> Requests:
     """Return requests of which a share of every prompt is in the cache, beside shared beginnings."""
     size, none = requests.size, np.zeros(0, dtype=np.intp)
-    return Requests(
-        arrival_s=requests.arrival_s,
-        prompt_tokens=requests.prompt_tokens,
-        output_tokens=requests.output_tokens,
-        after=requests.after,
+    return replace(
+        requests,
         cached_tokens=np.floor(share_fraction * requests.prompt_tokens).astype(np.intp),
         keep_ids=np.broadcast_to(np.intp(-1), (size,)),
         segment_starts=np.broadcast_to(np.intp(0), (size + 1,)),
         segment_ids=none,
         segment_tokens=none,
-        concurrency=requests.concurrency,
     )

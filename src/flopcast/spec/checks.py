@@ -8,6 +8,8 @@ uses the same rules as masks.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -47,16 +49,9 @@ class Case:
 
         A batch of one plan gives the problems of a job; a batch of many plans gives a mask.
         """
-        return cls(
-            model=job.model,
-            cluster=job.cluster,
-            stack=job.stack,
-            batch=job.batch,
-            plans=plans,
-            site=job.site,
-            checkpoint=job.checkpoint,
-            loader=job.loader,
-        )
+        names = (each.name for each in fields(cls) if each.name != "plans")
+        parts: dict[str, Any] = {name: getattr(job, name) for name in names}
+        return cls(plans=plans, **parts)
 
     @property
     def structure(self) -> Plan:

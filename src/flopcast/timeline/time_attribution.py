@@ -7,7 +7,7 @@ Elsewhere: the items of the critical path and of a stage (critical_path.py).
 from flopcast.cost.factors import EXPERT_LAUNCH, HOST
 from flopcast.cost.item_prices import Priced
 from flopcast.operators.item import Item
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -53,11 +53,4 @@ class TimeAttribution:
         part_ratio : float
             Fraction of the executions, at least 0. It scales seconds and slopes alike.
         """
-        return TimeAttribution(
-            item=self.item,
-            path_s=self.path_s * part_ratio,
-            row=self.row,
-            moves_ratio=self.moves_ratio,
-            shift_s=self.shift_s * part_ratio,
-            of_experts=self.of_experts,
-        )
+        return replace(self, path_s=self.path_s * part_ratio, shift_s=self.shift_s * part_ratio)

@@ -30,7 +30,8 @@ from flopcast.render.page.pipeline import pipeline
 from flopcast.render.page.summary import advice, answer
 from flopcast.render.page.table import table
 from flopcast.render.page.time_breakdown import where
-from flopcast.render.report_json import FORMAT_VERSION, as_json, memory_as_json
+from flopcast.render.plain_data import FORMAT_VERSION
+from flopcast.render.report_json import as_json, memory_as_json
 from flopcast.render.terminal import capital
 from flopcast.report import versus
 from flopcast.report.report import Report

@@ -1,0 +1,57 @@
+"""Answers of the searches that lay out one plan, as text and as data.
+
+Answers: what do the command line and the pages show of the best order of nodes, division over groups,
+strategies of blocks or split points?
+Elsewhere: the searches (placement.py), their texts (render/layouts.py, render/split_points.py).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from flopcast import placement
+from flopcast.render import layouts
+from flopcast.render.split_points import split_points_json, split_points_text
+from flopcast.requests.job_request import JobRequest
+from flopcast.requests.layout_jobs import resolve_blocks, resolve_chain
+from flopcast.requests.resolve import resolve
+from flopcast.spec.job import Job
+
+
+class LayoutAnswer(NamedTuple):
+    """The best layout as text and as JSON data, and the job whose plan has it, if it is a plan."""
+
+    text: str
+    data: dict[str, object]
+    job: Job | None = None
+
+
+def layout_answer(
+    name: str, job_of: Callable[[Callable[[JobRequest], Job]], Job], *, placements: bool
+) -> LayoutAnswer:
+    """Return the best layout of the plan of a job.
+
+    Parameters
+    ----------
+    name : "node_order", "group_division", "split_points" or "per_layer"
+    job_of : returns the job, given the function that resolves its request
+    placements : whether strategies of blocks are recompute and placements on the host
+
+    Raises
+    ------
+    SpecError
+        The request has faults, or the search has no meaning for the job.
+    """
+    if name == "per_layer":
+        job = job_of(partial(resolve_blocks, placements=placements))
+        best = placement.best_strategies(job, placements=placements)
+        return LayoutAnswer(layouts.per_layer_text(job, best), layouts.per_layer_json(best), best.job)
+    if name == "split_points":
+        front = placement.best_split_points(job_of(resolve_chain))
+        return LayoutAnswer(split_points_text(front), split_points_json(front))
+    job = job_of(resolve)
+    if name == "node_order":
+        order = placement.best_node_order(job)
+        return LayoutAnswer(layouts.node_order_text(job, order), layouts.node_order_json(order))
+    divided = placement.best_group_division(job)
+    return LayoutAnswer(layouts.group_division_text(divided), layouts.group_division_json(divided))
