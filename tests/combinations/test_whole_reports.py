@@ -7,6 +7,7 @@ import pytest
 from all_cases import all_cases
 from combination_cases import LAYOUTS, MODELS, book_of, job_of, plan_of, programs_of, stack
 from single_calls import memory_curve
+from unmarked import unmarked
 
 from flopcast.library import catalog
 from flopcast.memory.curve import peak_of
@@ -18,9 +19,11 @@ from flopcast.render.page.pipeline import busy_by_column, end_of
 from flopcast.render.page.roofline import kernels
 from flopcast.render.page.time_breakdown import parts
 from flopcast.render.report_page import as_html
-from flopcast.render.report_text import as_text
+from flopcast.render.report_text import marked_text
 from flopcast.report.events import events, memory_by_category
 from flopcast.report.labels import component_label
+
+as_text = unmarked(marked_text)
 
 MIXED = {  # a model, a division of sixteen devices, modes, a stack
     "experts spread and recomputed, in 8 bits": (

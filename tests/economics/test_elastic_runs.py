@@ -2,13 +2,16 @@
 
 import pytest
 from conftest import make_job
+from unmarked import unmarked
 
 from flopcast.economics.run import TrainingRun
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.render.training_run import as_json, as_text
+from flopcast.render.training_run import as_json, marked_text
 from flopcast.report.training import training
 from flopcast.spec.operations import HOUR_S
+
+as_text = unmarked(marked_text)
 
 PRICE = {"device_usd_per_hour": "2 USD/h"}
 RELIABILITY = {"restart_s": "300 s", "checkpoint_s": "20 s"}

@@ -6,16 +6,19 @@ from functools import cache
 import pytest
 from all_cases import all_cases
 from conftest import make_job
+from unmarked import unmarked
 
 from flopcast.economics.run import TrainingRun, phase_of
 from flopcast.errors import SpecError
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.render.training_run import as_json, as_text
+from flopcast.render.training_run import as_json, marked_text
 from flopcast.report.training import training
 from flopcast.requests.phase_files import load_phases
 from flopcast.spec.operations import Price, Reliability
 from flopcast.units import parse_tokens
+
+as_text = unmarked(marked_text)
 
 NEVER = Reliability(device_time_between_failures_s=1e18, checkpoint_s=1e-9)
 OFTEN = Reliability(device_time_between_failures_s=8 * 7200.0, restart_s=600.0, checkpoint_s=30.0)

@@ -10,6 +10,7 @@ from all_cases import all_cases
 from conftest import make_job
 from layer_examples import BLOCKS, HIDDEN, MIXTURES, flop, operators, split
 from pydantic import ValidationError
+from unmarked import unmarked
 
 from flopcast.dtypes import constant
 from flopcast.layers.adapters import Adapted, Adapters
@@ -19,9 +20,11 @@ from flopcast.operators.dequantise import Dequantise
 from flopcast.operators.matmul import Matmul
 from flopcast.prediction import memory_of, predict
 from flopcast.render.report_json import as_json
-from flopcast.render.report_text import as_text
+from flopcast.render.report_text import marked_text
 from flopcast.spec.model import Model
 from flopcast.workload.backward import derive_backward, kept_tensors
+
+as_text = unmarked(marked_text)
 
 ALL = ("q", "k", "v", "out", "gate", "up", "down")
 EXPERTS = ("expert_gate", "expert_up", "expert_down")

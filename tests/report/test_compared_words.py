@@ -5,10 +5,13 @@ from all_cases import all_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_reports import sample_report, with_parts
+from unmarked import unmarked
 
-from flopcast.render.comparison import as_json, as_text
+from flopcast.render.comparison import as_json, marked_text
 from flopcast.report.labels import component_label
 from flopcast.report.versus import ReportComparison, versus
+
+as_text = unmarked(marked_text)
 
 LAWS = settings(max_examples=50)
 

@@ -4,14 +4,18 @@ import pytest
 from all_cases import all_cases
 from conftest import make_job
 from sample_reports import report_of, sample_report
+from unmarked import unmarked
 
-from flopcast.render.comparison import as_text as compared
+from flopcast.render.comparison import marked_text as marked_compared
 from flopcast.render.report_json import as_json, with_bounds
 from flopcast.render.report_page import as_html
-from flopcast.render.report_text import as_text
+from flopcast.render.report_text import marked_text
 from flopcast.report.versus import versus
 from flopcast.spec.operations import Price
 from flopcast.units import show_usd
+
+compared = unmarked(marked_compared)
+as_text = unmarked(marked_text)
 
 KEYS = (
     "cost_usd_per_step",

@@ -6,14 +6,17 @@ from math import prod
 
 import pytest
 from sample_reports import PARTS, report_of, sample_report, with_site
+from unmarked import unmarked
 
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.library.curves import load_book
-from flopcast.render.explanation import as_json, as_text
+from flopcast.render.explanation import as_json, marked_text
 from flopcast.report.explain.kernels import ADDED
 from flopcast.report.explain.registry import explain, explainable
 from flopcast.requests.job_files import job_of
+
+as_text = unmarked(marked_text)
 
 MORE = {  # name → model, plan, stack
     "experts": ("qwen3-30b-a3b", "dp=16 ep=16 gbs=32 zero=1", "megatron-core-2025"),

@@ -1,17 +1,20 @@
 """Input pipelines: closed forms, conservation, and what a report says of them."""
 
 import pytest
+from unmarked import unmarked
 
 from flopcast import Space, predict, search_plans
 from flopcast.errors import SpecError
 from flopcast.jobs import job
 from flopcast.library.curves import load_book
 from flopcast.render.report_json import as_json
-from flopcast.render.report_text import as_text
+from flopcast.render.report_text import marked_text
 from flopcast.report.explain.registry import explain
 from flopcast.search.exact import play_each
 from flopcast.spec.loader import Loader
 from flopcast.timeline.uncertainty import Sensitivity
+
+as_text = unmarked(marked_text)
 
 PLAN = "dp=16 mbs=1 gbs=512 zero=1 recompute=full"
 NO_LOADER = predict(job("llama-3-8b", gpus=16, plan=PLAN))

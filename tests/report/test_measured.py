@@ -11,12 +11,15 @@ import pytest
 from all_cases import all_cases
 from conftest import make_job
 from sample_reports import report_of, sample_report
+from unmarked import unmarked
 
 from flopcast.lab.logs.log import Log, LoggedSteps
 from flopcast.lab.logs.prediction_check import compare_with_log
 from flopcast.lab.logs.reader import read_log, read_log_file
-from flopcast.render.log_comparison import as_json, as_text
+from flopcast.render.log_comparison import as_json, marked_text
 from flopcast.report.flop_conventions import CONVENTIONS, match_convention
+
+as_text = unmarked(marked_text)
 
 LOGS = Path(__file__).parents[1] / "lab" / "logs"
 HIDDEN, LAYERS, LENGTH, BATCH, PADDED = (

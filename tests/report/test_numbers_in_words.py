@@ -7,12 +7,13 @@ import pytest
 from all_cases import all_cases
 from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report
+from unmarked import unmarked
 
 from flopcast.library.curves import load_book
 from flopcast.render.comparison import rows_of, verdicts
-from flopcast.render.explanation import as_text as explained_text
+from flopcast.render.explanation import marked_text as marked_explained_text
 from flopcast.render.training_run import as_json as run_json
-from flopcast.render.training_run import as_text as run_text
+from flopcast.render.training_run import marked_text as marked_run_text
 from flopcast.report import events as event_rows
 from flopcast.report.events import events
 from flopcast.report.explain.explanation import with_unit
@@ -22,6 +23,9 @@ from flopcast.report.training import training
 from flopcast.report.versus import versus
 from flopcast.spec.operations import Price, Reliability
 from flopcast.units import parse_tokens
+
+explained_text = unmarked(marked_explained_text)
+run_text = unmarked(marked_run_text)
 
 PREFIXES = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 TIMES_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}

@@ -3,10 +3,13 @@
 import pytest
 from all_cases import all_cases
 from conftest import make_job
+from unmarked import unmarked
 
 from flopcast.api import predict
-from flopcast.render.report_text import as_text
+from flopcast.render.report_text import marked_text
 from flopcast.spec.batch import Batch
+
+as_text = unmarked(marked_text)
 
 MODEL = {
     "hidden": 1024,

@@ -6,13 +6,17 @@ import pytest
 from all_cases import all_cases
 from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report
+from unmarked import unmarked
 
 from flopcast.cost.factor_kinds import KINDS, kind_of
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.prediction import memory_of, predict
-from flopcast.render.report_text import BAR, WIDTH, as_text, memory_text
+from flopcast.render.report_text import BAR, WIDTH, marked_memory_text, marked_text
 from flopcast.report.labels import component_label
 from flopcast.units import show, show_count, show_memory, show_seconds
+
+as_text = unmarked(marked_text)
+memory_text = unmarked(marked_memory_text)
 
 
 def line_of(text, start):

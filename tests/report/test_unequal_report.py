@@ -3,14 +3,18 @@
 import pytest
 from all_cases import all_cases
 from conftest import make_job
+from unmarked import unmarked
 
 from flopcast.api import predict
 from flopcast.render.report_json import as_json
 from flopcast.render.report_page import as_html
-from flopcast.render.report_text import as_text, memory_text
+from flopcast.render.report_text import marked_memory_text, marked_text
 from flopcast.report.events import events, memory_over_time
 from flopcast.report.flop_conventions import CONVENTIONS
 from flopcast.report.recomputed import recomputed_flop
+
+as_text = unmarked(marked_text)
+memory_text = unmarked(marked_memory_text)
 
 PLAN = "tp=2 pp=2 dp=2 sp mbs=1 gbs=16 recompute=full precision=bf16"
 EIGHT = [{"seq": 512, "count": 3}, {"documents": [24, 1000]}, {}, {"seq": 2048, "count": 3}]

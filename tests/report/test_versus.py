@@ -5,15 +5,18 @@ import math
 import pytest
 from all_cases import all_cases
 from conftest import make_job
+from unmarked import unmarked
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.library.constants import shipped_levels
 from flopcast.library.curves import load_book
 from flopcast.prediction import predict
-from flopcast.render.comparison import as_json, as_text
+from flopcast.render.comparison import as_json, marked_text
 from flopcast.report.versus import versus
 from flopcast.spec.operations import Price
+
+as_text = unmarked(marked_text)
 
 
 def reported(**parts):

@@ -4,14 +4,17 @@ import pytest
 from all_cases import all_cases
 from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report, with_site
+from unmarked import unmarked
 
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.jobs import job
 from flopcast.prediction import memory_of, predict
 from flopcast.predictor import Predictor
 from flopcast.render.report_page import as_html
-from flopcast.render.report_text import as_text
+from flopcast.render.report_text import marked_text
 from flopcast.report.report import BUBBLE, JITTER, LAUNCH
+
+as_text = unmarked(marked_text)
 
 COMPONENTS = {
     "attention", "mlp", "norm", "residual", "embedding", "head", "gradients", "optimizer", "host",

@@ -7,7 +7,7 @@ Elsewhere: the numbers (economics/checkpoint_cost.py).
 from flopcast.economics.checkpoint_cost import CheckpointCost
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of
-from flopcast.render.tables import aligned
+from flopcast.render.tables import aligned, in_paragraphs
 from flopcast.report.checkpoint_report import CheckpointReport, Resharded
 from flopcast.units import nine_digits, show_count, show_memory, show_seconds
 
@@ -112,8 +112,7 @@ def marked_text(found: CheckpointReport) -> str:
     ]
     if found.resharded is not None:
         lines += ["", *_loading(found.resharded)]
-    assumed = assumption_lines(found.assumptions)
-    return "\n".join([*lines, *([""] if assumed else []), *assumed])
+    return in_paragraphs(lines, assumption_lines(found.assumptions))
 
 
 def _share(useful_ratio: float | None) -> str:

@@ -11,7 +11,7 @@ from flopcast.render.plain_data import FORMAT_VERSION
 from flopcast.render.report_json import as_json as report_as_json
 from flopcast.render.report_json import with_bounds
 from flopcast.render.tables import aligned
-from flopcast.render.terminal import OF_VERDICT, Mark, answer, aside, plain
+from flopcast.render.terminal import OF_VERDICT, Mark, answer, aside
 from flopcast.report.labels import component_label
 from flopcast.report.report import Report
 from flopcast.report.versus import ReportComparison, settled
@@ -23,19 +23,8 @@ SMALLEST_FRACTION = 5e-5  # of a ratio: smaller differences are printed as 0.0 %
 INTERVAL, MEMORY = "90 %", "memory"  # names of rows
 
 
-def as_text(compared: ReportComparison, names: tuple[str, str]) -> str:
-    """Return a table with one column per job, then the verdicts.
-
-    Parameters
-    ----------
-    compared : ReportComparison
-    names : names of the jobs, such as those of their files
-    """
-    return plain(marked_text(compared, names))
-
-
 def marked_text(compared: ReportComparison, names: tuple[str, str]) -> str:
-    """Return the same text as `as_text` with marks for a terminal (terminal.py).
+    """Return a table with one column per job, then the verdicts, with marks for a terminal (terminal.py).
 
     Parameters
     ----------

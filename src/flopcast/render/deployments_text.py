@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from flopcast.records import dataclass
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.serving_text import plan_text
-from flopcast.render.tables import aligned_below
+from flopcast.render.tables import aligned_below, in_paragraphs
 from flopcast.render.terminal import answer, plain
 from flopcast.search.deployments.find import DeploymentResult, RankedDeployment, same_setting
 from flopcast.search.deployments.objectives import SERVING_OBJECTIVES
@@ -57,7 +57,7 @@ def marked_text(result: DeploymentResult, top: int = TOP, *, with_front: bool = 
         _nearest(result),
         assumption_lines(text for job in result.question.jobs for text in _assumed(result, job)),
     )
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return in_paragraphs(*parts)
 
 
 def _assumed(result: DeploymentResult, job: ServingJob) -> Iterator[str]:

@@ -7,7 +7,8 @@ Elsewhere: how suspects are found (lab/diagnosis/diagnose.py).
 from flopcast.lab.diagnosis.suspect import SlowStep, Suspect
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of
-from flopcast.render.terminal import answer, caution, good, plain
+from flopcast.render.tables import in_paragraphs
+from flopcast.render.terminal import answer, caution, good
 from flopcast.units import show_seconds
 
 BASIS = {
@@ -18,11 +19,6 @@ BASIS = {
     "unsettled": "predicted, but not certain",
     "possible": "possible, not measured",
 }
-
-
-def as_text(found: SlowStep) -> str:
-    """Return the diagnosis as text: the step, each suspect, advice, and what was assumed."""
-    return plain(marked_text(found))
 
 
 def marked_text(found: SlowStep) -> str:
@@ -55,8 +51,7 @@ def marked_text(found: SlowStep) -> str:
         ]
     if found.advice:
         lines += ["", *(f"next      {text}" for text in found.advice)]
-    assumed = assumption_lines(report.assumptions)
-    return "\n".join([*lines, *([""] if assumed else []), *assumed])
+    return in_paragraphs(lines, assumption_lines(report.assumptions))
 
 
 def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:

@@ -5,15 +5,10 @@ Elsewhere: what an explanation holds (report/explain/explanation.py).
 """
 
 from flopcast.render.plain_data import unrounded
-from flopcast.render.terminal import answer, aside, plain
+from flopcast.render.terminal import answer, aside
 from flopcast.report.explain.explanation import Explanation, with_unit
 
 WIDTH = 26
-
-
-def as_text(explained: Explanation) -> str:
-    """Return lines for a terminal: the number, its formula, its inputs, its parts with theirs."""
-    return plain(marked_text(explained))
 
 
 def marked_text(explained: Explanation) -> str:

@@ -9,22 +9,11 @@ from functools import partial
 
 from flopcast.lab.logs.prediction_check import LogComparison
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of
-from flopcast.render.terminal import caution, good, plain
+from flopcast.render.terminal import caution, good
 from flopcast.report.flop_conventions import CONVENTIONS, WORST_MISMATCH
 from flopcast.units import Number, show, show_memory, show_seconds
 
 Shown = Callable[[Number], str]
-
-
-def as_text(measured: LogComparison) -> str:
-    """Return the comparison as text, without a final newline.
-
-    Returns
-    -------
-    str
-        One line for each quantity that the log states: measured, predicted, and the difference.
-    """
-    return plain(marked_text(measured))
 
 
 def marked_text(measured: LogComparison) -> str:

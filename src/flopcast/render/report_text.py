@@ -16,8 +16,8 @@ from flopcast.memory.verdict import VERDICTS
 from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.checkpoint_text import checkpoint_lines
 from flopcast.render.loader_text import loader_lines
-from flopcast.render.tables import aligned
-from flopcast.render.terminal import OF_VERDICT, answer, plain
+from flopcast.render.tables import aligned, in_paragraphs
+from flopcast.render.terminal import OF_VERDICT, answer
 from flopcast.render.trained_text import trained_lines
 from flopcast.report.labels import component_label, memory_label, work_label
 from flopcast.report.memory_report import MemoryReport
@@ -37,20 +37,13 @@ WORTH_TELLING = 0.01  # share of the energy; smaller savings are below the accur
 NO_POWER = "unknown: board_power_w of the device is not stated"
 
 
-def as_text(report: Report) -> str:
-    """Return the printed report: paragraphs, without a final newline.
-
-    Returns
-    -------
-    str
-        First the job in three lines (model, machine and stack; plan; step and its 90 % interval), then
-        rate, MFU, memory with its verdict, in capitals where it does not fit, and every warning.
-    """
-    return plain(marked_text(report))
-
-
 def marked_text(report: Report, changes: Iterable[str] = ()) -> str:
-    """Return the same text with marks for a terminal (terminal.py), and changes that make the job fit."""
+    """Return the printed report: paragraphs with marks for a terminal (terminal.py), no final newline.
+
+    First the job in three lines (model, machine and stack; plan; step and its 90 % interval), then rate,
+    MFU, memory with its verdict, in capitals where it does not fit, every warning, and the changes that
+    make the job fit.
+    """
     parts = (
         _answer(report) + change_lines(changes),
         _run(report),
@@ -64,7 +57,7 @@ def marked_text(report: Report, changes: Iterable[str] = ()) -> str:
         _certainty(report),
         assumption_lines(report.assumptions),
     )
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return in_paragraphs(*parts)
 
 
 def _answer(report: Report) -> list[str]:
@@ -225,21 +218,17 @@ def _outside(memory: MemoryReport) -> list[str]:
     return lines
 
 
-def memory_text(job: Job, memory: MemoryReport) -> str:
-    """Return the memory of a job, stage by stage, as text; it needs no measured curves.
-
-    The job in two lines, the verdict, the fullest stage by category, a table of all stages, assumptions.
-    """
-    return plain(marked_memory_text(job, memory))
-
-
 def change_lines(changes: Iterable[str]) -> list[str]:
     """Return a line for each change with which a job fits."""
     return [f"change    {text}" for text in changes]
 
 
 def marked_memory_text(job: Job, memory: MemoryReport, changes: Iterable[str] = ()) -> str:
-    """Return the same text with marks for a terminal (terminal.py), and changes that make the job fit."""
+    """Return the memory of a job, stage by stage, with marks for a terminal, and changes that make it fit.
+
+    The job in two lines, the verdict, the fullest stage by category, a table of all stages, assumptions. It
+    needs no measured curves.
+    """
     lines = [
         *_subject(job),
         *_needs(memory),
@@ -255,8 +244,7 @@ def marked_memory_text(job: Job, memory: MemoryReport, changes: Iterable[str] = 
             f"{stage.stage:5} {stage.moment:>10} {show_memory(stage.allocated_bytes):>10}"
             f" {show_memory(stage.reserved_bytes):>10} {show_memory(stage.device_used_bytes):>10}"
         )
-    assumed = assumption_lines(job.assumptions)
-    return "\n".join([*lines, *([""] if assumed else []), *assumed])
+    return in_paragraphs(lines, assumption_lines(job.assumptions))
 
 
 def _certainty(report: Report) -> list[str]:

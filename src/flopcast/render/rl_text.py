@@ -7,17 +7,12 @@ from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.plain_data import FORMAT_VERSION
 from flopcast.render.serving_json import estimate_as_json
 from flopcast.render.serving_text import plan_text
-from flopcast.render.tables import aligned
-from flopcast.render.terminal import answer, plain
+from flopcast.render.tables import aligned, in_paragraphs
+from flopcast.render.terminal import answer
 from flopcast.rl.step import PHASES, RlReport
 from flopcast.units import nine_digits, show, show_memory, show_seconds, show_usd
 
 BAR, WIDTH = "█", 24
-
-
-def as_text(report: RlReport) -> str:
-    """Return the printed report, without a final newline."""
-    return plain(marked_text(report))
 
 
 def marked_text(report: RlReport) -> str:
@@ -50,7 +45,7 @@ def marked_text(report: RlReport) -> str:
     ]
     texts = [*report.rollout.job.assumptions, *report.training.assumptions]
     parts = (lines, ["phases", *aligned(rows, "<>><"), sent_text(report)], assumption_lines(texts))
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return in_paragraphs(*parts)
 
 
 def heading(report: RlReport) -> str:

@@ -27,7 +27,7 @@ from flopcast.render.search_table import (
     values_of,
     variants_of,
 )
-from flopcast.render.tables import aligned_below
+from flopcast.render.tables import aligned_below, in_paragraphs
 from flopcast.render.terminal import OF_VERDICT, Mark, answer, aside, plain
 from flopcast.search.find import SearchResult
 from flopcast.search.question import Question
@@ -60,7 +60,7 @@ def marked_text(result: SearchResult, top: int = TOP, *, with_front: bool = Fals
         parts.append(_front(result) if with_front else [])
     parts.append(nearest(result))
     parts.append(assumption_lines(result.question.assumptions))
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return in_paragraphs(*parts)
 
 
 def question_lines(result: SearchResult) -> list[str]:

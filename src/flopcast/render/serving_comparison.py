@@ -10,8 +10,8 @@ from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.plain_data import FORMAT_VERSION
 from flopcast.render.serving_json import estimate_as_json
 from flopcast.render.serving_text import LIMITS, plan_text
-from flopcast.render.tables import aligned
-from flopcast.render.terminal import answer, plain
+from flopcast.render.tables import aligned, in_paragraphs
+from flopcast.render.terminal import answer
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.serving.versus import QUANTITIES, ServingComparison
 from flopcast.units import Number, show, show_memory, show_seconds, show_usd
@@ -31,11 +31,6 @@ SHOWN: Mapping[str, tuple[str, Callable[[Number], str]]] = {
     "usd_per_million_output_tokens": ("cost of 1M tokens", show_usd),
     "joules_per_output_token": ("energy of a token", lambda value: show(value, "J")),
 }
-
-
-def as_text(compared: ServingComparison, names: tuple[str, str]) -> str:
-    """Return a table with one column per job, then a sentence on each number that both have."""
-    return plain(marked_text(compared, names))
 
 
 def marked_text(compared: ServingComparison, names: tuple[str, str]) -> str:
@@ -58,7 +53,7 @@ def marked_text(compared: ServingComparison, names: tuple[str, str]) -> str:
                 f"warning   {label} does not keep up: it serves {report.saturation_per_s:.3g} requests/s"
             )
     texts = [text for report in both for text in report.job.assumptions]
-    return "\n".join([*lines, *([""] if texts else []), *assumption_lines(texts)])
+    return in_paragraphs(lines, assumption_lines(texts))
 
 
 DESCRIBED = ("model", "cluster", "devices", "traffic")

@@ -9,7 +9,8 @@ from flopcast.render.assumption_lines import assumption_lines
 from flopcast.render.plain_data import unrounded
 from flopcast.render.serving_json import tiers_as_json
 from flopcast.render.serving_text import memory_lines, plan_text
-from flopcast.render.terminal import answer, plain
+from flopcast.render.tables import in_paragraphs
+from flopcast.render.terminal import answer
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.tier_memory import NAMES
 from flopcast.spec.serving_job import ServingJob
@@ -17,11 +18,6 @@ from flopcast.units import show_memory
 
 POOLS = ("pool for prompts", "pool for decoding")
 Held = Sequence[tuple[ServingJob, ServingMemory]]  # of each kind of instance
-
-
-def as_text(job: ServingJob, held: Held) -> str:
-    """Return the printed memory, without a final newline."""
-    return plain(marked_text(job, held))
 
 
 def marked_text(job: ServingJob, held: Held) -> str:
@@ -37,7 +33,7 @@ def marked_text(job: ServingJob, held: Held) -> str:
     for name, (kind, memory) in zip(names, held, strict=True):
         parts.append([*([name] if name else []), *_verdict(kind, memory), *memory_lines(memory)])
     parts.append(assumption_lines(job.assumptions))
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return in_paragraphs(*parts)
 
 
 def _verdict(job: ServingJob, memory: ServingMemory) -> list[str]:

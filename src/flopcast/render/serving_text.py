@@ -6,8 +6,8 @@ Elsewhere: the report as JSON (serving_json.py), reports of training (report_tex
 
 from flopcast.cost.factor_kinds import in_words
 from flopcast.render.assumption_lines import assumption_lines
-from flopcast.render.tables import aligned
-from flopcast.render.terminal import answer, plain
+from flopcast.render.tables import aligned, in_paragraphs
+from flopcast.render.terminal import answer
 from flopcast.serving.memory import ServingMemory
 from flopcast.serving.serving_report import Estimate, ServingReport
 from flopcast.serving.tier_memory import NAMES as NAMES_OF_MEMORIES
@@ -46,11 +46,6 @@ POOLS = "prefill", "decode"
 BAR, WIDTH = "█", 24
 
 
-def as_text(report: ServingReport) -> str:
-    """Return the printed report, without a final newline."""
-    return plain(marked_text(report))
-
-
 def marked_text(report: ServingReport) -> str:
     """Return the same text with marks for a terminal (terminal.py)."""
     parts = (
@@ -62,7 +57,7 @@ def marked_text(report: ServingReport) -> str:
         _certainty(report),
         assumption_lines(report.job.assumptions),
     )
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return in_paragraphs(*parts)
 
 
 def _answer(report: ServingReport) -> list[str]:

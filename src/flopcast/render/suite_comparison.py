@@ -13,7 +13,6 @@ from flopcast.lab.validation.memory import ComparedMemory, summary
 from flopcast.lab.validation.statistics import by_component, by_source
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of, plain
 from flopcast.render.terminal import caution, good
-from flopcast.render.terminal import plain as without_marks
 from flopcast.units import show_memory, show_seconds
 
 Tables = dict[str, tuple[tuple[ComparedMemory, ...], dict[str, str]]]  # rows, and why others are left out
@@ -59,11 +58,6 @@ def _row(row: ComparedRow, comparison: ComparedSuite) -> dict[str, object]:
         "refused": None,
         "assumptions": list(row.assumptions),
     }
-
-
-def as_text(comparison: ComparedSuite) -> str:
-    """Return the table of one suite as text: protocol, rows, sources, classes of components."""
-    return without_marks(marked_text(comparison))
 
 
 def marked_text(comparison: ComparedSuite) -> str:

@@ -29,6 +29,11 @@ class PrintedTable:
     caption: str = ""
 
 
+def in_paragraphs(*parts: Sequence[str]) -> str:
+    """Return the lines of each part as a paragraph; parts without lines are left out."""
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
 def aligned(rows: Sequence[Sequence[str]], signs: str = "") -> list[str]:
     """Return rows as lines; `signs` has "<" for each column that is aligned left, and ">" for right."""
     widths = [max(map(shown_length, column)) for column in zip(*rows, strict=True)]

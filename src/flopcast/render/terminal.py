@@ -4,8 +4,7 @@ Answers: how do the answer, a verdict, a warning or an aside stand out, and wher
 Elsewhere: whether stdout is a terminal, and shows colours (cli/terminal.py).
 
 A renderer marks its answer and its verdicts. What all renderers write alike (intervals, warnings and
-assumptions) is marked here. Marks are ANSI sequences; `plain` removes them, and every renderer's `as_text`
-returns plain text.
+assumptions) is marked here. Marks are ANSI sequences, which `plain` removes.
 """
 
 import re

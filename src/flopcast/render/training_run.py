@@ -12,15 +12,10 @@ from flopcast.render.checkpoint_text import checkpoint_as_json, checkpoint_lines
 from flopcast.render.plain_data import FORMAT_VERSION
 from flopcast.render.report_json import factors_as_json, job_as_json, run_as_json, with_bounds
 from flopcast.render.report_text import factor_lines, run_lines
-from flopcast.render.terminal import plain
+from flopcast.render.tables import in_paragraphs
 from flopcast.report.report import Report
 from flopcast.report.training import DAY_S, Training
 from flopcast.units import nine_digits, show_count, show_seconds, show_usd
-
-
-def as_text(whole: Training) -> str:
-    """Return the run as text: the job, totals with their intervals, then each phase."""
-    return plain(marked_text(whole))
 
 
 def marked_text(whole: Training) -> str:
@@ -40,7 +35,7 @@ def marked_text(whole: Training) -> str:
         *factor_lines(run.wall_s.factors[:5], "run"),
     ]
     assumed = assumption_lines(text for report in whole.reports for text in report.assumptions)
-    return "\n".join([*lines, *([""] if assumed else []), *assumed])
+    return in_paragraphs(lines, assumed)
 
 
 def _saving(whole: Training) -> list[str]:

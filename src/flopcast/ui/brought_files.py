@@ -13,6 +13,7 @@ from flopcast.lab.logs import prediction_check
 from flopcast.lab.logs.reader import read_log
 from flopcast.render import log_comparison
 from flopcast.render.page.measured import measured
+from flopcast.render.terminal import plain
 from flopcast.ui.page import preview
 from flopcast.ui.request_fields import brought_from, job_from
 from flopcast.ui.request_values import Words
@@ -23,7 +24,7 @@ def log_page(words: Words) -> dict[str, object]:
     """Return a page that compares a run's log, the field `log`, with its prediction, and lists suspects."""
     rest = dict(words)
     log, job = read_log(str(rest.pop("log", "")), "log"), job_from(rest)
-    compared = log_comparison.as_text(prediction_check.compare_with_log(api.predict(job), log))
+    compared = plain(log_comparison.marked_text(prediction_check.compare_with_log(api.predict(job), log)))
     section = measured(diagnose(job, api.predict, log))
     html = f"<h2>{section.heading}</h2>{section.html}<h3>In numbers</h3>"
     html += f'<pre tabindex="0">{escape(compared)}</pre>'

@@ -6,14 +6,17 @@ from pathlib import Path
 
 from all_cases import all_cases
 from judged import GOOD, found, without_plans
+from unmarked import unmarked
 
 from flopcast.jobs import job
 from flopcast.lab.diagnosis.settings import SETTINGS
 from flopcast.lab.logs.formats import FORMATS
 from flopcast.library import catalog
-from flopcast.render.diagnosis import as_json, as_text
+from flopcast.render.diagnosis import as_json, marked_text
 from flopcast.spec.plan import Plan
 from flopcast.spec.switches import Switches
+
+as_text = unmarked(marked_text)
 
 LOGS = Path(__file__).parents[1] / "logs"
 STACKS = catalog.names("stacks")

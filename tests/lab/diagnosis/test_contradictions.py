@@ -8,11 +8,14 @@ from all_cases import all_cases
 from judged import GOOD, PREDICTED, suspects
 from judged import without_plans as found
 from perturbed_logs import ANYWHERE, CAUSES, OF_STAGES, data_loading, log_text, run_of
+from unmarked import unmarked
 
 from flopcast.jobs import job
 from flopcast.lab.diagnosis.timer_suspects import pass_times
-from flopcast.render.diagnosis import as_json, as_text
+from flopcast.render.diagnosis import as_json, marked_text
 from flopcast.report.flop_conventions import CONVENTIONS
+
+as_text = unmarked(marked_text)
 
 STAGED = {
     "model": "llama-2-70b",

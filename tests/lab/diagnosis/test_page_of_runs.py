@@ -8,12 +8,15 @@ import pytest
 from judged import GOOD, PREDICTOR
 from judged import without_plans as found
 from perturbed_logs import checkpoints, log_text, run_of
+from unmarked import unmarked
 
 from flopcast.jobs import job
-from flopcast.render.diagnosis import as_text, verdict
+from flopcast.render.diagnosis import marked_text, verdict
 from flopcast.render.page.measured import LEFT, MOST_POINTS, RIGHT, drawn_steps, measured
 from flopcast.render.report_page import as_html
 from flopcast.render.terminal import capital, plain
+
+as_text = unmarked(marked_text)
 
 JOB = job(**GOOD)
 REPORT = PREDICTOR.predict(JOB)

@@ -7,9 +7,12 @@ from all_cases import all_cases
 from judged import GOOD, PREDICTOR, suspects
 from judged import without_plans as found
 from perturbed_logs import log_text, run_of
+from unmarked import unmarked
 
 from flopcast.jobs import job
-from flopcast.render.diagnosis import as_json, as_text
+from flopcast.render.diagnosis import as_json, marked_text
+
+as_text = unmarked(marked_text)
 
 STATED = {  # what the run is otherwise → the suspects
     ("plan.global_batch=256",): {"other_global_batch"},

@@ -4,10 +4,13 @@ from functools import cache
 
 from all_cases import all_cases
 from judged import PREDICTOR, without_plans
+from unmarked import unmarked
 
 from flopcast.jobs import job
 from flopcast.lab.diagnosis.diagnose import diagnose
-from flopcast.render.diagnosis import as_json, as_text
+from flopcast.render.diagnosis import as_json, marked_text
+
+as_text = unmarked(marked_text)
 
 EXPERTS = {
     "model": "deepseek-v3",

@@ -6,13 +6,16 @@ import statistics
 
 import pytest
 from accuracy_pages import suite_of
+from unmarked import unmarked
 
 from flopcast import validate_suite
 from flopcast.errors import SpecError
 from flopcast.lab.published.suite_files import load_suite
 from flopcast.lab.validation.compare import jitter_of
 from flopcast.lab.validation.statistics import by_component
-from flopcast.render.suite_comparison import as_json, as_text
+from flopcast.render.suite_comparison import as_json, marked_text
+
+as_text = unmarked(marked_text)
 
 EXCEPTED = ("127321", "dp_grad_allreduce")  # 194-204 ms there, 459 in its twin, 85 by the tables
 
