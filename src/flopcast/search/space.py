@@ -12,6 +12,7 @@ recompute) is as the job's own plan says.
 """
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator
@@ -323,18 +324,17 @@ def _schedules(space: Space) -> tuple[object, ...]:
 
 def _offloads(space: Space, job: Job) -> tuple[object, ...]:
     """Return the placements to try; by default that of the job's plan."""
-    found: list[object] = []
-    for each in space.offload or (job.plan.offload,):
-        found += offload_choices(job) if each == AUTO else [each]
-    return tuple(dict.fromkeys(found))
+    return _with_choices(space.offload or (job.plan.offload,), lambda: offload_choices(job))
 
 
 def _groups(space: Space, job: Job) -> tuple[object, ...]:
     """Return the groups of kinds of state to try; by default those of the job's plan."""
-    found: list[object] = []
-    for each in space.shards or (job.plan.shards,):
-        found += shard_choices(job) if each == AUTO else [each]
-    return tuple(dict.fromkeys(found))
+    return _with_choices(space.shards or (job.plan.shards,), lambda: shard_choices(job))
+
+
+def _with_choices(values: Iterable[object], choices: Callable[[], Iterable[object]]) -> tuple[object, ...]:
+    """Return the values, with all choices in the place of "auto"."""
+    return tuple(dict.fromkeys(each for one in values for each in (choices() if one == AUTO else [one])))
 
 
 def said(name: str, value: object, plan: Plan) -> dict[str, object]:

@@ -6,11 +6,12 @@ can be stored where (rules_checkpoints.py), the blocks that recompute keeps (wor
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from flopcast.records import dataclass
+from flopcast.spec.written_lists import or_text
 from flopcast.strict_model import StrictModel
 from flopcast.units import parse_quantity
 
@@ -200,10 +201,7 @@ def _quantity(word: str, unit: str, allowed: str) -> float:
         raise ValueError(f"{allowed}; {because}; fix: leave out {word}") from None
 
 
-def _or_text(schema: dict[str, Any]) -> None:
-    """Make the schema accept the short form as well."""
-    text = {"type": "string", "examples": ["lazy file_system every=100"]}
-    schema["anyOf"] = [text, *schema.get("anyOf", [])]
-
-
-CheckpointField = Annotated[Checkpoint | None, BeforeValidator(_of_text), Field(json_schema_extra=_or_text)]
+EXAMPLE = "lazy file_system every=100"
+CheckpointField = Annotated[
+    Checkpoint | None, BeforeValidator(_of_text), Field(json_schema_extra=or_text(EXAMPLE))
+]

@@ -8,12 +8,12 @@ them (workload/layer_strategies.py), which strategies are best (search/per_layer
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from flopcast.spec.offload import Offload, offload_word
-from flopcast.spec.written_lists import entries_of
+from flopcast.spec.written_lists import entries_of, or_text
 from flopcast.strict_model import StrictModel
 
 WORD = re.compile(r"(\d+)(?:-(\d+))?((?::\w+=[\w@+.%]+)+)")
@@ -118,12 +118,6 @@ def _fault(because: str, meant: str) -> str:
     return f"{allowed}; because {because}; fix: set layers to {meant}"
 
 
-def _or_word(schema: dict[str, Any]) -> None:
-    """Make the schema accept a list of strategies, or a text."""
-    array = {key: schema.pop(key) for key in ("type", "items")}
-    schema["anyOf"] = [array, {"type": "string", "examples": [EXAMPLE]}]
-
-
 Layers = Annotated[
-    tuple[LayerStrategy, ...], BeforeValidator(_strategies), Field(json_schema_extra=_or_word)
+    tuple[LayerStrategy, ...], BeforeValidator(_strategies), Field(json_schema_extra=or_text(EXAMPLE))
 ]

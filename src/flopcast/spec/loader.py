@@ -7,10 +7,11 @@ stages need (rules_loader.py).
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from flopcast.spec.written_lists import or_text
 from flopcast.strict_model import StrictModel
 from flopcast.units import parse_quantity
 
@@ -247,9 +248,4 @@ def _quantity(word: str, text: str, unit: str) -> float:
     return found
 
 
-def _or_text(schema: dict[str, Any]) -> None:
-    """Make the schema accept the short form as well."""
-    schema["anyOf"] = [{"type": "string", "examples": [EXAMPLE]}, *schema.get("anyOf", [])]
-
-
-LoaderField = Annotated[Loader | None, BeforeValidator(_of_text), Field(json_schema_extra=_or_text)]
+LoaderField = Annotated[Loader | None, BeforeValidator(_of_text), Field(json_schema_extra=or_text(EXAMPLE))]

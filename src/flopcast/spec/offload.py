@@ -6,11 +6,11 @@ Elsewhere: whether a stack, a cluster and a plan allow it (rules_offload.py), th
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from flopcast.spec.written_lists import entries_of
+from flopcast.spec.written_lists import by_kind, entries_of, fraction_of, or_text
 from flopcast.strict_model import StrictModel
 
 Kind = Literal["optimizer", "gradients", "parameters", "activations"]
@@ -97,21 +97,13 @@ def _of_word(word: str) -> dict[str, object]:
     for more in rest[1:]:
         if more.startswith(STRIDE) and more.removeprefix(STRIDE).isdecimal():
             found["stride"] = int(more.removeprefix(STRIDE))
-        elif (fraction := _number(more)) is not None and 0 < fraction <= 1:
+        elif (fraction := fraction_of(more)) is not None and 0 < fraction <= 1:
             found["fraction"] = fraction
         else:
             allowed = f"a fraction above 0 and at most 1, or {STRIDE} and a number, after {kind}:{rest[0]}"
             because = "the rest of the state stays on the device"
             raise ValueError(f"{allowed}; because {because}; fix: set offload to {kind}:{rest[0]}")
     return found
-
-
-def _number(text: str) -> float | None:
-    """Return a number that is written as such, or in percent."""
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        return None
 
 
 def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
@@ -127,25 +119,14 @@ def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
             raise ValueError(f"a memory for {kind}, such as host; because {because}; fix: {fix}")
 
 
-def _or_word(schema: dict[str, Any]) -> None:
-    """Make the schema accept a list of placements, a text, or a mapping by kind."""
-    array = {key: schema.pop(key) for key in ("type", "items")}
-    by_kind = {
-        "type": "object",
-        "properties": {
-            kind: {
-                "description": "Memory to which this kind of state is offloaded, with an optional "
-                "fraction.",
-                "anyOf": [{"type": "string"}, {"type": "object"}],
-            }
-            for kind in KINDS
-        },
-        "additionalProperties": False,
-    }
-    schema["anyOf"] = [array, {"type": "string", "examples": ["optimizer:host"]}, by_kind]
-
-
-Offload = Annotated[tuple[Placement, ...], BeforeValidator(_placements), Field(json_schema_extra=_or_word)]
+_BY_KIND = by_kind(
+    KINDS, "Memory to which this kind of state is offloaded, with an optional fraction.", "string", "object"
+)
+Offload = Annotated[
+    tuple[Placement, ...],
+    BeforeValidator(_placements),
+    Field(json_schema_extra=or_text("optimizer:host", _BY_KIND)),
+]
 
 
 def placed(placements: tuple[Placement, ...], kind: str) -> tuple[Placement, ...]:

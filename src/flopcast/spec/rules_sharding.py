@@ -10,10 +10,10 @@ from math import gcd
 
 import numpy as np
 
-from flopcast.operators.memory_bound import KINDS
 from flopcast.spec.checks import Case, Rule, first
 from flopcast.spec.divisors import divisors, listed, nearest_divisor
 from flopcast.spec.rules_adapters import stores_fewer_bits
+from flopcast.spec.rules_stack import names_operators
 
 
 def _zero(case: Case) -> int:
@@ -49,10 +49,6 @@ def _whole_sets(case: Case) -> int:
     """Return the fewest data-parallel ranks whose ranks hold every expert equally often."""
     experts = first(case.plans.expert_parallel * case.plans.expert_tensor_parallel)
     return experts // gcd(experts, first(case.plans.context_parallel * case.plans.tensor_parallel))
-
-
-def _unknown_copies(case: Case) -> str:
-    return ", ".join(sorted(set(case.stack.sharding.unit_copies) - KINDS.keys()))
 
 
 RULES: tuple[Rule, ...] = (
@@ -107,12 +103,5 @@ RULES: tuple[Rule, ...] = (
         because="4-bit weights that are sharded by ZeRO-3 are not supported yet",
         fix=lambda c: f"set zero to {_whole_stages(c)[-1]}, or model.adapters.base_dtype to model",
     ),
-    Rule(
-        field="stack.sharding.unit_copies",
-        holds=lambda c: not _unknown_copies(c),
-        value=_unknown_copies,
-        allowed=lambda _: ", ".join(sorted(KINDS)),
-        because="each name must be a kind of memory-bound operator that flopcast knows",
-        fix=lambda c: f"remove {_unknown_copies(c)}",
-    ),
+    names_operators("stack.sharding.unit_copies", lambda stack: stack.sharding.unit_copies),
 )

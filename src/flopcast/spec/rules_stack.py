@@ -6,25 +6,31 @@ what a rule is (checks.py). Names of rewrites and the division of layers over st
 folder: workload/checks.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from flopcast.operators.memory_bound import KINDS
-from flopcast.spec.checks import Rule
+from flopcast.spec.checks import Case, Rule
+from flopcast.spec.stack import Stack
 
 
-def _unknown(names: Iterable[str], known: Iterable[str]) -> str:
-    return ", ".join(sorted(set(names) - set(known)))
+def names_operators(field: str, names_of: Callable[[Stack], Iterable[str]]) -> Rule:
+    """Return the rule that a field of the stack lists only kinds of memory-bound operators."""
+
+    def unknown(case: Case) -> str:
+        return ", ".join(sorted(set(names_of(case.stack)) - KINDS.keys()))
+
+    return Rule(
+        field=field,
+        holds=lambda c: not unknown(c),
+        value=unknown,
+        allowed=lambda _: ", ".join(sorted(KINDS)),
+        because="each name must be a kind of memory-bound operator that flopcast knows",
+        fix=lambda c: f"remove {unknown(c)}",
+    )
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(
-        field="stack.gradients.copies",
-        holds=lambda c: set(c.stack.gradients.copies) <= KINDS.keys(),
-        value=lambda c: _unknown(c.stack.gradients.copies, KINDS),
-        allowed=lambda _: ", ".join(sorted(KINDS)),
-        because="each name must be a kind of memory-bound operator that flopcast knows",
-        fix=lambda c: f"remove {_unknown(c.stack.gradients.copies, KINDS)}",
-    ),
+    names_operators("stack.gradients.copies", lambda stack: stack.gradients.copies),
     Rule(
         field="stack.contention.reserved_multiprocessors",
         holds=lambda c: c.stack.contention.reserved_multiprocessors < c.cluster.node.device.multiprocessors,

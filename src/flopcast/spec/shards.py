@@ -8,10 +8,11 @@ and `data_shard`), what goes with a plan and a stack (rules_shard_groups.py), th
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
+from flopcast.spec.written_lists import by_kind, entries_of, or_text
 from flopcast.strict_model import StrictModel
 
 Kind = Literal["parameters", "secondary", "gradients", "optimizer"]
@@ -84,14 +85,9 @@ def _groups(given: object) -> object:
         raise ValueError(
             _fault("shards lists kinds of state; true and false are no kinds of state", EXAMPLE)
         )
-    found = given
-    if isinstance(given, str):
-        words = [word.strip() for word in given.split(",")]
-        found = () if words in ([""], ["none"]) else tuple(_of_word(word) for word in words)
-    elif isinstance(given, Mapping):
-        found = tuple(_of_word(f"{kind}:{group}") for kind, group in given.items())
-    elif isinstance(given, (list, tuple)):
-        found = tuple(_of_word(each) if isinstance(each, str) else each for each in given)
+    found = entries_of(
+        given, _of_word, lambda groups: [_of_word(f"{kind}:{group}") for kind, group in groups.items()]
+    )
     if isinstance(found, tuple):
         _check_named_once(found)
     return found
@@ -130,19 +126,7 @@ def _fault(because: str, meant: str) -> str:
     return f"{allowed}, such as {EXAMPLE}; because {because}; fix: set shards to {meant}"
 
 
-def _or_word(schema: dict[str, Any]) -> None:
-    """Make the schema accept a list of groups, a text, or a mapping by kind."""
-    array = {key: schema.pop(key) for key in ("type", "items")}
-    value = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
-    by_kind = {
-        "type": "object",
-        "properties": {
-            kind: {"description": "Number of ranks over which this kind of state is sharded.", **value}
-            for kind in KINDS
-        },
-        "additionalProperties": False,
-    }
-    schema["anyOf"] = [array, {"type": "string", "examples": [EXAMPLE]}, by_kind]
-
-
-Shards = Annotated[tuple[ShardGroup, ...], BeforeValidator(_groups), Field(json_schema_extra=_or_word)]
+_BY_KIND = by_kind(KINDS, "Number of ranks over which this kind of state is sharded.", "integer", "string")
+Shards = Annotated[
+    tuple[ShardGroup, ...], BeforeValidator(_groups), Field(json_schema_extra=or_text(EXAMPLE, _BY_KIND))
+]

@@ -8,11 +8,11 @@ Devices are numbered as the ranks of the job are, hosts as its nodes.
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from flopcast.spec.written_lists import entries_of
+from flopcast.spec.written_lists import entries_of, fraction_of, or_text
 from flopcast.strict_model import StrictModel
 
 DEVICE, HOST, LINK = "device", "host", "link"
@@ -76,7 +76,7 @@ def _parts(given: object) -> object:
 def _of_word(word: str) -> dict[str, object]:
     kind, equals, rest = word.partition("=")
     index, colon, speed = rest.partition(":")
-    fraction = _number(speed)
+    fraction = fraction_of(speed.strip())
     if not (kind.strip() and equals and colon and index.strip().isdecimal() and fraction is not None):
         allowed = f"KIND=INDEX:FRACTION with a fraction of the usual speed, such as {EXAMPLE}"
         because = "each entry describes one slow device, host or link"
@@ -88,14 +88,6 @@ def _of_word(word: str) -> dict[str, object]:
         because = "it is the speed of this part divided by the speed of the others"
         raise ValueError(f"{allowed}; because {because}; fix: write {kind.strip()}={index}:0.5")
     return {"kind": kind.strip(), "index": int(index), "speed_fraction": fraction}
-
-
-def _number(text: str) -> float | None:
-    """Return a fraction that is written as such, or in percent; None for another text."""
-    try:
-        return float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        return None
 
 
 def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
@@ -111,14 +103,10 @@ def _of_entries(given: Mapping[object, object]) -> Iterator[object]:
             yield {"kind": kind, "index": index, "speed_fraction": fraction}
 
 
-def _or_word(schema: dict[str, Any]) -> None:
-    """Make the schema accept a list of parts, a text, or a mapping by kind."""
-    array = {key: schema.pop(key) for key in ("type", "items")}
-    by_kind = {
-        "type": "object",
-        "additionalProperties": {"type": "object", "additionalProperties": {"type": "number"}},
-    }
-    schema["anyOf"] = [array, {"type": "string", "examples": [EXAMPLE]}, by_kind]
-
-
-SlowParts = Annotated[tuple[SlowPart, ...], BeforeValidator(_parts), Field(json_schema_extra=_or_word)]
+_BY_KIND = {
+    "type": "object",
+    "additionalProperties": {"type": "object", "additionalProperties": {"type": "number"}},
+}
+SlowParts = Annotated[
+    tuple[SlowPart, ...], BeforeValidator(_parts), Field(json_schema_extra=or_text(EXAMPLE, _BY_KIND))
+]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import Gt, Le
 from pydantic import BeforeValidator, Field
 
+from flopcast.spec.written_lists import fraction_of
 from flopcast.strict_model import StrictModel
 
 OUTSIDE = Literal["host", "nvme"]
@@ -38,7 +39,7 @@ def fractions_of(text: str) -> dict[str, float]:
             because = "weights can be streamed only from these memories"
             fix = "write host, host:0.8 or host:0.5+nvme:0.3"
             raise ValueError(f"{DEVICE}, {' or '.join(MEMORIES)}; because {because}; fix: {fix}")
-        fraction = _number(part) if part else 1.0
+        fraction = (fraction_of(part) or 0.0) if part else 1.0
         if not 0 < fraction <= 1:
             because = "the value after the colon is a fraction"
             raise ValueError(f"a fraction above 0, at most 1; because {because}; fix: write {name}:0.5")
@@ -52,13 +53,6 @@ def fractions_of(text: str) -> dict[str, float]:
             f"fractions with a sum of at most 1; because {because}; fix: write smaller fractions"
         )
     return found
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        return 0.0
 
 
 def placement_text(fractions: Mapping[str, float]) -> str:

@@ -1,10 +1,12 @@
 """Lists that a user writes as words, as a mapping or as a list.
 
-Answers: which entries does "optimizer:host,activations:nvme", or a YAML list of the same, consist of?
+Answers: which entries does "optimizer:host,activations:nvme", or a YAML list of the same, consist of, and
+what does the schema say of such fields?
 Elsewhere: what an entry means (offload.py, slow_parts.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 
 def entries_of(
@@ -34,3 +36,30 @@ def entries_of(
     if isinstance(given, (list, tuple)):
         return tuple(of_word(each) if isinstance(each, str) else each for each in given)
     return given
+
+
+def fraction_of(text: str) -> float | None:
+    """Return a fraction that is written as such, or in percent; None for another text."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        return None
+
+
+def or_text(example: str, *others: Mapping[str, object]) -> Callable[[dict[str, Any]], None]:
+    """Return a function that makes the schema of a field accept a text and `others` as well."""
+    text = {"type": "string", "examples": [example]}
+
+    def accept(schema: dict[str, Any]) -> None:
+        """Keep what the schema accepts: the entries of a list, or an object."""
+        array = [{key: schema.pop(key) for key in ("type", "items")}] if "items" in schema else []
+        schema["anyOf"] = [*array, text, *others, *schema.get("anyOf", [])]
+
+    return accept
+
+
+def by_kind(kinds: Iterable[str], description: str, *types: str) -> dict[str, object]:
+    """Return the schema of a mapping from kinds to values of these types."""
+    value = {"description": description, "anyOf": [{"type": each} for each in types]}
+    properties = dict.fromkeys(kinds, value)
+    return {"type": "object", "properties": properties, "additionalProperties": False}
