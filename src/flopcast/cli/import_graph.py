@@ -74,7 +74,7 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
         mapping, notes = model_of_graph(exported_graph(traced, sizes_of(size)))
     else:
         document, notes = graph_model(str(file), size)
-        mapping = dict(document.data) if isinstance(document.data, dict) else {}
+        mapping = dict(document.mapping)
     model = build(Model, Document(str(file or module), mapping, {}), mapping)
     for note in notes:
         click.echo(f"note: {note}", err=True)

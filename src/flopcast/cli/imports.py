@@ -156,7 +156,7 @@ def _deliver_step(step: Document, out: Path | None) -> None:
     jobs = rl_request(step)
     for note in jobs.training.assumptions:
         click.echo(f"note: {note}", err=True)
-    data = dict(step.data) if isinstance(step.data, dict) else {}
+    data = dict(step.mapping)
     parts = {part: indent(job_text(data.pop(part)), "  ") for part in OF_STEP}
     text = "".join(f"{part}:\n{lines.rstrip()}\n" for part, lines in parts.items())
     _deliver(text + job_text(data), out, "written")

@@ -9,12 +9,13 @@ the same code, as it is a subset of the YAML that is read here.
 import math
 import re
 from itertools import pairwise
+from typing import Any
 
 import yaml
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_faults import syntax_fault
-from flopcast.records import dataclass, field
+from flopcast.records import dataclass, field, replace
 
 MAX_BYTES = 4_000_000  # configs with 20,000 labels or a list of quantised modules exceed 1 MB
 MAX_DEPTH = 40
@@ -54,6 +55,15 @@ class Document:
     lines: dict[Path, int]
     places: dict[Path, str] = field(default_factory=dict)  # of values that stand in no line
     keys: dict[Path, str] = field(default_factory=dict)  # of another program, that lead to values
+
+    @property
+    def mapping(self) -> dict[Any, Any]:
+        """Return the data of a mapping; an empty mapping for other data."""
+        return self.data if isinstance(self.data, dict) else {}
+
+    def with_part(self, key: str, value: object) -> "Document":
+        """Return the document with another value of one of its keys."""
+        return replace(self, data=self.mapping | {key: value})
 
     def where(self, path: Path) -> str:
         """Return "file:line", or the given place, of the nearest value that has one.

@@ -149,8 +149,8 @@ def _document(kind: str, own_name: str) -> Document:
     """Return the plain data of an entry by its exact name."""
     file = f"{own_name}.yaml"
     file_document = read_yaml((folder(kind) / file).read_bytes(), f"catalog/{kind}/{file}")
-    data = file_document.data if isinstance(file_document.data, dict) else {}
-    return Document(file_document.name, {"name": own_name} | data, file_document.lines)
+    data = {"name": own_name} | file_document.mapping
+    return Document(file_document.name, data, file_document.lines)
 
 
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:

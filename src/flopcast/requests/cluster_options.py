@@ -23,14 +23,12 @@ DEGREES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_par
 
 def names_cluster(document: Document, request: JobRequest) -> bool:
     """Return whether the file, an option or a change names or describes a cluster."""
-    known = isinstance(document.data, dict) and "cluster" in document.data
-    return known or any(change.startswith("cluster=") for change in request.changes)
+    return "cluster" in document.mapping or any(change.startswith("cluster=") for change in request.changes)
 
 
 def with_usual_cluster(document: Document, request: JobRequest) -> Document:
     """Return the document with the usual cluster, an assumption unless a change renames it."""
-    data = document.data if isinstance(document.data, dict) else {}
-    document = replace(document, data=data | {"cluster": USUAL["cluster"]})
+    document = document.with_part("cluster", USUAL["cluster"])
     renamed = any(change.startswith("cluster.base=") for change in request.changes)
     return document if renamed else assuming(document, (f"cluster {USUAL['cluster']}",))
 
@@ -56,8 +54,8 @@ def with_price(document: Document, price: object, anew: bool) -> Document:
     if "price" in cluster and not anew:
         return document
     stated = price if str(price)[:1].isalpha() else {"device_usd_per_hour": price}
-    changed = document.data | {"cluster": cluster | {"price": stated}}
-    return placed(replace(document, data=changed), ("cluster", "price"), "--price")
+    changed = document.with_part("cluster", cluster | {"price": stated})
+    return placed(changed, ("cluster", "price"), "--price")
 
 
 def devices_of_script(document: Document, stated: int | None) -> int | None:
@@ -104,5 +102,5 @@ def with_gpus(document: Document, gpus: object) -> Document:
         raise spec_error("--gpus", gpus, allowed, "jobs on several nodes use whole nodes", fix)
     part = {"nodes": 1, "groups": {"0": {"node": {"devices": gpus}}}}
     size = part if gpus < per_node else {"nodes": gpus // per_node}
-    changed = document.data | {"cluster": merged(cluster, {"base": name} | size)}
-    return replace(document, data=changed, places=document.places | {("cluster",): "--gpus"})
+    changed = document.with_part("cluster", merged(cluster, {"base": name} | size))
+    return replace(changed, places=document.places | {("cluster",): "--gpus"})

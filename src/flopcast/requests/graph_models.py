@@ -32,7 +32,7 @@ def stated_graph(document: Document) -> GraphFile | None:
     SpecError
         Keys beside "graph" are unknown, or have wrong values.
     """
-    model = document.data.get("model") if isinstance(document.data, dict) else None
+    model = document.mapping.get("model")
     if not isinstance(model, dict) or "graph" not in model:
         return None
     return build(GraphFile, document, model, ("model",))

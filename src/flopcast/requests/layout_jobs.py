@@ -58,18 +58,16 @@ def resolve_blocks(request: JobRequest, *, placements: bool) -> Job:
 
 def _with_one_chunk(document: Document) -> Document:
     """Return the document whose plan, if it does not say otherwise, has one chunk on each stage."""
-    data = document.data if isinstance(document.data, dict) else {}
     plan = stated_plan(document)
-    if ("plan" in data and not plan) or plan.keys() & {"virtual_stages", "schedule"}:
+    if ("plan" in document.mapping and not plan) or plan.keys() & {"virtual_stages", "schedule"}:
         return document
-    return replace(document, data=data | {"plan": (plan or {AUTO: True}) | {"virtual_stages": 1}})
+    return document.with_part("plan", (plan or {AUTO: True}) | {"virtual_stages": 1})
 
 
 def _with_stages(document: Document) -> Document:
     """Return the document with a stage for every device, and blocks for every stage."""
-    data = document.data if isinstance(document.data, dict) else {}
     try:
-        model, cluster = (built(key, data.get(key), document) for key in ("model", "cluster"))
+        model, cluster = (built(key, document.mapping.get(key), document) for key in ("model", "cluster"))
     except SpecError:
         return document  # its faults are reported with those of the other parts
     if not isinstance(model, Model) or not isinstance(cluster, Cluster):
@@ -81,4 +79,4 @@ def _with_stages(document: Document) -> Document:
     parts = list(divided_over_chunks(model.num_blocks, stages))
     whole = {"pipeline_parallel": stages, "micro_batch": 1, "global_batch": 1, "stage_layers": parts}
     plan = {name: value for name, value in plan.items() if name != AUTO}
-    return replace(document, data=data | {"plan": merged(whole, plan)})
+    return document.with_part("plan", merged(whole, plan))

@@ -33,8 +33,7 @@ from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import read_source, with_model
 from flopcast.requests.training_options import (
     with_adapters,
-    with_batch,
-    with_offload,
+    with_plan_options,
     with_run,
     with_slow_parts,
     with_usual_targets,
@@ -86,7 +85,6 @@ def of_training(make: Callable[[Document, ReadFile], Made]) -> Callable[[Documen
 
 def _without_serving(document: Document) -> Document:
     """Return the document unchanged; raise SpecError if it has a part that only serving jobs have."""
-    data = document.data if isinstance(document.data, dict) else {}
     allowed = "the keys of a training job: model, cluster, stack, plan, batch"
     raise_for = [
         Problem(
@@ -99,7 +97,7 @@ def _without_serving(document: Document) -> Document:
             "is a key of serving jobs",
         )
         for key in OF_SERVING
-        if key in data
+        if key in document.mapping
     ]
     if raise_for:
         raise SpecError(raise_for)
@@ -188,7 +186,7 @@ def _faults_of_options(request: JobRequest) -> tuple[Problem, ...]:
     if request.cluster is not None:
         document, unsized = _tried(document, lambda given: with_gpus(given, request.gpus))
         problems += unsized
-    data = document.data if isinstance(document.data, dict) else {}
+    data = document.mapping
     for key in NOUNS.keys() & data.keys():
         try:
             built(key, data[key], document)
@@ -206,9 +204,8 @@ def _no_file(path: Path, _: int) -> bytes:
 
 def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobRequest]:
     """Return the document with the model and the site of files, and the request without such a model."""
-    data = document.data if isinstance(document.data, dict) else {}
     stated = stated_graph(document) if request.model is None else None
-    model = request.model or (stated.graph if stated else data.get("model"))
+    model = request.model or (stated.graph if stated else document.mapping.get("model"))
     if not any(is_graph(str(each)) for each in (model, *request.files[:1])):
         refuse_graph_options(request.size, request.autocast)
     if isinstance(model, str) and is_path(model):
@@ -216,15 +213,13 @@ def _with_files(document: Document, request: JobRequest) -> tuple[Document, JobR
         autocast = request.autocast or (stated is not None and stated.autocast)
         document = with_model(document, model, sizes, autocast)
         request = replace(request, model=None)
-        data = document.data if isinstance(document.data, dict) else {}
     if request.site is not None:
         given = read_yaml(read_file(request.site), str(request.site))
-        if isinstance(given.data, dict) and given.data.keys() & {"model", *OF_JOB}:
+        if given.mapping.keys() & {"model", *OF_JOB}:
             allowed, because = "a file of flopcast calibrate from-run", "the file describes a job"
             fix, fault = "choose a site file for --site", "is a job file, and not a site file"
             raise spec_error(str(request.site), None, allowed, because, fix, fault=fault)
-        document = replace(document, data=data | {"site": given.data})
-        document = placed(document, ("site",), given.name, given)
+        document = placed(document.with_part("site", given.data), ("site",), given.name, given)
     return document, request
 
 
@@ -239,27 +234,22 @@ def _tried(
 
 
 def _with_options(document: Document, request: JobRequest) -> Document:
-    data = dict(document.data) if isinstance(document.data, dict) else {}
+    data = dict(document.mapping)
     for key in WRITTEN:
         if (value := getattr(request, key)) is not None:
             data[key] = value
             document = placed(document, (key,), f"--{key}")
-    if request.seq is not None:
-        data["batch"] = _others(data.get("batch")) | {"sequence_length": request.seq}
-        document = placed(document, ("batch", "sequence_length"), "--seq")
-    if request.images is not None:
-        stated = data.get("batch")
-        data["batch"] = (stated if isinstance(stated, dict) else {}) | {"images": request.images}
-        document = placed(document, ("batch", "images"), "--images")
-    if request.inference:
-        stated = data.get("batch")
-        data["batch"] = (stated if isinstance(stated, dict) else {}) | {"forward_only": True}
-        document = placed(document, ("batch", "forward_only"), "--inference")
+    of_batch = {"seq": "sequence_length", "images": "images", "inference": "forward_only"}
+    for option, name in of_batch.items():
+        value = getattr(request, option)
+        if value is not None and value is not False:
+            data["batch"] = _others(data.get("batch"), name) | {name: value}
+            document = placed(document, ("batch", name), f"--{option}")
     return replace(document, data=data)
 
 
 def _with_training_options(document: Document, request: JobRequest) -> Document:
-    document = with_slow_parts(with_batch(with_offload(document, request), request), request)
+    document = with_slow_parts(with_plan_options(document, request), request)
     return with_adapters(document, request, anew=True)
 
 
@@ -274,18 +264,17 @@ def _refuse_step(document: Document) -> None:
 
 def _with_changed_stack(document: Document, request: JobRequest) -> Document:
     """Return the document with the usual stack if no stack is named but a field of it is changed."""
-    data = document.data if isinstance(document.data, dict) else {}
     names = {change.partition("=")[0] for change in request.changes}
     changed = any(name.startswith("stack.") for name in names) and not names & {"stack", "stack.base"}
-    return with_usual_stack(document) if changed and "stack" not in data else document
+    return with_usual_stack(document) if changed and "stack" not in document.mapping else document
 
 
-def _others(batch: object) -> dict[str, object]:
-    """Return what a batch states in addition to the length of its sequences."""
+def _others(batch: object, name: str) -> dict[str, object]:
+    """Return what a batch states in addition to one of its fields."""
     if not isinstance(batch, dict):
         return {}
     long = long_names(Batch)
-    return {key: value for key, value in batch.items() if long.get(key, key) != "sequence_length"}
+    return {key: value for key, value in batch.items() if long.get(key, key) != name}
 
 
 def without_options(problem: Problem) -> Problem:

@@ -26,7 +26,7 @@ def is_step(data: object) -> bool:
 
 def lacking_part(document: Document) -> Problem | None:
     """Return the fault of a file that has only one of the two jobs of a step of reinforcement learning."""
-    data = document.data if isinstance(document.data, dict) else {}
+    data = document.mapping
     has = [part for part in OF_STEP if _is_job(data.get(part))]
     if len(has) != 1:
         return None

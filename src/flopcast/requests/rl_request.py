@@ -148,7 +148,7 @@ def _with_options(job: dict[str, object], request: JobRequest, *, serves: bool) 
     machine = Document("", {"cluster": request.cluster or USUAL["cluster"]}, {})
     machine = with_gpus(machine, None if sized else job["gpus"])
     changed = {key: value for key, value in job.items() if key != "gpus"}
-    changed |= machine.data if isinstance(machine.data, dict) else {}
+    changed |= machine.mapping
     if isinstance(request.model, str):
         made = with_other_model(Document("", changed, {}), request.model).data
         changed = made if isinstance(made, dict) else changed
@@ -166,7 +166,7 @@ def _with_options(job: dict[str, object], request: JobRequest, *, serves: bool) 
 def _edited_part(document: Document, part: str, changes: Sequence[str]) -> Document:
     """Return the document after the changes of one of its jobs, such as "training.plan.gbs=512"."""
     own = [change.removeprefix(f"{part}.") for change in changes if change.startswith(f"{part}.")]
-    data = document.data if isinstance(document.data, dict) else {}
+    data = document.mapping
     if not own or not isinstance(data.get(part), dict):
         return document
     inner = edited_document(_document(document, part), own)
@@ -192,7 +192,7 @@ def rl_request(document: Document) -> RlRequest:
     from flopcast.requests.serving_request import resolve_serving
     from flopcast.spec.rl_plan import RlPlan
 
-    data = dict(document.data) if isinstance(document.data, Mapping) else {}
+    data = dict(document.mapping)
     problems: list[Problem] = []
 
     def tried(make: Callable[[], Made], part: str) -> Made | None:

@@ -8,7 +8,7 @@ Contents decide what a file is, not its name alone: a mapping with `model_type` 
 a Hugging Face config, wherever it stands, unless it has the keys of a program that trains.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -241,16 +241,13 @@ def _read_foreign(document: Document, request: JobRequest) -> JobSource:
 
 def with_other_model(document: Document, model: str) -> Document:
     """Return the document of a job with a model by its name or its path; adapters stay as they are."""
-    data = document.data if isinstance(document.data, dict) else {}
-    own = data.get("model")
+    own = document.mapping.get("model")
     kept = {"adapters": own["adapters"]} if isinstance(own, dict) and "adapters" in own else {}
     named: object = {"base": model}
     if is_path(model):
         document = with_model(document, model)
-        data = document.data if isinstance(document.data, dict) else {}
-        named = data.get("model", {})
-    changed = data | {"model": named | kept if isinstance(named, dict) else named}
-    return replace(document, data=changed)
+        named = document.mapping.get("model", {})
+    return document.with_part("model", named | kept if isinstance(named, dict) else named)
 
 
 def import_options(request: JobRequest) -> "ImportOptions":
@@ -278,7 +275,7 @@ def with_model(
     document: Document, path: str, sizes: Sequence[str] = (), autocast: bool = False
 ) -> Document:
     """Return the document with the model of a file, an exported graph with these sizes."""
-    named = document.data.get("model") if isinstance(document.data, dict) else None
+    named = document.mapping.get("model")
     places = {str(named): ("model",)} | (
         {str(named.get("graph")): ("model", "graph")} if isinstance(named, dict) else {}
     )
@@ -297,9 +294,7 @@ def _with_model(document: Document, model: Document) -> Document:
         from flopcast.interop.hugging_face.config import model_from_config
 
         content, notes = model_from_config(model)
-    data = dict(document.data) if isinstance(document.data, Mapping) else {}
-    data["model"] = content
-    return assuming(placed(replace(document, data=data), ("model",), model.name, model), notes)
+    return assuming(placed(document.with_part("model", content), ("model",), model.name, model), notes)
 
 
 def assuming(document: Document, notes: tuple[str, ...]) -> Document:
@@ -311,10 +306,7 @@ def assuming(document: Document, notes: tuple[str, ...]) -> Document:
     if not notes or not isinstance(document.data, dict):
         return document
     stated = document.data.get("assumptions")
-    return replace(
-        document,
-        data=document.data | {"assumptions": [*(stated if isinstance(stated, list) else []), *notes]},
-    )
+    return document.with_part("assumptions", [*(stated if isinstance(stated, list) else []), *notes])
 
 
 def _in_folder(path: Path) -> Path:

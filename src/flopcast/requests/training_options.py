@@ -15,39 +15,43 @@ from flopcast.files.yaml_text import Document
 from flopcast.layers.adapted_linears import separate_linears
 from flopcast.layers.adapters import BASE_DTYPES
 from flopcast.library.edits import in_long_names, merged, placed, plan_words
-from flopcast.records import replace
 from flopcast.requests.job_files import AUTO, built
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.sources import assuming
 from flopcast.spec.model import Model
 
 LENGTHS = ("tokens", "samples", "epochs")
+IN_PLAN = {  # option → the field of the plan that it sets, and its word in --plan
+    "offload": ("offload", "offload"),
+    "batch": ("global_batch", "gbs"),
+}
 
 
-def with_offload(document: Document, request: JobRequest) -> Document:
-    """Return the document with the placements of an option in its plan, in the place of the plan's own.
+def with_plan_options(document: Document, request: JobRequest) -> Document:
+    """Return the document with the placements and the batch of options in its plan, in place of its own.
 
-    A plan that is missing stays open: it is chosen with these placements.
+    A plan that is missing stays open: it is chosen with these fields.
 
     Raises
     ------
     SpecError
-        The option for the plan states placements, too; or the plan has faults.
+        The option for the plan states the same field, too; or the plan has faults.
     """
-    data = document.data if isinstance(document.data, dict) else {}
-    if request.offload is None:
-        return document
-    if isinstance(request.plan, str) and "offload" in plan_words(request.plan, "--plan"):
-        allowed, because = (
-            "--offload, or offload in --plan, not both",
-            "both set the same field of the plan",
-        )
-        raise spec_error("--offload", request.offload, allowed, because, "leave out one of them")
-    document, plan = in_long_names(document, "plan", data.get("plan", AUTO))
-    if not isinstance(plan, dict):
-        return document  # a fault that is reported where the job is made
-    changed = replace(document, data=data | {"plan": plan | {"offload": request.offload}})
-    return placed(changed, ("plan", "offload"), "--offload")
+    for option, (name, word) in IN_PLAN.items():
+        value = getattr(request, option)
+        if value is None:
+            continue
+        if isinstance(request.plan, str) and name in plan_words(request.plan, "--plan"):
+            allowed, because = (
+                f"--{option}, or {word} in --plan, not both",
+                "both set the same field of the plan",
+            )
+            raise spec_error(f"--{option}", value, allowed, because, "leave out one of them")
+        document, plan = in_long_names(document, "plan", document.mapping.get("plan", AUTO))
+        if isinstance(plan, dict):  # another fault is reported where the job is made
+            changed = document.with_part("plan", plan | {name: value})
+            document = placed(changed, ("plan", name), f"--{option}")
+    return document
 
 
 def with_slow_parts(document: Document, request: JobRequest) -> Document:
@@ -58,34 +62,12 @@ def with_slow_parts(document: Document, request: JobRequest) -> Document:
     """
     if request.slow is None:
         return document
-    data = document.data if isinstance(document.data, dict) else {}
-    site = data.get("site") or {}
+    site = document.mapping.get("site") or {}
     described = {"base": site} if isinstance(site, str) else site
     if not isinstance(described, dict):
         return document  # a fault that is reported where the job is made
-    changed = replace(document, data=data | {"site": described | {"slow": request.slow}})
+    changed = document.with_part("site", described | {"slow": request.slow})
     return placed(changed, ("site", "slow"), "--slow")
-
-
-def with_batch(document: Document, request: JobRequest) -> Document:
-    """Return the document with the samples of a step that an option states, in the place of the plan's own.
-
-    Raises
-    ------
-    SpecError
-        The option for the plan states the batch too; or the plan has faults.
-    """
-    if request.batch is None:
-        return document
-    if isinstance(request.plan, str) and "global_batch" in plan_words(request.plan, "--plan"):
-        allowed, because = "--batch, or gbs in --plan, not both", "both set the same field of the plan"
-        raise spec_error("--batch", request.batch, allowed, because, "leave out one of them")
-    data = document.data if isinstance(document.data, dict) else {}
-    document, plan = in_long_names(document, "plan", data.get("plan", AUTO))
-    if not isinstance(plan, dict):
-        return document  # a fault that is reported where the job is made
-    changed = replace(document, data=data | {"plan": plan | {"global_batch": request.batch}})
-    return placed(changed, ("plan", "global_batch"), "--batch")
 
 
 def with_run(document: Document, request: JobRequest) -> Document:
@@ -93,17 +75,16 @@ def with_run(document: Document, request: JobRequest) -> Document:
 
     An option replaces its own field of a file, and `tokens` and `samples` replace each other.
     """
-    data = document.data if isinstance(document.data, dict) else {}
     given = {name: getattr(request, name) for name in LENGTHS if getattr(request, name) is not None}
     if not given:
         return document
-    own = data.get("run")
+    own = document.mapping.get("run")
     kept = {
         name: value
         for name, value in (own if isinstance(own, dict) else {}).items()
         if name == "epochs" or not given.keys() & {"tokens", "samples"}
     }
-    document = replace(document, data=data | {"run": kept | given})
+    document = document.with_part("run", kept | given)
     for name in given:
         document = placed(document, ("run", name), f"--{name}")
     return document
@@ -120,8 +101,7 @@ def with_adapters(document: Document, request: JobRequest, *, anew: bool) -> Doc
         There are two ranks.
     """
     ranks = {name: getattr(request, name) for name in BASE_DTYPES if getattr(request, name) is not None}
-    data = document.data if isinstance(document.data, dict) else {}
-    model = data.get("model")
+    model = document.mapping.get("model")
     described = {"base": model} if isinstance(model, str) else model
     if not ranks or not isinstance(described, dict) or (described.get("adapters") and not anew):
         return document
@@ -133,7 +113,7 @@ def with_adapters(document: Document, request: JobRequest, *, anew: bool) -> Doc
         raise spec_error("--qlora", request.qlora, allowed, because, "leave out --lora or --qlora")
     ((name, rank),) = ranks.items()
     adapters = {"rank": rank, "base_dtype": BASE_DTYPES[name]}
-    changed = replace(document, data=data | {"model": merged(described, {"adapters": adapters})})
+    changed = document.with_part("model", merged(described, {"adapters": adapters}))
     return placed(changed, ("model", "adapters"), f"--{name}")
 
 
@@ -147,8 +127,7 @@ def with_usual_targets(document: Document, request: JobRequest) -> Document:
     SpecError
         The model has no linears that can be adapted.
     """
-    data = document.data if isinstance(document.data, dict) else {}
-    model = data.get("model")
+    model = document.mapping.get("model")
     adapters = model.get("adapters") if isinstance(model, dict) else None
     if (request.lora is None and request.qlora is None) or not isinstance(model, dict):
         return document
@@ -168,7 +147,5 @@ def with_usual_targets(document: Document, request: JobRequest) -> Document:
         because = "adapters of experts, of latent attention and of traced blocks are not supported yet"
         allowed = "models whose blocks all have plain attention or a plain MLP"
         raise spec_error(option, adapters.get("rank"), allowed, because, f"leave out {option}")
-    changed = data | {"model": merged(model, {"adapters": {"targets": list(targets)}})}
-    return assuming(
-        replace(document, data=changed), (f"adapters on all linear layers: {', '.join(targets)}",)
-    )
+    changed = document.with_part("model", merged(model, {"adapters": {"targets": list(targets)}}))
+    return assuming(changed, (f"adapters on all linear layers: {', '.join(targets)}",))

@@ -10,7 +10,6 @@ from flopcast.errors import SpecError
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged
-from flopcast.records import replace
 from flopcast.requests.missing_parts import USUAL
 from flopcast.requests.serving_words import OF_SERVING
 from flopcast.requests.sources import assuming
@@ -45,32 +44,29 @@ def with_defaults(document: Document) -> Document:
 
 def _with_usual_precision(document: Document) -> Document:
     """Return the document with a plan in fp16 if it states no precision and the device has no bf16."""
-    data = document.data if isinstance(document.data, dict) else {}
     device, stated = _device(document), stated_plan(document)
     if device is None or not stated or "precision" in stated:
         return document
     dtype, usual = device.dtype_of_16_bits, Plan.model_fields["precision"].default
     if dtype == usual:
         return document
-    plan = data["plan"]
+    plan = document.mapping["plan"]
     narrow = f"{plan} precision={dtype}" if isinstance(plan, str) else plan | {"precision": dtype}
     return _with_assumed(document, "plan", narrow, f"precision {dtype}, because the device has no {usual}")
 
 
 def _with_usual_length(document: Document, batch: dict[str, object]) -> Document:
     """Return the document with the usual length of a sequence; a sample of an exported graph has none."""
-    data = document.data if isinstance(document.data, dict) else {}
     if _is_graph(document):
-        return replace(document, data=data | {"batch": batch | {"sequence_length": 1}})
-    length = _usual_length(data.get("model"))
+        return document.with_part("batch", batch | {"sequence_length": 1})
+    length = _usual_length(_model_of(document))
     changed = batch | {"sequence_length": length}
     return _with_assumed(document, "batch", changed, f"sequence_length {length}")
 
 
 def _with_source_length(document: Document) -> Document:
     """Return the document with sequences for an encoder that are as long as the decoder's."""
-    data = document.data if isinstance(document.data, dict) else {}
-    batch, blocks = data.get("batch"), _model_with_base(data.get("model")).get("blocks")
+    batch, blocks = document.mapping.get("batch"), _model_of(document).get("blocks")
     entries = blocks if isinstance(blocks, list | tuple) else ()
     has_encoder = any(isinstance(each, Mapping) and each.get("reads") == "source" for each in entries)
     if not has_encoder or not isinstance(batch, dict) or "source_length" in batch:
@@ -85,8 +81,7 @@ def _with_source_length(document: Document) -> Document:
 
 def _without_images(document: Document) -> Document:
     """Return the document with the note that no sequence has images, if its model could see some."""
-    data = document.data if isinstance(document.data, dict) else {}
-    batch, sees = data.get("batch"), _model_with_base(data.get("model")).get("vision")
+    batch, sees = document.mapping.get("batch"), _model_of(document).get("vision")
     if not sees or (isinstance(batch, dict) and batch.keys() & {"images", "micro_batches", "ranks"}):
         return document
     return assuming(document, (NO_IMAGES,))
@@ -113,8 +108,7 @@ def with_usual_stack(document: Document) -> Document:
 
 def _fine_tunes(document: Document) -> bool:
     """Return whether the document has adapters or samples, and no ZeRO stage that TUNING_STACK lacks."""
-    data = document.data if isinstance(document.data, dict) else {}
-    model, run = data.get("model"), data.get("run")
+    model, run = document.mapping.get("model"), document.mapping.get("run")
     adapted = isinstance(model, dict) and model.get("adapters") is not None
     tuned = adapted or (isinstance(run, dict) and run.get("samples") is not None)
     return tuned and _shards(document, TUNING_STACK)
@@ -122,8 +116,7 @@ def _fine_tunes(document: Document) -> bool:
 
 def _is_graph(document: Document) -> bool:
     """Return whether the model is an exported graph, which has no vocabulary."""
-    data = document.data if isinstance(document.data, dict) else {}
-    return _model_with_base(data.get("model")).get("vocabulary") == 0
+    return _model_of(document).get("vocabulary") == 0
 
 
 def _shards(document: Document, stack: str) -> bool:
@@ -141,24 +134,22 @@ def _device(document: Document) -> Device | None:
 
 def _has_experts(document: Document) -> bool:
     """Return whether a block of the model has experts."""
-    data = document.data if isinstance(document.data, dict) else {}
-    blocks = _model_with_base(data.get("model")).get("blocks")
+    blocks = _model_of(document).get("blocks")
     parts = [_by_name(block).get("feed_forward") for block in blocks] if isinstance(blocks, list) else []
     return any(_by_name(part).get("num_experts") for part in parts)
 
 
-def _usual_length(model: object) -> int:
+def _usual_length(known: Mapping[str, object]) -> int:
     """Return the default sequence length: that of the model's training, up to 8192."""
-    known = _model_with_base(model)
     length = known.get("context_length") or known.get("learned_positions")
     if isinstance(length, int) and not isinstance(length, bool) and length > 0:
         return min(length, LONGEST_USUAL)
     return USUAL_LENGTH
 
 
-def _model_with_base(model: object) -> Mapping[str, object]:
+def _model_of(document: Document) -> Mapping[str, object]:
     """Return the fields of a model, and those of the model of the catalogue that it changes."""
-    own = _by_name(model)
+    own = _by_name(document.mapping.get("model"))
     base = str(own.get("base"))
     data = merged(catalog.document("models", base).data, own) if catalog.known("models", base) else own
     return data if isinstance(data, dict) else {}
@@ -166,15 +157,13 @@ def _model_with_base(model: object) -> Mapping[str, object]:
 
 def _with_assumed(document: Document, key: str, value: object, note: str) -> Document:
     """Return the document with a value of a key, and with a note that says so."""
-    data = document.data if isinstance(document.data, dict) else {}
-    return assuming(replace(document, data=data | {key: value}), (note,))
+    return assuming(document.with_part(key, value), (note,))
 
 
 def stated_plan(document: Document) -> dict[str, object]:
     """Return the fields of the document's plan by their long names; none if the plan is faulty."""
-    data = document.data if isinstance(document.data, dict) else {}
     try:
-        _, plan = in_long_names(document, "plan", data.get("plan"))
+        _, plan = in_long_names(document, "plan", document.mapping.get("plan"))
     except SpecError:
         return {}
     return plan if isinstance(plan, dict) else {}
@@ -182,7 +171,7 @@ def stated_plan(document: Document) -> dict[str, object]:
 
 def stated_cluster(document: Document) -> dict[str, object]:
     """Return the cluster as a base with changes; without a base if it is described, or missing."""
-    return _by_name(document.data.get("cluster")) if isinstance(document.data, dict) else {}
+    return _by_name(document.mapping.get("cluster"))
 
 
 def _by_name(noun: object) -> dict[str, object]:

@@ -64,7 +64,7 @@ def job_from(words: Words, resolved: Callable[[JobRequest], Job] = resolve) -> J
 
     def made() -> Job:
         request, source = _request(words)
-        plan = _plan(words, request.devices or request.whole_cluster, own="plan" in _keys(source.document))
+        plan = _plan(words, request.devices or request.whole_cluster, own="plan" in source.document.mapping)
         return resolved(replace(request, source=source, plan=plan))
 
     return reported_together(problems, made)
@@ -136,7 +136,7 @@ def brought_from(
     text = _with_values(text, name, arg.split(), env.split())
     source = _read_upload(text, name, given, node)
     words = {"job": packed(f"{name}\n{text}")}
-    if cluster or gpus or "cluster" not in _keys(source.document):
+    if cluster or gpus or "cluster" not in source.document.mapping:
         words |= {"cluster": machine, "gpus": str(given or source.devices or node)}
     return words
 
@@ -221,10 +221,6 @@ def reported_together(problems: Sequence[Problem], made: Callable[[], Made]) -> 
     if problems:
         raise SpecError(problems)
     return result
-
-
-def _keys(document: Document) -> Mapping[str, object]:
-    return document.data if isinstance(document.data, Mapping) else {}
 
 
 def _plan(words: Words, devices: int | None, *, own: bool) -> str | None:
