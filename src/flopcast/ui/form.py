@@ -24,6 +24,13 @@ JOB = ("model", "cluster", "gpus", "gbs", "seq", "stack")
 RUN = ("tokens", "samples", "epochs", "checkpoint", "lora", "qlora")
 PLAN = (*(name for name in OF_PLAN if name != "gbs"), "plan")
 MORE = ("price", "power_limit", "slow", "loader", "images", "changes")
+SLIDERS = ("gpus", "gbs")
+POWERS = tuple(2**power for power in range(15))  # that sliders stop at
+WIDE = {  # fields that take the width of a form
+    "gpus", "gbs", "seq", "model", "cluster", "stack", "objectives", "find", "evolve", "engine", "slo",
+    "price", "power_limit", "images", "slow", "loader", "offload", "plan", "settings", "changes", "tokens",
+    "checkpoint", "headroom",
+}  # fmt: skip
 PICKED = ("model", "cluster", "stack")  # lists that are long enough to search in
 
 
@@ -180,6 +187,7 @@ def _inputs(names: Sequence[str], words: Fields, prefix: str = "", *, several: b
 def _input(name: str, field: Field, value: str, *, one: bool) -> str:
     """Return one field with its label; one that may hold several values takes any text."""
     key, own = f"field-{name}", name.rpartition(".")[2]
+    slides = " slides" if own in SLIDERS and one else ""
     beside = field.hint if one else SEVERAL.get(own, field.hint)
     hint = f' <small id="{key}-hint">{escape(beside)}</small>' if beside else ""
     described = f' aria-describedby="{key}-hint"' if beside else ""
@@ -190,14 +198,13 @@ def _input(name: str, field: Field, value: str, *, one: bool) -> str:
         control = f"<select {shared}{picked}>{options}</select>"
     else:
         digits = ' inputmode="numeric"' if field.counts and one else ""
-        stops = f' data-stops="{" ".join(map(str, field.stops))}"' if field.stops and one else ""
+        stops = f' data-stops="{" ".join(map(str, POWERS))}"' if slides else ""
         shared += f' list="{key}-offered"' if field.choices else ""
         control = f'<input {shared} type="text" value="{escape(value)}"{digits}{stops} spellcheck="false">'
         if field.choices:
             options = "".join(f'<option value="{escape(each)}">' for each in field.choices)
             control += f'<datalist id="{key}-offered">{options}</datalist>'
-    wide = " wide" if field.wide else ""
-    slides = " slides" if field.stops and one else ""
+    wide = " wide" if own in WIDE else ""
     return (
         f'<div class="field{wide}{slides}" title="{escape(field.about)}">'
         f'<label for="{key}">{escape(field.label)}{hint}</label>{control}</div>'

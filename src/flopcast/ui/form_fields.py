@@ -5,7 +5,7 @@ Elsewhere: how a form shows them (form.py), how a request is read (request_field
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import get_args
 
 from flopcast.library import catalog
@@ -21,15 +21,13 @@ FINDS = {  # what a search may find besides plans, with the label of each
     "group_division": "the best division of a plan over groups of nodes",
     "split_points": "where to divide a model over a chain of devices",
 }
-POWERS = tuple(2**power for power in range(15))  # that sliders stop at
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field of a form: its label, a hint beside it, what it means, and what it offers.
 
-    A field that offers nothing takes any text, one that `counts` whole numbers. `stops` are the values of
-    its slider.
+    A field that offers nothing takes any text, one that `counts` whole numbers.
     """
 
     label: str
@@ -38,105 +36,77 @@ class Field:
     about: str
     choices: Sequence[str] = ()
     counts: bool = False
-    wide: bool = False
-    stops: Sequence[int] = ()
 
 
 COUNTED = {
-    "gpus": Field("GPUs", about="The number of devices.", counts=True, stops=POWERS, wide=True),
+    "gpus": Field("GPUs", about="The number of devices."),
     "gbs": Field(
         "Global batch",
         "sequences",
         about="Global batch size: the number of sequences that all replicas together process in a step.",
-        counts=True,
-        stops=POWERS,
-        wide=True,
     ),
     "seq": Field(
         "Sequence length",
         "tokens",
         about="The number of tokens in a sequence. The default is the sequence length of the pretraining.",
-        counts=True,
-        wide=True,
     ),
     "tp": Field(
         "Tensor parallel",
         "tp",
         about="Tensor-parallel degree: the number of devices over which each weight matrix is divided.",
-        counts=True,
     ),
-    "pp": Field("Pipeline stages", "pp", about="The number of pipeline stages.", counts=True),
+    "pp": Field("Pipeline stages", "pp", about="The number of pipeline stages."),
     "vpp": Field(
         "Virtual stages",
         "vpp",
         about="The number of model chunks on each pipeline stage, for interleaved schedules.",
-        counts=True,
     ),
     "cp": Field(
         "Context parallel",
         "cp",
         about="Context-parallel degree: the number of devices over which each sequence is divided.",
-        counts=True,
     ),
     "ep": Field(
         "Expert parallel",
         "ep",
         about="Expert-parallel degree: the number of devices over which experts are distributed.",
-        counts=True,
     ),
     "dp": Field(
         "Data parallel",
         "dp",
         about="Data-parallel degree. The default is the number of devices divided by the other degrees.",
-        counts=True,
     ),
     "mbs": Field(
         "Micro-batch",
         "mbs",
         about="Micro-batch size: the number of sequences that a replica processes in one forward pass.",
-        counts=True,
     ),
     "lora": Field(
-        "LoRA",
-        "rank",
-        about="The rank of LoRA adapters. If given, only the adapters are trained.",
-        counts=True,
+        "LoRA", "rank", about="The rank of LoRA adapters. If given, only the adapters are trained."
     ),
     "qlora": Field(
-        "QLoRA",
-        "rank",
-        about="The rank of LoRA adapters that are trained on frozen 4-bit weights (QLoRA).",
-        counts=True,
+        "QLoRA", "rank", about="The rank of LoRA adapters that are trained on frozen 4-bit weights (QLoRA)."
     ),
     "concurrency": Field(
-        "Concurrent requests", about="The number of concurrent requests. It replaces the rate.", counts=True
+        "Concurrent requests", about="The number of concurrent requests. It replaces the rate."
     ),
-    "requests": Field("Requests", about="The number of requests to simulate.", counts=True),
-    "replicas": Field(
-        "Replicas", about="The number of replicas of the engine, which share the requests.", counts=True
-    ),
+    "requests": Field("Requests", about="The number of requests to simulate."),
+    "replicas": Field("Replicas", about="The number of replicas of the engine, which share the requests."),
     "max_sequences": Field(
-        "Sequences",
-        "per pass",
-        about="The largest number of sequences in one iteration of the engine.",
-        counts=True,
+        "Sequences", "per pass", about="The largest number of sequences in one iteration of the engine."
     ),
     "max_tokens": Field(
         "New tokens",
         "per pass",
         about="The largest number of tokens (of prompts and outputs) in one iteration of the engine.",
-        counts=True,
     ),
 }
 FROM_A_LIST = {
-    "model": Field(
-        "Model", about="The name of a model in the catalogue.", choices=catalog.names("models"), wide=True
-    ),
+    "model": Field("Model", about="The name of a model in the catalogue.", choices=catalog.names("models")),
     "cluster": Field(
         "Cluster",
         about="The name of a cluster in the catalogue. It determines devices, links and prices.",
         choices=catalog.names("clusters"),
-        wide=True,
     ),
     "stack": Field(
         "Software",
@@ -145,7 +115,6 @@ FROM_A_LIST = {
             "overlaps, which kernels are fused, and how much memory is used."
         ),
         choices=catalog.names("stacks"),
-        wide=True,
     ),
     "zero": Field(
         "ZeRO stage",
@@ -167,7 +136,6 @@ FROM_A_LIST = {
         "Objective",
         about="The objective by which plans are ranked. The Pareto front trades it off against memory.",
         choices=tuple(OBJECTIVES),
-        wide=True,
     ),
     "find": Field(
         "Find",
@@ -176,13 +144,11 @@ FROM_A_LIST = {
             "layout of one plan."
         ),
         choices=tuple(FINDS),
-        wide=True,
     ),
     "evolve": Field(
         "Evolutionary search",
         about="Estimate a few thousand plans, chosen by an evolutionary algorithm, instead of all plans.",
         choices=("yes",),
-        wide=True,
     ),
     "tp_beyond_domain": Field(
         "Tensor parallel across domains",
@@ -197,7 +163,7 @@ FROM_A_LIST = {
         ),
         choices=("yes",),
     ),
-    "engine": Field("Engine", about="The serving software.", choices=catalog.names("engines"), wide=True),
+    "engine": Field("Engine", about="The serving software.", choices=catalog.names("engines")),
     "weights": Field("Weights", about="The number format of the weights.", choices=get_args(WeightFormat)),
     "cache": Field("KV cache", about="The number format of the KV cache.", choices=get_args(CacheFormat)),
 }
@@ -213,37 +179,31 @@ WRITTEN = {
         "Latency limits",
         "such as ttft_p99=2s tpot_p99=50ms",
         about="Latency limits (SLOs), such as ttft_p99=2s.",
-        wide=True,
     ),
     "price": Field(
         "Price of a device",
         "such as 2.10 USD/h",
         about="The price of a device per hour. The default is a list price of the catalogue.",
-        wide=True,
     ),
     "power_limit": Field(
         "Power limit of a device",
         "such as 500 W",
         about="The power limit of a device, which lowers its clocks.",
-        wide=True,
     ),
     "images": Field(
         "Images of a sequence",
         "such as 2x1024x768",
         about="The number, width and height of the images in each sequence, for vision-language models.",
-        wide=True,
     ),
     "slow": Field(
         "Slow parts",
         "such as device=3:0.8",
         about="Slow devices, hosts and links. With host=1:0.7, host 1 runs at 70 % of its normal speed.",
-        wide=True,
     ),
     "loader": Field(
         "Input pipeline",
         "such as decode=9ms:8,copy=602kB@link",
         about="Stages of data loading. With decode=9ms:8, 8 workers each need 9 ms for a sample.",
-        wide=True,
     ),
     "schedule": Field(
         "Schedule",
@@ -257,25 +217,21 @@ WRITTEN = {
             "What to offload from device memory, such as optimizer=host or activations=nvme. In a "
             "search, auto tries everything that the stack can offload."
         ),
-        wide=True,
     ),
     "plan": Field(
         "Other fields of the plan",
         "such as sp optimizer=adamw",
         about="Other settings of the plan, written as for --plan on the command line.",
-        wide=True,
     ),
     "settings": Field(
         "Other settings",
         "such as draft=eagle drafted=3",
         about='Other settings of the deployment, such as "draft=eagle drafted=3".',
-        wide=True,
     ),
     "changes": Field(
         "Other fields",
         "such as stack.attention_kernel=flash",
         about="Changes to the job, as KEY=VALUE separated by spaces, such as plan.vpp=2.",
-        wide=True,
     ),
     "samples": Field("Samples", "such as 52k", about="The number of sequences in one epoch."),
     "epochs": Field(
@@ -288,13 +244,11 @@ WRITTEN = {
             "The number of tokens on which the run trains. If given, the response also contains the"
             " time and cost of the whole run."
         ),
-        wide=True,
     ),
     "checkpoint": Field(
         "Checkpoints",
         "such as lazy file_system every=100",
         about="How checkpoints are saved: the method, the storage and the interval.",
-        wide=True,
     ),
     "deadline": Field("Deadline", "such as 30 d", about="The maximum time of the whole run."),
     "budget": Field("Budget", "such as 2.5M USD", about="The maximum cost of the whole run."),
@@ -305,7 +259,8 @@ WRITTEN = {
             "Consider only plans whose expected memory is at most this fraction of device memory. "
             "By default, the upper end of the memory interval of a plan must fit."
         ),
-        wide=True,
     ),
 }
-FIELDS: Mapping[str, Field] = COUNTED | FROM_A_LIST | WRITTEN
+FIELDS: Mapping[str, Field] = (
+    {name: replace(each, counts=True) for name, each in COUNTED.items()} | FROM_A_LIST | WRITTEN
+)
