@@ -85,8 +85,8 @@ class Objective:
     """
 
     key: str
-    comparative: str
-    gain: str
+    comparative: str = "slower"
+    gain: str = "faster"
     show: Callable[[Number], str]
     estimate: Callable[[Estimates, Number], Floats]
     exact: Callable[[Exact, Number], Loss]
@@ -174,8 +174,6 @@ def _board_w(job: Job) -> Number:
 OBJECTIVES: Mapping[str, Objective] = {
     "step_time": Objective(
         key="step_time_s",
-        comparative="slower",
-        gain="faster",
         show=show_seconds,
         estimate=lambda of, _: of.step_s,
         exact=lambda played, _: _of_step(played, 1.0),
@@ -183,8 +181,6 @@ OBJECTIVES: Mapping[str, Objective] = {
     ),
     "tokens_per_s": Objective(
         key="tokens_per_s",
-        comparative="slower",
-        gain="faster",
         show=lambda value: show(value, "tokens/s"),
         estimate=lambda of, _: of.token_s,
         exact=lambda played, _: _of_token(played, 1.0),
@@ -203,7 +199,6 @@ OBJECTIVES: Mapping[str, Objective] = {
         key="time_to_train_s",
         label="time of the run",
         comparative="later",
-        gain="faster",
         show=show_seconds,
         estimate=lambda of, tokens: of.token_s * tokens * _wall_ratio(of.job),
         exact=lambda played, tokens: _loss(_run(played, tokens).wall_s),

@@ -70,27 +70,20 @@ def _ttft(report: ServingReport) -> Explanation:
     transfer_s = 0.0 if report.pools is None else report.pools.mean_transfer_s
     parts = [
         Explanation(
-            name="queue",
-            amount=queued_s,
-            unit="s",
-            formula="",
-            note="from arrival until the first iteration",
+            name="queue", amount=queued_s, formula="", note="from arrival until the first iteration"
         ),
         Explanation(
             name="passes with the prompt",
             amount=value - queued_s - transfer_s,
-            unit="s",
             formula="",
             note="an iteration processes prompt tokens together with decoding sequences",
         ),
     ]
     if transfer_s:
-        parts.append(Explanation(name="transfer of the KV cache", amount=transfer_s, unit="s", formula=""))
+        parts.append(Explanation(name="transfer of the KV cache", amount=transfer_s, formula=""))
     formula = "mean over all requests of (time of the first token − arrival time)"
     inputs = (_limit(report), Input(name="traffic", text=report.job.traffic.text()))
-    return Explanation(
-        name="ttft", amount=value, unit="s", formula=formula, inputs=inputs, parts=tuple(parts)
-    )
+    return Explanation(name="ttft", amount=value, formula=formula, inputs=inputs, parts=tuple(parts))
 
 
 def _tpot(report: ServingReport) -> Explanation:
@@ -102,7 +95,6 @@ def _tpot(report: ServingReport) -> Explanation:
     return Explanation(
         name="tpot",
         amount=report.latencies["tpot"]["mean"].value,
-        unit="s",
         formula=(
             "mean over all requests of (time of the last token − time of the first token) / (output "
             "tokens − 1)"
@@ -120,7 +112,7 @@ def _iteration(report: ServingReport) -> Explanation:
     """Return the mean iteration with its components."""
     host = report.job.kinds[-1].iteration
     parts = tuple(
-        Explanation(name=name, amount=share * report.iteration_s, unit="s", formula="", note=f"{share:.1%}")
+        Explanation(name=name, amount=share * report.iteration_s, formula="", note=f"{share:.1%}")
         for name, share in sorted(report.shares.items(), key=lambda pair: -pair[1])
     )
     ratio = host.expert_ratio
@@ -138,7 +130,6 @@ def _iteration(report: ServingReport) -> Explanation:
     return Explanation(
         name="iteration",
         amount=report.iteration_s,
-        unit="s",
         formula="kernels + communication + expert ratio × kernels of experts − number of kernels × overlap"
         " + host + sequences × host per sequence; without ratio and overlap in iterations with prompts",
         inputs=inputs,
@@ -213,14 +204,13 @@ class _Means:
         for item, seconds in rows:
             totals[item.name] = totals.get(item.name, 0.0) + seconds
         parts = tuple(
-            Explanation(name=each, amount=amount, unit="s", formula="")
+            Explanation(name=each, amount=amount, formula="")
             for each, amount in sorted(totals.items(), key=lambda pair: -pair[1])
         )
         share = self._report.shares[name]
         return Explanation(
             name=name,
             amount=share * self._report.iteration_s,
-            unit="s",
             formula="sum over all layers, in a mean iteration",
             inputs=self._inputs(),
             parts=parts,
@@ -237,7 +227,6 @@ class _Means:
         return Explanation(
             name=name,
             amount=sum(self._mean_s(item, seconds) for item, seconds in rows),
-            unit="s",
             formula="correction factor of the engine × time of one execution × number of layers,"
             " averaged over passes",
             inputs=tuple(inputs),

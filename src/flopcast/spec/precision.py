@@ -61,13 +61,13 @@ class Recipe:
     """
 
     format: str
-    reads: int
+    reads: int = 1
     cast_kernels: int = 1
-    norm_passes: int
+    norm_passes: int = 0
     transforms: bool = False
-    agrees: Literal["stage", "tensor", ""]
-    both_layouts: bool
-    low_precision_updates: bool
+    agrees: Literal["stage", "tensor", ""] = ""
+    both_layouts: bool = True
+    low_precision_updates: bool = True
     source: str
 
 
@@ -76,11 +76,9 @@ BOTH_PASSES = 2  # a norm's write, and the read of the cast after it
 RECIPES: dict[str, Recipe] = {
     "fp8": Recipe(  # per tensor, scales from the largest values of earlier steps
         format="fp8",
-        reads=1,
         norm_passes=BOTH_PASSES,
         agrees="stage",
         both_layouts=False,
-        low_precision_updates=True,
         source=f"arXiv:2209.05433, section 4.3; DelayedScaling: {TE}/fp8.py",
     ),
     "fp8_current": Recipe(  # per tensor, scales from the tensor itself
@@ -90,34 +88,22 @@ RECIPES: dict[str, Recipe] = {
         norm_passes=1,
         agrees="tensor",
         both_layouts=False,
-        low_precision_updates=True,
         source=f"Float8CurrentScaling: {TE}/tensor/float8_tensor.py, {TE}/csrc/quantizer.cpp",
     ),
     "fp8_blockwise": Recipe(
         format="fp8_block",
-        reads=1,
-        norm_passes=0,
-        agrees="",
-        both_layouts=True,
-        low_precision_updates=True,
         source=f"arXiv:2412.19437, section 3.3; Float8BlockScaling: {TE}/tensor/float8_blockwise_tensor.py",
     ),
     "mxfp8": Recipe(
         format="mxfp8",
-        reads=1,
-        norm_passes=0,
-        agrees="",
-        both_layouts=True,
         low_precision_updates=False,
         source=f"arXiv:2506.08027, section 3; MXFP8BlockScaling: {TE}/tensor/mxfp8_tensor.py",
     ),
     "nvfp4": Recipe(  # stochastic rounding happens inside the passes of the cast
         format="nvfp4",
         reads=2,
-        norm_passes=0,
         transforms=True,
         agrees="tensor",
-        both_layouts=True,
         low_precision_updates=False,
         source=f"arXiv:2509.25149, sections 2 and 4; NVFP4Quantizer: {TE}/csrc/quantizer.cpp",
     ),

@@ -32,8 +32,8 @@ class Explanation:
 
     name: str
     amount: float | int
-    unit: str
     formula: str
+    unit: str = "s"
     inputs: tuple[Input, ...] = ()
     parts: "tuple[Explanation, ...]" = ()
     note: str = ""

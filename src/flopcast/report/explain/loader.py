@@ -16,7 +16,6 @@ def explain_loader(found: LoadedStep, note: str) -> Explanation:
     return Explanation(
         name=LOADER,
         amount=found.wait_s,
-        unit="s",
         formula="max(devices + exposed stages, slowest overlapped stages) − devices",
         inputs=(
             lasting("devices", found.device_step_s),
@@ -24,7 +23,7 @@ def explain_loader(found: LoadedStep, note: str) -> Explanation:
             lasting("slowest overlapped stages", found.overlapped_s),
         ),
         parts=tuple(
-            Explanation(name=each.stage.name, amount=each.step_s, unit="s", formula=_text(each.stage))
+            Explanation(name=each.stage.name, amount=each.step_s, formula=_text(each.stage))
             for each in found.stages
         ),
         note=note,

@@ -52,7 +52,7 @@ HOST_KINDS = {
 def explain_step(report: Report) -> Explanation:
     """Return the step as the sum of its components."""
     parts = tuple(
-        Explanation(name=name, amount=seconds, unit="s", formula="", note=_share(seconds, report))
+        Explanation(name=name, amount=seconds, formula="", note=_share(seconds, report))
         for name, seconds in report.breakdown.items()
     )
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
@@ -60,7 +60,6 @@ def explain_step(report: Report) -> Explanation:
     return Explanation(
         name="step",
         amount=report.step_time_s,
-        unit="s",
         formula="time of all tasks and waits of the busiest stage",
         inputs=(interval,),
         parts=parts,
@@ -108,13 +107,12 @@ def explain_component(report: Report, name: str) -> Explanation:
         if (share.item.component if share.item else LAUNCH) == name:
             seconds[share.item.name if share.item else LAUNCHES] += share.path_s
     parts = tuple(
-        Explanation(name=each, amount=amount, unit="s", formula="")
+        Explanation(name=each, amount=amount, formula="")
         for each, amount in sorted(seconds.items(), key=lambda pair: -pair[1])
     )
     return Explanation(
         name=name,
         amount=report.breakdown[name],
-        unit="s",
         formula="sum of the exposed times of its operators on the busiest stage",
         inputs=_host(report.priced) if name == LAUNCH else (),
         parts=parts,
@@ -154,7 +152,7 @@ def _jitter(report: Report) -> Explanation:
     ]
     amount = clean_s * (ratio - 1.0)
     formula = "step without these factors × (product of the factors that scale the whole step − 1)"
-    return Explanation(name=JITTER, amount=amount, unit="s", formula=formula, inputs=tuple(inputs))
+    return Explanation(name=JITTER, amount=amount, formula=formula, inputs=tuple(inputs))
 
 
 def _bubble(report: Report) -> Explanation:
@@ -176,7 +174,6 @@ def _bubble(report: Report) -> Explanation:
     return Explanation(
         name=BUBBLE,
         amount=waits,
-        unit="s",
         formula="step − time of the tasks of the busiest stage, simulated exactly (timeline/pipeline.py)",
         inputs=inputs,
         note=_share(waits, report),
@@ -198,9 +195,7 @@ def explain_operator(report: Report, name: str, book: CurveBook, sources: Mappin
     if len(parts) == 1:
         return parts[0]
     formula = "sum over its passes, and over the kinds of blocks that contain it"
-    return Explanation(
-        name=name, amount=total, unit="s", formula=formula, parts=parts, note=_share(total, report)
-    )
+    return Explanation(name=name, amount=total, formula=formula, parts=parts, note=_share(total, report))
 
 
 def _execution(
@@ -236,7 +231,6 @@ def _execution(
     return Explanation(
         name=item.name,
         amount=path_s,
-        unit="s",
         formula=formula,
         inputs=(*inputs, *_factors(report, item, row, sources), ran),
         note=f"{times:.6g} × {show_seconds(one_s)}, {item.phase}, {_share(path_s, report)}",
@@ -310,7 +304,6 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
         return Explanation(
             name=name,
             amount=0.0,
-            unit="s",
             formula="0: it is the uncertainty of the ratio of two plans, not of a step",
             inputs=(replace(sigma, source=source),),
             note=kind_of(name).label,
@@ -328,7 +321,6 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
     return Explanation(
         name=name,
         amount=known.share * report.clean_step_time_s,
-        unit="s",
         formula="the fraction of the critical path that this factor scales",
         inputs=(
             Input(
@@ -341,7 +333,7 @@ def explain_factor(report: Report, name: str, sources: Mapping[str, str]) -> Exp
             Input(name="d log(step) / d log", text=f"{known.share:.4g}", number=known.share),
         ),
         parts=tuple(
-            Explanation(name=each, amount=amount, unit="s", formula="")
+            Explanation(name=each, amount=amount, formula="")
             for each, amount in sorted(scaled.items(), key=lambda pair: -pair[1])
         ),
         note=kind_of(name).label,
