@@ -103,10 +103,10 @@ def test_a_page_may_run_the_script_it_was_given_and_no_other():
 
 
 def test_a_page_of_one_section_has_no_list_of_them():
-    one = Section(key="a", heading="A", html="")
+    one = Section("a", "A", html="")
 
     assert "<nav" not in document("t", [one])
-    assert Page(document("t", [one, Section(key="b", heading="B", html="")])).of("a") == [
+    assert Page(document("t", [one, Section("b", "B", html="")])).of("a") == [
         {"href": "#a"},
         {"href": "#b"},
     ]

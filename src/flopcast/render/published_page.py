@@ -23,12 +23,12 @@ NUMBER = re.compile(r"^–$|^[+-]?\d[\d.,]*( ?%| [a-zµ]+)?$")
 
 def runs_as_html(published: Published) -> str:
     """Return the whole page in UTF-8, about a kilobyte per run."""
-    sections = [Section(key="tables", heading="Tables", html="".join(_tables(published)))]
+    sections = [Section("tables", "Tables", html="".join(_tables(published)))]
     top = ""
     if published.rows:
         top = f"<p><strong>{escape(published.constants_sentence)}</strong></p>{_answer(published)}"
         heading = "Predicted against measured"
-        sections.insert(0, Section(key="runs", heading=heading, html="".join(_drawings(published))))
+        sections.insert(0, Section("runs", heading, html="".join(_drawings(published))))
     return document("Published runs, predicted and measured", sections, top=top)
 
 

@@ -77,27 +77,23 @@ def _phases(report: RlReport) -> Section:
         rows,
     )
     return Section(
-        key="phases",
-        heading="Where the time goes",
-        html=f"{html}<p>{escape(capital(sent_text(report)))}.</p>",
+        "phases", "Where the time goes", html=f"{html}<p>{escape(capital(sent_text(report)))}.</p>"
     )
 
 
 def _rollout(report: RlReport) -> Section:
     """Return the answer of the engine alone."""
-    return Section(
-        key="rollout", heading="Rollout: the engine alone", html=serving_page.answer(report.rollout)
-    )
+    return Section("rollout", "Rollout: the engine alone", html=serving_page.answer(report.rollout))
 
 
 def _training(report: RlReport) -> Section:
     """Return the answer of one optimizer step."""
     html = step_answer(report.training)
-    return Section(key="training", heading="Training: one optimizer step", html=html)
+    return Section("training", "Training: one optimizer step", html=html)
 
 
 def _assumed(report: RlReport) -> Section:
     """Return the assumptions of both jobs."""
     texts = dict.fromkeys([*report.rollout.job.assumptions, *report.training.assumptions])
     listed = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    return Section(key="assumed", heading="Assumed", html=f"<ul>{listed}</ul>")
+    return Section("assumed", "Assumed", html=f"<ul>{listed}</ul>")

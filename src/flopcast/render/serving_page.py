@@ -120,8 +120,8 @@ def _times(report: ServingReport) -> Section:
     ]
     caption = "Components of a mean iteration of the engine."
     return Section(
-        key="time",
-        heading="Where the time of an iteration goes",
+        "time",
+        "Where the time of an iteration goes",
         html=table(caption, ("component", "time", "share", ""), rows),
     )
 
@@ -146,7 +146,7 @@ def _memory(report: ServingReport) -> Section:
             for name, amount in tier.parts(memory.cache_tokens).items()
         ]
         html += table(f"The {NAMES_OF_MEMORIES[tier.name]} of one node.", heads, held)
-    return Section(key="memory", heading="Memory", html=html + text)
+    return Section("memory", "Memory", html=html + text)
 
 
 def _certainty(report: ServingReport) -> Section:
@@ -157,9 +157,7 @@ def _certainty(report: ServingReport) -> Section:
     ]
     caption = "Factors on which the time of an iteration depends."
     return Section(
-        key="certainty",
-        heading="How sure",
-        html=table(caption, ("factor", "share of the iteration", "90 %"), rows),
+        "certainty", "How sure", html=table(caption, ("factor", "share of the iteration", "90 %"), rows)
     )
 
 
@@ -177,7 +175,7 @@ def _evidence(report: ServingReport) -> Section:
     ]
     caption = "Curves of kernels and collectives."
     headings = ("curve", "device or network", "basis", "extrapolated", "source")
-    return Section(key="evidence", heading="Measurements", html=table(caption, headings, rows))
+    return Section("evidence", "Measurements", html=table(caption, headings, rows))
 
 
 def _repeat(report: ServingReport) -> Section:
@@ -191,7 +189,5 @@ def _repeat(report: ServingReport) -> Section:
     assumed = "".join(f"<li>{escape(text)}</li>" for text in dict.fromkeys(job.assumptions))
     html = f'<pre tabindex="0">{escape(command)}</pre>'
     return Section(
-        key="repeat",
-        heading="Repeat and change",
-        html=html + (f"<p>Assumed:</p><ul>{assumed}</ul>" if assumed else ""),
+        "repeat", "Repeat and change", html=html + (f"<p>Assumed:</p><ul>{assumed}</ul>" if assumed else "")
     )

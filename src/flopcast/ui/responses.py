@@ -96,7 +96,7 @@ def report_parts(report: Report, parts: Collection[str] | None = None) -> Made:
     html = answer(report) + _place_of_advice(report)
     for key, section in SECTIONS.items():
         left_out = parts is not None and key in LATER and key not in parts
-        made = Section(key=key, heading=LATER[key], html="") if left_out else section(report)
+        made = Section(key, LATER[key], html="") if left_out else section(report)
         html += "" if made is None else _part(made, " data-later" if left_out else OPENED.get(key, ""))
     return JSON, json.dumps({"html": html, "fields": fields_of(report.job.plan)})
 

@@ -22,8 +22,8 @@ def costs(report: Report) -> Section:
     pairs = [line.split(maxsplit=1) for line in cost_lines(report)[1:]]
     rows = [(name, value) for name, value in pairs]
     return Section(
-        key="costs",
-        heading=COSTS,
+        "costs",
+        COSTS,
         html=table("Cost and energy of the devices, and their power.", ("quantity", "value"), rows),
     )
 
@@ -35,8 +35,8 @@ def saving(report: Report) -> Section | None:
     head, *lines = checkpoint_lines(report.checkpoint)
     rows = [(name, value) for name, value in (line.split(maxsplit=1) for line in lines)]
     return Section(
-        key="checkpoints",
-        heading="What saving takes",
+        "checkpoints",
+        "What saving takes",
         html=table(f"{head[0].upper()}{head[1:]}.", ("quantity", "value"), rows),
     )
 
@@ -53,8 +53,8 @@ def evidence(report: Report) -> Section:
     )
     assumed = "".join(f"<li>{escape(text)}</li>" for text in report.assumptions)
     return Section(
-        key="evidence",
-        heading=EVIDENCE,
+        "evidence",
+        EVIDENCE,
         html=table(caption, ("curve", "error", "measured range", "source"), rows)
         + "<h3>Assumed</h3>"
         + (
@@ -70,12 +70,10 @@ def repeat(report: Report) -> Section:
     text = job_text(report.job)
     data = b64encode(text.encode()).decode()
     return Section(
-        key="job",
-        heading="Job file that reproduces this prediction",
-        html=(
-            "<p>Save the file as job.yaml; <code>flopcast predict job.yaml</code> then gives this report"
-            " again. The file is complete: it contains the device, the links, the stack and all sources."
-            f' <a download="job.yaml" href="data:application/yaml;base64,{data}">Save job.yaml</a></p>'
-            f'<details><summary>Show the file</summary><pre tabindex="0">{escape(text)}</pre></details>'
-        ),
+        "job",
+        "Job file that reproduces this prediction",
+        html="<p>Save the file as job.yaml; <code>flopcast predict job.yaml</code> then gives this report"
+        " again. The file is complete: it contains the device, the links, the stack and all sources."
+        f' <a download="job.yaml" href="data:application/yaml;base64,{data}">Save job.yaml</a></p>'
+        f'<details><summary>Show the file</summary><pre tabindex="0">{escape(text)}</pre></details>',
     )

@@ -11,6 +11,7 @@ A text that was not escaped by mistake could therefore neither load nor run anyt
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY
 from hashlib import sha256
 from html import escape
 
@@ -18,7 +19,7 @@ from flopcast.records import dataclass
 from flopcast.render.page.style import STYLE, UNSCRIPTED
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Section:
     """A part of a page.
 
@@ -34,6 +35,7 @@ class Section:
 
     key: str
     heading: str
+    _: KW_ONLY
     html: str
 
 

@@ -77,10 +77,7 @@ class FrontDrawing:
         )
         printed = f'<pre tabindex="0">{escape(text)}</pre>'
         name = f"{self.what.capitalize()} that were simulated"
-        sections = [
-            Section(key="front", heading=name, html=figure),
-            Section(key="answer", heading="The answer", html=printed),
-        ]
+        sections = [Section("front", name, html=figure), Section("answer", "The answer", html=printed)]
         return document(heading, sections)
 
     def of_page(self) -> str:

@@ -104,8 +104,8 @@ def limits(report: Report) -> Section:
         " hardware does not change."
     )
     return Section(
-        key="limits",
-        heading=LIMITING,
+        "limits",
+        LIMITING,
         html=table(f"{one_step(report)}, by what limits it.", ("limited by", "time", "share", ""), kinds)
         + "<h3>What the uncertainty depends on</h3>"
         + (_drawing(report) if report.factors else "")

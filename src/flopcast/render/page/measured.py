@@ -40,8 +40,8 @@ def measured(found: SlowStep) -> Section:
     notes = [*(f"Not longer than predicted: {text}" for text in found.cleared), *found.advice]
     listed = "".join(f"<li>{escape(text)}</li>" for text in notes)
     return Section(
-        key="measured",
-        heading="Measured and predicted steps",
+        "measured",
+        "Measured and predicted steps",
         html=f"{_contradicted(found)}<p>{_verdict(found)}</p>{drawn}{suspects}"
         + (f"<ul>{listed}</ul>" if listed else ""),
     )

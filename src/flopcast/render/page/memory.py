@@ -72,8 +72,8 @@ def memory(report: Report) -> Section:
         legend([(hue, memory_label(name)) for hue, name in enumerate(names)]),
     )
     return Section(
-        key="memory",
-        heading="Memory",
+        "memory",
+        "Memory",
         html=f"{memory_bars(report.memory, names)}{tier_bars(report.memory, names)}"
         f"<h3>Over the step</h3><p>{described}</p>{figure}"
         f"<h3>By category</h3>{_categories(report)}<h3>By stage</h3>{_stages(report)}",

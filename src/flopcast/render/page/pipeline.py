@@ -57,9 +57,7 @@ def pipeline(report: Report) -> Section:
         legend(hues),
     )
     text = f"<p>One step without jitter, between two synchronisations of all stages. {rule(report)}</p>"
-    return Section(
-        key="pipeline", heading="The pipeline over one step", html=text + figure + _table(report)
-    )
+    return Section("pipeline", "The pipeline over one step", html=text + figure + _table(report))
 
 
 def rule(report: Report) -> str:

@@ -128,7 +128,7 @@ def roofline(report: Report) -> Section:
         if products
         else ""
     )
-    return Section(key="roofline", heading="Roofline", html=text + drawn + _table(report, points))
+    return Section("roofline", "Roofline", html=text + drawn + _table(report, points))
 
 
 def _units(products: list[KernelPoint]) -> list[str]:

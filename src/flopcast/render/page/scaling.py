@@ -47,9 +47,7 @@ def scaling(steps: Sequence[ScaledStep]) -> Section:
     several = len({one.num_devices for one in steps}) > 1
     curves = [RATE, MONEY] if all(one.many_usd is not None for one in steps) else [RATE]
     drawn = "".join(drawing(steps, curve) for curve in curves) if several else ""
-    return Section(
-        key="scaling", heading="More and fewer devices", html=drawn + table(caption, headings, rows)
-    )
+    return Section("scaling", "More and fewer devices", html=drawn + table(caption, headings, rows))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -61,8 +61,8 @@ def load_section(reports: Sequence[ServingReport]) -> Section:
     ]
     headings = ("load", "output", "per device", "TTFT p99", "TPOT p99", "decoding", "KV cache in use")
     return Section(
-        key="load",
-        heading="Latency and throughput",
+        "load",
+        "Latency and throughput",
         html=drawing + table("The same deployment under other loads.", headings, rows),
     )
 
@@ -110,7 +110,7 @@ def percentile_section(report: ServingReport) -> Section:
                 )
     headings = ("latency", "of requests", "value", "90 %: from", "to")
     numbers = table("Latencies with their 90 % intervals.", headings, rows)
-    return Section(key="latencies", heading="Latencies", html=drawing + numbers)
+    return Section("latencies", "Latencies", html=drawing + numbers)
 
 
 def occupancy_section(report: ServingReport) -> Section:
@@ -144,7 +144,7 @@ def occupancy_section(report: ServingReport) -> Section:
         below = legend([(hue, name) for hue, name, _ in series])
         svg = "".join(drawn) + names(across, up, "time since the first arrival", title)
         parts.append(figure(f"{key}-drawing", title, f"{title} over time.", HEIGHT, svg, below))
-    return Section(key="engine", heading="The engine over time", html="".join(parts))
+    return Section("engine", "The engine over time", html="".join(parts))
 
 
 def _percent(value: Number) -> str:

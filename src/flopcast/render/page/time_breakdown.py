@@ -123,8 +123,8 @@ def where(report: Report) -> Section:
         if inside[component]
     )
     return Section(
-        key="time",
-        heading="Where the time goes",
+        "time",
+        "Where the time goes",
         html=_drawing(report)
         + table(f"{one_step(report)}, by component.", ("component", "time", "share", ""), rows)
         + _loader(report)
