@@ -11,6 +11,7 @@ Where queries and keys are normed, `unnormed` stands between `qkv` and `q`; wher
 `joined`, `gated` stands behind it.
 """
 
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -22,13 +23,13 @@ from flopcast.layers.context import Handed, enter_core, leave_core
 from flopcast.layers.head_norms import QkNorm, norm_heads, norms_of_heads
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.layers.windows import WindowKind, mean_keys
-from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
-from flopcast.operators.item import Item, kernel
+from flopcast.operators.item import Item, in_part
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 
 CORE = "core_attention"  # the group that selective recompute runs again
+_item = partial(in_part, "attention")
 
 
 class Attention(AbstractMixer):
@@ -322,15 +323,3 @@ class Attention(AbstractMixer):
 def _over(elements: Counts, kind: str, split: Split) -> MemoryBound:
     """Return a memory-bound operator whose rows, if it reduces any, are the keys of one query."""
     return MemoryBound(kind=kind, elements=elements, width=split.keys, dtype=split.dtype)
-
-
-def _item(name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str, group: str = "") -> Item:
-    """Return a kernel whose name and tensors get the prefix "attention."."""
-    return kernel(
-        f"attention.{name}",
-        work,
-        tuple(f"attention.{tensor}" for tensor in inputs),
-        f"attention.{output}",
-        component="attention",
-        group=group,
-    )

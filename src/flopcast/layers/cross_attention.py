@@ -13,6 +13,7 @@ tokens, head size). Then follow `scores` → `weights` → `dropped` (heads, tok
 gather keys and values or exchange them for a share of the heads.
 """
 
+from functools import partial
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -21,11 +22,12 @@ from flopcast.dtypes import Counts, Probability, constant
 from flopcast.layers.attention import CORE
 from flopcast.layers.base import SOURCE, AbstractLayer, Split, Weight, enter_tensor_parallel, linear_weights
 from flopcast.layers.context import Handed, enter_core, leave_core
-from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
-from flopcast.operators.item import Item, kernel
+from flopcast.operators.item import Item, in_part, kernel
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
+
+_item = partial(in_part, "cross", component="attention")
 
 
 class CrossAttention(AbstractLayer):
@@ -155,9 +157,3 @@ class CrossAttention(AbstractLayer):
             _item("join_heads", copy, ("context",), "joined"),
             _item("out", out, ("joined",), "partial"),
         ]
-
-
-def _item(name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str, group: str = "") -> Item:
-    """Return a kernel whose name and tensors get the prefix "cross."."""
-    tensors = tuple(f"cross.{tensor}" for tensor in inputs)
-    return kernel(f"cross.{name}", work, tensors, f"cross.{output}", component="attention", group=group)

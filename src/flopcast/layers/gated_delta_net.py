@@ -9,6 +9,7 @@ side by side) and `decays` → `convolved` → `states` (heads, tokens, value si
 (tokens, hidden). Without a convolution, `mixed` takes the place of `convolved`.
 """
 
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -17,9 +18,8 @@ from pydantic import Field, model_validator
 from flopcast.dtypes import ONE, Counts, constant
 from flopcast.layers.base import Split, Weight, linear_weights, replicated
 from flopcast.layers.mixer import AbstractMixer
-from flopcast.operators.base import AbstractOperator
 from flopcast.operators.gated_delta import GatedDelta
-from flopcast.operators.item import Item, kernel
+from flopcast.operators.item import Item, in_part
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 
@@ -27,6 +27,7 @@ from flopcast.operators.memory_bound import MemoryBound
 # (operators/gated_delta.py): 15.9 ns forward and 29.7 ns backward for a token of 6,144 channels
 CONVOLUTION_CYCLES, CONVOLUTION_GRADIENT_CYCLES = 0.68, 1.26
 GATE_RANK = 16  # of GLA's decays: `gate_low_rank_dim` of fla-org/flash-linear-attention (fla/layers/gla.py)
+_item = partial(in_part, "attention")
 
 
 class GatedDeltaNet(AbstractMixer):
@@ -245,14 +246,3 @@ class GatedDeltaNet(AbstractMixer):
 def _cut(name: str, total: int, ranks: Counts) -> Weight:
     """Return a vector that ranks divide."""
     return Weight(name=name, elements=total / ranks, total=total)
-
-
-def _item(name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str) -> Item:
-    """Return a kernel whose name and tensors get the prefix "attention."."""
-    return kernel(
-        f"attention.{name}",
-        work,
-        tuple(f"attention.{tensor}" for tensor in inputs),
-        f"attention.{output}",
-        component="attention",
-    )

@@ -20,6 +20,7 @@ DeepSeek-V2, arXiv:2405.04434, section 2.1 and appendix C. Sharding: `MLASelfAtt
 (megatron/core/transformer/multi_latent_attention.py).
 """
 
+from functools import partial
 from typing import ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -37,12 +38,13 @@ from flopcast.layers.base import (
 from flopcast.layers.context import Handed, enter_core, leave_core
 from flopcast.layers.mixer import AbstractMixer
 from flopcast.layers.sparse_index import SparseIndex
-from flopcast.operators.base import AbstractOperator
 from flopcast.operators.batched_matmul import BatchedMatmul
-from flopcast.operators.item import Item, kernel
+from flopcast.operators.item import Item, in_part
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
+
+_item = partial(in_part, "attention")
 
 
 class LatentAttention(AbstractMixer):
@@ -333,17 +335,3 @@ def _pass(kind: str, elements: Counts, split: Split) -> MemoryBound:
 def _over_keys(kind: str, pairs: Counts, split: Split) -> MemoryBound:
     """Return a memory-bound operator whose rows are the keys of one query."""
     return MemoryBound(kind=kind, elements=pairs, width=split.keys, dtype=split.dtype)
-
-
-def _item(
-    name: str, work: AbstractOperator, inputs: tuple[str, ...], output: str = "", group: str = ""
-) -> Item:
-    """Return a kernel whose name and tensors get the prefix "attention."; its output has its name."""
-    return kernel(
-        f"attention.{name}",
-        work,
-        tuple(f"attention.{tensor}" for tensor in inputs),
-        f"attention.{output or name}",
-        component="attention",
-        group=group,
-    )

@@ -7,16 +7,18 @@ Tensors, each prefixed "mlp.": `in.full` (tokens, hidden) → `up` (tokens, inne
 (tokens, inner) → `partial` (tokens, hidden).
 """
 
+from functools import partial
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from flopcast.dtypes import constant
 from flopcast.layers.base import AbstractLayer, Split, Weight, linear_weights
-from flopcast.operators.base import AbstractOperator
-from flopcast.operators.item import Item, kernel
+from flopcast.operators.item import Item, in_part
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.memory_bound import KINDS, MemoryBound
+
+_item = partial(in_part, "mlp")
 
 
 class Mlp(AbstractLayer):
@@ -80,15 +82,10 @@ class Mlp(AbstractLayer):
         up = Matmul(m=tokens, n=width, k=constant(hidden), dtype=dtype)
         down = Matmul(m=tokens, n=constant(hidden), k=inner, dtype=dtype)
         act = MemoryBound(kind=self.activation, elements=tokens * inner, dtype=dtype)
-        items = [_item("up", up, "in.full", "up")]
+        items = [_item("up", up, ("in.full",), "up")]
         if self.bias:
             bias = MemoryBound(kind="bias_add", elements=tokens * width, dtype=dtype)
-            items.append(_item("up_bias", bias, "up", "up"))
-        items.append(_item("activation", act, "up", "inner"))
-        items.append(_item("down", down, "inner", "partial"))
+            items.append(_item("up_bias", bias, ("up",), "up"))
+        items.append(_item("activation", act, ("up",), "inner"))
+        items.append(_item("down", down, ("inner",), "partial"))
         return tuple(items)
-
-
-def _item(name: str, work: AbstractOperator, source: str, output: str) -> Item:
-    """Return a kernel whose name and tensors get the prefix "mlp."."""
-    return kernel(f"mlp.{name}", work, (f"mlp.{source}",), f"mlp.{output}", component="mlp")

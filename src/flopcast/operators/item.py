@@ -134,6 +134,30 @@ def kernel(
     )
 
 
+def in_part(
+    part: str,
+    name: str,
+    work: AbstractOperator,
+    inputs: tuple[str, ...],
+    output: str = "",
+    group: str = "",
+    *,
+    component: str = "",
+) -> Item:
+    """Return a kernel whose name and tensors start with the name of a part: "attention.q".
+
+    Parameters
+    ----------
+    part : str
+        Also the component if that is empty.
+    name, work, inputs, output, group
+        As of `kernel`, without the part.
+    """
+    tensors = tuple(f"{part}.{tensor}" for tensor in inputs)
+    output = f"{part}.{output or name}"
+    return kernel(f"{part}.{name}", work, tensors, output, component=component or part, group=group)
+
+
 def host_work(kind: str, phase: str) -> Item:
     """Return an item that waits until the device is idle, then takes host time.
 
