@@ -7,7 +7,8 @@ FlopcastError            catch this to catch them all
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from flopcast.records import dataclass, replace
 from flopcast.slips import meant
@@ -133,6 +134,24 @@ def spec_error(
 ) -> SpecError:
     """Return the error of a single problem, whose fields these are."""
     return SpecError([Problem(field, value, allowed, because, fix, where, fault)])
+
+
+@contextmanager
+def collected(problems: list[Problem]) -> Iterator[None]:
+    """Add the faults of a block to those of blocks before it, each once; what follows runs all the same."""
+    try:
+        yield
+    except SpecError as error:
+        problems.extend(problem for problem in error.problems if problem not in problems)
+
+
+@contextmanager
+def told_as(told: Callable[[Problem], Problem]) -> Iterator[None]:
+    """Raise the faults of a block in the words of who asked."""
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError(map(told, error.problems)) from None
 
 
 class InfeasibleError(FlopcastError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flopcast.argument_checks import known_arguments
-from flopcast.errors import SpecError
+from flopcast.errors import told_as
 from flopcast.files.exported import Exported
 from flopcast.files.yaml_text import read_yaml
 from flopcast.requests.job_files import job_of, read_file
@@ -130,18 +130,14 @@ def serving_job(
         **_common(file, model, site, changes), cluster=cluster, gpus=gpus, plan=plan, engine=engine,
         traffic=traffic, slo=slo, price=price,
     )  # fmt: skip
-    try:
+    with told_as(without_options):
         return resolve_serving(request)
-    except SpecError as error:
-        raise SpecError(map(without_options, error.problems)) from None
 
 
 def _resolved(request: JobRequest) -> Job:
     """Return the job of a request; faults name arguments in the place of options."""
-    try:
+    with told_as(without_options):
         return resolve(request)
-    except SpecError as error:
-        raise SpecError(map(without_options, error.problems)) from None
 
 
 def _common(

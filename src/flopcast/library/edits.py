@@ -10,7 +10,7 @@ from functools import cache
 
 from pydantic import AliasChoices, BaseModel
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, collected
 from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.validate import dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml, resolve
@@ -259,7 +259,7 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
         Words that are not KEY=VALUE, all of them.
     """
     data = document.data
-    problems = []
+    problems: list[Problem] = []
     for change in changes:
         path, equals, text = change.partition("=")
         parts = path.split(".")
@@ -272,10 +272,8 @@ def edited_document(document: Document, changes: Sequence[str]) -> Document:
             data = data | {part: renamed}
             names = _long_names_of(part)
             parts = [part, *(names.get(name, name) for name in rest)]
-        try:
+        with collected(problems):
             data = edited(data, parts, plain(text, f"argument {change}"))
-        except SpecError as error:
-            problems += error.problems
         document = placed(document, tuple(parts), f"argument {change}")
     if problems:
         raise SpecError(problems)

@@ -11,11 +11,11 @@ import csv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, SpecError, collected
+from flopcast.files.named_files import read_named
 from flopcast.files.tables import other_separator
 from flopcast.files.yaml_text import Document, decoded, read_yaml
 from flopcast.library.edits import merged
-from flopcast.records import replace
 from flopcast.spec.link_matrix import MOST_FAULTS, matrix_faults
 
 MOST_BYTES = 20_000_000
@@ -27,7 +27,7 @@ Lines = list[int]  # of each row
 
 def with_links(
     data: dict[str, object], document: Document, read: Callable[[Path, int], bytes]
-) -> tuple[dict[str, object], tuple[Problem, ...]]:
+) -> tuple[dict[str, object], list[Problem]]:
     """Return a job whose cluster has the matrices of links of the files that its tiers name, and faults.
 
     Parameters
@@ -38,25 +38,24 @@ def with_links(
 
     Returns
     -------
-    job, tuple of Problem
+    job, list of Problem
         A file that cannot be read, or that is no matrix of measured links, is left out, so that the rest of
         the cluster is checked too; every fault has its line.
     """
-    problems: tuple[Problem, ...] = ()
+    problems: list[Problem] = []
     cluster = data.get("cluster")
     tiers = cluster.get("tiers") if isinstance(cluster, dict) else None
     if not isinstance(cluster, dict) or not isinstance(tiers, dict | list):
-        return data, ()
+        return data, []
     numbered = list(enumerate(tiers) if isinstance(tiers, list) else tiers.items())
     for place, tier in numbered:
         links = tier.get("links") if isinstance(tier, dict) else None
         if isinstance(links, dict) and isinstance(links.get("file"), str):
             at = ("cluster", "tiers", int(place) if str(place).isdecimal() else str(place), "links", "file")
-            found: dict[str, object] | None = {key: links[key] for key in links if key != "file"}
-            try:
-                found = {"rows": _read(links["file"], document, at, read), **(found or {})}
-            except SpecError as error:
-                problems, found = (*problems, *error.problems), None
+            kept: dict[str, object] = {key: links[key] for key in links if key != "file"}
+            found: dict[str, object] | None = None
+            with collected(problems):
+                found = {"rows": _read(links["file"], document, at, read), **kept}
             tiers = merged(merged(tiers, {str(place): {"links": None}}), {str(place): {"links": found}})
             cluster = cluster | {"tiers": tiers}
     return data | {"cluster": cluster}, problems
@@ -66,15 +65,7 @@ def _read(
     name: str, document: Document, at: tuple[str | int, ...], read: Callable[[Path, int], bytes]
 ) -> Rows:
     """Return the rows of one file."""
-    parents = [at[:depth] for depth in range(len(at), 0, -1)]
-    in_file = any(path in document.lines for path in parents)
-    moved = any(path in document.places for path in parents)
-    path = Path(document.name).parent / name if in_file and not moved else Path(name)
-    try:
-        raw = read(path, MOST_BYTES)
-    except SpecError as error:
-        where = document.where(at)
-        raise SpecError([replace(each, where=each.where or where) for each in error.problems]) from None
+    path, raw = read_named(name, document, at, read, MOST_BYTES)
     rows, lines = _of_yaml(raw, str(path)) if path.suffix in YAML_ENDINGS else _of_csv(raw, str(path))
     problems = [
         Problem(

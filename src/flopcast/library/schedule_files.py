@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from flopcast.errors import Problem, SpecError
+from flopcast.files.named_files import read_named
 from flopcast.files.nearest_names import nearest
 from flopcast.files.tables import other_separator
 from flopcast.files.yaml_text import Document
@@ -43,14 +44,7 @@ def with_schedule(plan: object, document: Document, read: Callable[[Path, int], 
     name = plan.get("schedule") if isinstance(plan, dict) else None
     if not isinstance(plan, dict) or not isinstance(name, str) or not name.endswith(TABLE):
         return plan
-    in_file = any(path in document.lines for path in (("plan", "schedule"), ("plan",)))
-    moved = any(path in document.places for path in (("plan", "schedule"), ("plan",)))
-    path = Path(document.name).parent / name if in_file and not moved else Path(name)
-    try:
-        raw = read(path, MOST_BYTES)
-    except SpecError as error:
-        where = document.where(("plan", "schedule"))
-        raise SpecError([replace(each, where=each.where or where) for each in error.problems]) from None
+    path, raw = read_named(name, document, ("plan", "schedule"), read, MOST_BYTES)
     rows = tuple(_rows(_text(raw, str(path)), str(path)))
     problems = faults(rows)
     if problems:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from flopcast.errors import Problem, SpecError, shown, spec_error
+from flopcast.errors import Problem, SpecError, collected, shown, spec_error
 from flopcast.files.inputs import opened
 from flopcast.files.misplaced_keys import with_sections
 from flopcast.files.validate import build, path_of
@@ -183,11 +183,9 @@ def _described(document: Document, read: ReadFile) -> tuple[Job, Document, dict[
         )
     problems, data = list[Problem](), dict(document.data)
     fixed: dict[str, object] | None = None
-    try:
+    with collected(problems):
         document, data["plan"] = in_long_names(document, "plan", data.get("plan", AUTO))
         fixed, data["plan"] = _settled(data["plan"])
-    except SpecError as error:
-        problems += error.problems
     try:
         data["plan"] = with_schedule(data.get("plan"), document, read)
     except SpecError as error:

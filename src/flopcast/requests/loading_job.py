@@ -4,7 +4,7 @@ Answers: which job do the words of `--to-plan` describe?
 Elsewhere: what each of its ranks reads (workload/resharding.py).
 """
 
-from flopcast.errors import Problem, SpecError
+from flopcast.errors import Problem, told_as
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library.edits import plan_words
@@ -38,10 +38,8 @@ def resolve_loading(request: JobRequest, job: Job, to_plan: str) -> Job:
     fields |= words
     plan = build(Plan, Document(OPTION, {"plan": fields}, {}), fields, ("plan",))
     changes = tuple(change for change in request.changes if not change.startswith("plan"))
-    try:
+    with told_as(_of_option):
         return resolve(replace(request, plan=plan.short(), gpus=plan.devices, changes=changes))
-    except SpecError as error:
-        raise SpecError(map(_of_option, error.problems)) from None
 
 
 def _of_option(problem: Problem) -> Problem:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
+from flopcast.errors import InfeasibleError, Problem, SpecError, collected, spec_error
 from flopcast.files.yaml_text import COMMAND_LINE, Document, read_yaml
 from flopcast.library.edits import edited_document, long_names, placed
 from flopcast.records import replace
@@ -174,11 +174,12 @@ def _source_of(request: JobRequest) -> JobSource:
         raise SpecError((*error.problems, *_faults_of_options(request))) from None
 
 
-def _faults_of_options(request: JobRequest) -> tuple[Problem, ...]:
+def _faults_of_options(request: JobRequest) -> list[Problem]:
     """Return the faults of options whose values do not depend on the files: names, files and prices."""
     document = Document(COMMAND_LINE, {}, {})
     named = request if not is_path(str(request.model or "")) else replace(request, model=None)
-    document, problems = _tried(document, lambda given: _with_files(given, request)[0])
+    document, found = _tried(document, lambda given: _with_files(given, request)[0])
+    problems = list(found)
     document = _with_options(document, named)
     if request.cluster is None and request.price is not None:
         document = with_usual_cluster(document, request)
@@ -188,10 +189,8 @@ def _faults_of_options(request: JobRequest) -> tuple[Problem, ...]:
         problems += unsized
     data = document.mapping
     for key in NOUNS.keys() & data.keys():
-        try:
+        with collected(problems):
             built(key, data[key], document)
-        except SpecError as error:
-            problems += error.problems
     return problems
 
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error, told_as
 from flopcast.files.inputs import exists
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
@@ -196,11 +196,9 @@ def rl_request(document: Document) -> RlRequest:
     problems: list[Problem] = []
 
     def tried(make: Callable[[], Made], part: str) -> Made | None:
-        try:
+        with collected(problems), told_as(lambda one: replace(one, field=f"{part}{one.field}")):
             return make()
-        except SpecError as error:
-            problems.extend(_inside(each, part) for each in error.problems)
-            return None
+        return None
 
     own = {name: value for name, value in data.items() if name not in OF_STEP}
     plan = tried(lambda: build(RlPlan, document, own), "")
@@ -274,8 +272,3 @@ def _document(document: Document, part: str) -> Document:
     lines = {path[1:]: line for path, line in document.lines.items() if path[:1] == (part,)}
     places = {path[1:]: place for path, place in document.places.items() if path[:1] == (part,)}
     return Document(document.name, data, lines, places)
-
-
-def _inside(problem: Problem, part: str) -> Problem:
-    """Return a fault whose field begins with the part of the file in which it is."""
-    return replace(problem, field=f"{part}{problem.field}")

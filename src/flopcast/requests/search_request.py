@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain, product
 from typing import TypeVar
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, collected, spec_error
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.files.yaml_text import Path as Place
@@ -161,11 +161,9 @@ class Faults:
 
     def of(self, step: Callable[[], Made], instead: Made) -> Made:
         """Return the result of a step; if it fails, keep its faults."""
-        try:
+        with collected(self.found):
             return step()
-        except SpecError as error:
-            self.found.extend(one for one in error.problems if one not in self.found)
-            return instead
+        return instead
 
     def relevant(self, *, without_job: bool) -> list[Problem]:
         """Return all faults, without those that only follow from faults of the job."""
