@@ -53,7 +53,7 @@ def marked_text(report: Report, changes: Iterable[str] = ()) -> str:
         _memory(report.memory),
         _outside(report.memory),
         cost_lines(report),
-        _saving(report),
+        [] if report.checkpoint is None else checkpoint_lines(report.checkpoint),
         _certainty(report),
         assumption_lines(report.assumptions),
     )
@@ -138,11 +138,6 @@ def _run_energy(run: TrainingRun) -> str:
     hours = run.joules * (1000 / KWH_J)
     low, high = hours.bounds
     return f"{show(hours.value, 'Wh')}   (90 %: {show(low, 'Wh')} to {show(high, 'Wh')}), building included"
-
-
-def _saving(report: Report) -> list[str]:
-    """Return the lines about checkpoints; none if the job does not describe them."""
-    return [] if report.checkpoint is None else checkpoint_lines(report.checkpoint)
 
 
 def _needs(memory: MemoryReport) -> list[str]:

@@ -268,8 +268,8 @@ class Space(StrictModel):
             "context_order": ("zigzag", "contiguous") if ALL in self.context_order else self.context_order,
             "schedule": _schedules(self),
             "tables": self.tables or (job.plan.tables,),
-            "offload": _offloads(self, job),
-            "shards": _groups(self, job),
+            "offload": _with_choices(self.offload or (job.plan.offload,), lambda: offload_choices(job)),
+            "shards": _with_choices(self.shards or (job.plan.shards,), lambda: shard_choices(job)),
         }
 
 
@@ -320,16 +320,6 @@ def _schedules(space: Space) -> tuple[object, ...]:
     for name in space.schedule:
         found += (AUTO, *NAMED) if name == ALL else [name]
     return tuple(dict.fromkeys(found))
-
-
-def _offloads(space: Space, job: Job) -> tuple[object, ...]:
-    """Return the placements to try; by default that of the job's plan."""
-    return _with_choices(space.offload or (job.plan.offload,), lambda: offload_choices(job))
-
-
-def _groups(space: Space, job: Job) -> tuple[object, ...]:
-    """Return the groups of kinds of state to try; by default those of the job's plan."""
-    return _with_choices(space.shards or (job.plan.shards,), lambda: shard_choices(job))
 
 
 def _with_choices(values: Iterable[object], choices: Callable[[], Iterable[object]]) -> tuple[object, ...]:

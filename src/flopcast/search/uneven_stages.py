@@ -149,7 +149,7 @@ def busy_seconds(
     dealt = _by_cuts(job.model.num_blocks)
     programs = _programs(job, dealt.slices, kept)
     slice_s = _seconds(programs, job, book, kept)
-    roles = _roles(job.plan.pipeline_parallel)
+    roles = np.array([FIRST, *[INNER] * (job.plan.pipeline_parallel - 2), LAST])
     each = zip(roles, _fits(programs, range(len(roles)), job, headroom_fraction), strict=True)
     busy = [np.append(np.where(fits, slice_s, np.inf), np.inf)[dealt.row[role]] for role, fits in each]
     return np.stack(busy)
@@ -231,11 +231,6 @@ class _CandidateStages:
 
     slices: CandidateStages
     row: Integers  # (roles, cuts, cuts)
-
-
-def _roles(stages: int) -> Integers:
-    """Return the role of every stage: whether it also holds the embedding or the head."""
-    return np.array([FIRST, *[INNER] * (stages - 2), LAST])
 
 
 def _by_cuts(blocks: int) -> _CandidateStages:

@@ -14,13 +14,9 @@ def _placed(case: Case) -> tuple[Placement, ...]:
     return case.structure.offload
 
 
-def _word(one: Placement) -> str:
-    return f"{one.kind}:{one.tier}"
-
-
 def _unknown_to_stack(case: Case) -> list[Placement]:
     """Return the placements that the stack does not have."""
-    return [one for one in _placed(case) if _word(one) not in case.stack.offload.places]
+    return [one for one in _placed(case) if f"{one.kind}:{one.tier}" not in case.stack.offload.places]
 
 
 def _without(case: Case, wrong: list[Placement]) -> str:

@@ -22,11 +22,6 @@ def _least_limit_w(case: Case) -> float:
     return LEAST_LIMIT_FRACTION * _board_w(case)
 
 
-def _limit_w(case: Case) -> float:
-    """Return the site's power limit; that of the board if it states none."""
-    return case.site.power_limit_w or _board_w(case)
-
-
 def _clock_hz(case: Case) -> float:
     """Return the clock that the site sets; the device's highest if it sets none."""
     return case.site.clock_hz or case.cluster.node.device.clock_hz or 0.0
@@ -53,7 +48,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         field="site.power_limit_w",
-        holds=lambda c: _limit_w(c) >= LEAST_LIMIT_FRACTION * _board_w(c),
+        holds=lambda c: (c.site.power_limit_w or _board_w(c)) >= LEAST_LIMIT_FRACTION * _board_w(c),
         allowed=lambda c: f"at least {_least_limit_w(c):.0f} W on {c.cluster.node.device.name}",
         because="limits below 30 % of the board power were never measured",
         fix=lambda c: f"set power_limit_w to {_least_limit_w(c):.0f} W",

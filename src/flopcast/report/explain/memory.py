@@ -4,7 +4,6 @@ Answers: which bytes are counted in a category, out of which numbers?
 Elsewhere: the categories themselves (memory/categories.py), whose docstrings are shown here.
 """
 
-from flopcast.dtypes import Counts
 from flopcast.memory import categories
 from flopcast.memory.outside import placements_of
 from flopcast.memory.tiers import TierMemory
@@ -113,7 +112,7 @@ def _inputs(report: Report, name: str, size: float | int) -> tuple[Input, ...]:
     """Return numbers that a category follows from, if they are few."""
     programs, at_stage = report.priced.programs, _stage_class(report)
     if name in PER_PARAMETER:
-        held = _number(programs.parameters, at_stage)
+        held = element_at(programs.parameters, 0, at_stage)
         plan = report.job.plan
         return (
             Input(name="parameters of a rank", text=f"{held:,.0f}", number=held),
@@ -145,8 +144,3 @@ def _fullest(report: Report) -> int:
 
 def _stage_class(report: Report) -> int:
     return int(report.priced.programs.stages.of(0).stage_class[_fullest(report)])
-
-
-def _number(value: Counts, column: int) -> float:
-    """Return one number of an array over stage classes."""
-    return element_at(value, 0, column)
