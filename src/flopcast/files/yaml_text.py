@@ -155,8 +155,7 @@ def decoded(raw: bytes, name: str) -> str:
     Parameters
     ----------
     raw : bytes
-    name : str
-        Name of the file for messages.
+    name : what faults call the file
 
     Raises
     ------
