@@ -6,6 +6,7 @@ row has up to three sums: the forward pass, the backward pass, and the accumulat
 run in fp32 also where a device has a faster format (19.5 TFLOP/s on A100).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from flopcast.cost.graph_kernels.kernel_rows import KernelRows
@@ -15,7 +16,6 @@ from flopcast.lab.graph_runs.measured import GraphRun, MeasuredGraph, Setup
 from flopcast.lab.graph_runs.sketch import Sketch
 from flopcast.lab.run_tables import RunTable
 from flopcast.records import dataclass, replace
-from flopcast.units import Number
 
 DEVICES: Mapping[str, str] = {
     "AMD_Instinct_MI100": "mi100-32gb",
@@ -32,23 +32,34 @@ ACCUMULATED = 3.0  # tensors: a gradient and the sum so far are read, the sum is
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """A transformer of the table. `passes`: elementwise operators of its activation and of its scores."""
+    """A transformer of the table. `passes`: elementwise operators of its activation and of its scores.
+
+    Graphs of BERT have logits in training alone, and more parameters around the layer: types of tokens, a
+    norm of the embeddings, and a linear layer with a norm before the logits.
+    """
 
     hidden: int
     heads: int
     vocabulary: int
+    positions: int
     activation: int
     scores: int
-    has_head: bool = True  # in inference too: graphs of BERT have logits in training alone
+    joins_qkv: bool = True  # one matrix for queries, keys and values, as in GPT-2
+    is_bert: bool = False
 
 
 MODELS: Mapping[str, Layer] = {  # sizes of Hugging Face's configurations, and of arXiv:2005.14165
-    "bert_large": Layer(hidden=1024, heads=16, vocabulary=30522, activation=1, scores=2, has_head=False),
-    "gpt2_large": Layer(hidden=1280, heads=20, vocabulary=50257, activation=8, scores=2),
-    "gpt3_xl": Layer(hidden=3072, heads=24, vocabulary=50257, activation=8, scores=2),
-    "gpt3_27": Layer(hidden=2560, heads=32, vocabulary=50257, activation=8, scores=2),
-    "opt_13": Layer(hidden=2048, heads=32, vocabulary=50272, activation=1, scores=2),
-}
+    "bert_large": Layer(
+        hidden=1024, heads=16, vocabulary=30522, positions=512, activation=1, scores=2, joins_qkv=False,
+        is_bert=True,
+    ),
+    "gpt2_large": Layer(hidden=1280, heads=20, vocabulary=50257, positions=1024, activation=8, scores=2),
+    "gpt3_xl": Layer(hidden=3072, heads=24, vocabulary=50257, positions=2048, activation=8, scores=2),
+    "gpt3_27": Layer(hidden=2560, heads=32, vocabulary=50257, positions=2048, activation=8, scores=2),
+    "opt_13": Layer(
+        hidden=2048, heads=32, vocabulary=50272, positions=2050, activation=1, scores=2, joins_qkv=False
+    ),
+}  # fmt: skip
 SOFTWARE = Software(precision="fp32", fuses_attention=False)
 
 
@@ -64,7 +75,7 @@ def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
             continue
         rows = None
         if layer is not None:
-            head = layer.vocabulary if layer.has_head or row["mode"] == "train" else 0
+            head = 0 if layer.is_bert and row["mode"] != "train" else layer.vocabulary
             rows = _rows(replace(layer, vocabulary=head), quantity, int(row["batch"]), int(row["seq"]))
         yield GraphRun(
             id=f"{row['gpu']}/{row['case']}/{quantity}",
@@ -81,15 +92,26 @@ def runs_of(row: Mapping[str, str]) -> Iterator[GraphRun]:
 def _rows(layer: Layer, quantity: str, batch: int, length: int) -> KernelRows:
     if quantity == "sum_acc_ms":
         model = Sketch(element_bytes=4.0)
-        model.one_pass("optimizer", _parameters(layer), tensors=ACCUMULATED)
+        for elements, number in Counter(_parameters(layer)).items():
+            model.one_pass("optimizer", elements, tensors=ACCUMULATED, calls=number)
         return model.rows()
     forward = _forward(layer, batch, length)
     return forward if quantity == "sum_fw_ms" else backward_rows(forward)
 
 
-def _parameters(layer: Layer) -> Number:
-    """Return the parameters of one layer, the embedding and, apart from it, the head."""
-    return 12.0 * layer.hidden**2 + 2.0 * layer.vocabulary * layer.hidden
+def _parameters(layer: Layer) -> list[int]:
+    """Return the elements of each parameter: of the layer, the embedding and, apart from it, the head.
+
+    PyTorch adds the gradient of each parameter by a kernel of its own (AccumulateGrad). The parameters are
+    those of the models of transformers.
+    """
+    hidden, square, words = layer.hidden, layer.hidden**2, layer.vocabulary * layer.hidden
+    attention = [3 * square, 3 * hidden] if layer.joins_qkv else [square, hidden] * 3
+    block = [*attention, square, hidden, 4 * square, 4 * hidden, 4 * square, hidden, *([hidden] * 4)]
+    around = [words, layer.positions * hidden, words, hidden, hidden]
+    if layer.is_bert:
+        around += [2 * hidden, hidden, hidden, square, hidden, layer.vocabulary]
+    return block + around
 
 
 def _forward(layer: Layer, batch: int, length: int) -> KernelRows:
