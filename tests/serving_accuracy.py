@@ -272,6 +272,9 @@ def kept_tables():
 if __name__ == "__main__":
     named = sys.argv[1:] or [Path(line[0]).name for line in LINES]
     paths = {Path(line[0]).name: line[0] for line in LINES}
+    unknown = sorted(set(named) - set(paths))
+    if unknown:
+        sys.exit(f"unknown tables: {', '.join(unknown)}; the tables are {', '.join(paths)}")
     new = {
         name: table_of(path, [line for line in LINES if line[0] == path])
         for name, path in paths.items()

@@ -163,6 +163,9 @@ class Engine(StrictModel):
     sent_formats : tuple of str
         Formats of experts' weights to which tokens are quantised before groups of ranks send them to their
         experts. With all other formats, tokens are sent in 16 bits.
+    padded_experts : tuple of str
+        Formats of experts whose kernels compute a multiple of 128 rows for each expert that a rank holds,
+        as DeepGEMM does in vLLM 0.11 and 0.12 for experts in fp8_block.
     own_all_reduce : bool
         Whether all-reduces run by a kernel of the engine, which is faster than NCCL for small messages.
     max_sequences : int
@@ -236,6 +239,7 @@ class Engine(StrictModel):
     padding: bool = False
     launch_s: float = Field(default=0.0, ge=0)
     sent_formats: tuple[WeightFormat, ...] = ()
+    padded_experts: tuple[WeightFormat, ...] = ()
     own_all_reduce: bool = True
     max_sequences: int = Field(default=256, ge=1)
     max_tokens: int = Field(default=8192, ge=1)

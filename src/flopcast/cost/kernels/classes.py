@@ -143,7 +143,7 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
     "convolution": KernelBase(kind=GEMM, layouts_share_a_curve=True),
     "served_gemm": KernelBase(kind=SERVED_GEMM, serves=True),
     **dict.fromkeys(("decode_attention", "latent_decode"), KernelBase(kind=DECODE, serves=True)),
-    "fused_experts": KernelBase(kind=SERVED_EXPERTS, serves=True),
+    **dict.fromkeys(("fused_experts", "padded_experts"), KernelBase(kind=SERVED_EXPERTS, serves=True)),
     **dict.fromkeys(
         ("gated_delta", "state_space"), KernelBase(kind=LINEAR_ATTENTION, serves=True, also_trains=True)
     ),

@@ -28,7 +28,6 @@ from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
 from flopcast.records import dataclass
 from flopcast.serving.serving_report import ServingReport
-from flopcast.spec.deployment import is_narrow
 from flopcast.spec.engine import IterationCost
 from flopcast.spec.model import Model
 
@@ -77,8 +76,8 @@ def observed(row: ComparedServing, report: ServingReport) -> Observed:
     tpot_s = report.latencies["tpot"]["mean"].value
     cost = report.job.engine.iteration
     if row.measured.teaches == "iterations":
-        ratio, plan = tpot_s / report.iteration_s, report.job.kinds[-1].plan
-        experts_s = report.experts_s * is_narrow(plan.format_of_experts)  # others run as in benchmarks
+        ratio, job = tpot_s / report.iteration_s, report.job.kinds[-1]
+        experts_s = report.experts_s * job.scales_experts
         parts = ratio * np.array([-report.decode_kernels, experts_s, 1.0, report.decoding])
         known_s = tpot_s - float(parts @ np.array([getattr(cost, name) for name in OF_ITERATIONS]))
         return Observed(names=OF_ITERATIONS, parts=parts, known_s=known_s, measured_s=measured_s)

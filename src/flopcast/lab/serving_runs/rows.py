@@ -13,6 +13,7 @@ from flopcast.errors import SpecError
 from flopcast.lab.catalog_facts import catalog_facts
 from flopcast.lab.run_tables import Row
 from flopcast.lab.scores import Compared, MeasuredNumber, MeasuredRun, Scores
+from flopcast.lab.serving_runs.releases import padded_experts
 from flopcast.library import catalog
 from flopcast.records import dataclass
 from flopcast.requests.serving_request import with_degree
@@ -67,7 +68,7 @@ class RowFacts:
     chooses. `traffic` holds fields of a Traffic, `trace` the requests if it names a trace. Instances fill
     `devices` devices, by default those of one. Requests of `in_process` reach the engine without a front
     end. `receive_interval`, `stream_interval`, `memory_fraction` (by default the engine's), `wait_passes`,
-    `wait_fraction` and `sampling` are those of the engine. Unless Python launches the kernels of prompts,
+    `wait_fraction` and `sampling` are those of the engine, whose `release` decides about kernels. Unless Python launches the kernels of prompts,
     the host takes no longer than these kernels.
     """
 
@@ -84,6 +85,7 @@ class RowFacts:
     wait_passes: int = 0
     wait_fraction: float = 1.0
     sampling: str = "greedy"
+    release: str = ""
     memory_fraction: Number | None = None
     launches_by_python: bool = True
 
@@ -169,6 +171,8 @@ def _engine(facts: RowFacts) -> Engine:
     engine = catalog.engine(facts.engine).model_copy(update={name: getattr(facts, name) for name in stated})
     if facts.memory_fraction is not None:
         engine = engine.model_copy(update={"memory_fraction": facts.memory_fraction})
+    padded = padded_experts(facts.engine, facts.release, int(str(facts.plan.get("tensor_parallel", 1))))
+    engine = engine.model_copy(update={"padded_experts": padded})
     changed = {"request_s": 0.0, "request_tpot_ratio": 0.0} if facts.in_process else {}
     changed |= {} if facts.launches_by_python else {"prompt_launch_s": 0.0, "prompt_experts_s": 0.0}
     return engine.model_copy(update={"iteration": engine.iteration.model_copy(update=changed)})

@@ -18,7 +18,7 @@ from flopcast.layers.expert_load import RankLoad, fullest_rank_load
 from flopcast.layers.experts import Experts
 from flopcast.layers.latent_experts import ENTERED, LEFT
 from flopcast.operators.formats import SERVED_FORMATS
-from flopcast.operators.fused_experts import FusedExperts
+from flopcast.operators.fused_experts import FusedExperts, padded_rows
 from flopcast.operators.item import Item, blocking, kernel
 from flopcast.operators.memory_bound import KINDS
 from flopcast.operators.messages import AllGather, ReduceScatter
@@ -98,6 +98,11 @@ def _experts(experts: Experts, seen: Seen) -> Item:
     split = seen.split
     tokens = seen.run.new_tokens * seen.deployment.data_parallel
     load = _load(experts, tokens, seen)
+    padded = seen.deployment.format_of_experts in seen.engine.padded_experts
+    if padded:
+        held = experts.num_experts / seen.split.expert
+        rows = padded_rows(tokens * experts.top_k, held)
+        load = RankLoad(rows=rows, touched=held * np.ones_like(rows), imbalance=np.ones_like(rows))
     work = FusedExperts(
         tokens=tokens,
         rows=load.rows,
@@ -108,6 +113,7 @@ def _experts(experts: Experts, seen: Seen) -> Item:
         dtype=split.dtype,
         weights=served_format(seen.deployment.format_of_experts),
         gated=KINDS[experts.activation].is_gated,
+        padded=padded,
     )
     source, output = (ENTERED, LEFT) if experts.latent_hidden else ("mlp.in", "experts.sum")
     return kernel("experts.fused", work, (source, "experts.picks"), output, component="experts")
