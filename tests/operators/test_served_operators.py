@@ -6,7 +6,7 @@ from all_cases import all_cases
 from flopcast.cost.kernels.fallback_classes import FALLBACK_CLASSES
 from flopcast.dtypes import constant
 from flopcast.operators.formats import SERVED_FORMATS
-from flopcast.operators.fused_experts import FusedExperts
+from flopcast.operators.fused_experts import FusedExperts, padded_rows
 from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.matmul import Matmul
 from flopcast.operators.served_matmul import ServedMatmul
@@ -16,7 +16,7 @@ def product(m, n, k, weights=""):
     return ServedMatmul(m=constant(m), n=constant(n), k=constant(k), dtype="bf16", weights=weights)
 
 
-def experts(tokens, picks, touched, weights="", gated=True):
+def experts(tokens, picks, touched, weights="", gated=True, padded=False):
     return FusedExperts(
         tokens=constant(tokens),
         rows=constant(tokens * picks),
@@ -27,6 +27,7 @@ def experts(tokens, picks, touched, weights="", gated=True):
         dtype="bf16",
         weights=weights,
         gated=gated,
+        padded=padded,
     )
 
 
@@ -61,6 +62,21 @@ def test_experts_need_the_products_of_their_rows_and_the_weights_of_those_touche
 
     assert work.flop.item() == 2 * (4 * 8) * (2 * 1024 * 512)
     assert work.moved_bytes.item() == 2 * (6 * 2 * 1024 * 512) + 2 * 2 * (4 * 1024)
+
+
+def test_padded_experts_move_the_rows_between_their_kernels():
+    fused, padded = (experts(128, 1, 6, padded=each).work() for each in (False, True))
+
+    of_a_row = 2 * 1024 + 2 * 512  # inputs and activated rows, which are written and read
+    of_a_row += 2 * 2 * 512 + 1024  # results of gate and up weights, written and read; results, written
+    assert padded.flop.item() == fused.flop.item()
+    assert padded.moved_bytes.item() - fused.moved_bytes.item() == 128 * of_a_row * 2
+
+
+def test_padded_experts_compute_whole_groups_of_128_rows():
+    """8 rows and 128 experts: 8 + 128 x 127 rows, rounded up, as vLLM's compute_aligned_M."""
+    assert padded_rows(constant(8), constant(128)).item() == 128 * 128
+    assert padded_rows(constant(4096), constant(16)).item() == 4096 + 128 * 16
 
 
 def test_a_gate_adds_half_of_the_products():

@@ -111,9 +111,7 @@ class ServingJob(StrictModel):
 
     @property
     def iteration(self) -> IterationCost:
-        """Return the time of iterations with the formats of the plan, and with answers sent as stated.
-
-        """
+        """Return the time of iterations with the formats of the plan, and with answers sent as stated."""
         cost = self.engine.iteration
         experts = cost.expert_ratio if self.scales_experts else 1.0
         sequence_s = cost.sequence_s + cost.streamed_s / self.engine.stream_interval

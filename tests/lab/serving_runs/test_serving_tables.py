@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from command_line import flopcast
 
+from flopcast import predict_serving
 from flopcast.lab.serving_runs.aiconfigurator import ROWS
 from flopcast.lab.serving_runs.fit import OF_ITERATIONS, OF_REQUESTS, Observed, fit
 from flopcast.spec.engine import IterationCost
@@ -45,6 +46,19 @@ def test_a_row_is_a_deployment_with_the_traffic_of_its_benchmark():
         ("silicon_ttft_ms", "ms", 86.3338),
         ("silicon_tpot_ms", "ms", 8.51922),
     ]
+
+
+def test_releases_of_vllm_that_run_deep_gemm_pad_experts():
+    """With eight requests, experts compute 128 rows each, and take at least twice as long."""
+    facts = {"model_path": "Qwen/Qwen3-235B-A22B-FP8", "tp_size": "4.0", "moe_tp_size": "4.0"}
+    old, new = (
+        ROWS.run_of(ROW | facts | {"backend_version": release}).job for release in ("0.12.0", "0.19.0")
+    )
+
+    assert (old.engine.padded_experts, new.engine.padded_experts) == (("fp8_block",), ())
+    assert (old.iteration.expert_ratio, new.iteration.expert_ratio < 1.0) == (1.0, True)
+    slow, fast = (predict_serving(each).experts_s for each in (old, new))
+    assert 2.0 < slow / fast < 5.0
 
 
 POOLS = {"mode": "disagg", "batch_size": "", "silicon_data_source": "", "decode_batch_size": "16.0"} | {

@@ -133,7 +133,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
             "cache": cache,
             "drafting": _drafting(drafted),
         },
-        release=row["backend_version"],
+        release=row.get("backend_version", ""),
         receive_interval=interval,
         stream_interval=STREAM_INTERVALS.get(row["backend"], 1),
         memory_fraction=SMALL_FRACTION if least <= SMALL_DEVICES and _is_large(row) else None,

@@ -68,8 +68,8 @@ class RowFacts:
     chooses. `traffic` holds fields of a Traffic, `trace` the requests if it names a trace. Instances fill
     `devices` devices, by default those of one. Requests of `in_process` reach the engine without a front
     end. `receive_interval`, `stream_interval`, `memory_fraction` (by default the engine's), `wait_passes`,
-    `wait_fraction` and `sampling` are those of the engine, whose `release` decides about kernels. Unless Python launches the kernels of prompts,
-    the host takes no longer than these kernels.
+    `wait_fraction` and `sampling` are those of the engine, whose `release` determines some kernels. Unless
+    Python launches the kernels of prompts, the host takes no longer than these kernels.
     """
 
     model: str
