@@ -22,13 +22,15 @@ class FallbackClass:
     It is added in quadrature to that of another device, where the relative is borrowed from there too.
     `time_ratio` is how much longer the class takes at the relative's efficiency: beyond its own bound.
     `speed_up_ratio` says instead how many times as fast as the relative it is, whatever its own engine's
-    peak.
+    peak. A class is `tested` if a measurement, of the kernel or of a whole run that depends on it, was
+    compared with a prediction; an untested class may have a sigma above 0.3.
     """
 
     name: str
     log_sigma_factor: float
     time_ratio: float = 1.0
     speed_up_ratio: float | None = None
+    tested: bool = True
 
     def time_ratio_of(self, engine_ratio: float) -> float:
         """Return the ratio of the class's time to its time at the efficiency of the fallback class.
@@ -221,8 +223,11 @@ FALLBACK_CLASSES: dict[str, FallbackClass] = {
     "sigmoid_gate": FallbackClass(name="gelu", log_sigma_factor=0.1),
     "sigmoid_gate.backward": FallbackClass(name="gelu.backward", log_sigma_factor=0.1),
     "causal_convolution.backward": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=2.0),
-    "index_keys": FallbackClass(name="residual_add", log_sigma_factor=0.3),  # not measured
-    "index_choice": FallbackClass(name="residual_add", log_sigma_factor=0.3),  # not measured
+    # sparse attention: no kernel and no run with it was measured
+    **dict.fromkeys(
+        ("index_keys", "index_choice"),
+        FallbackClass(name="residual_add", log_sigma_factor=0.5, tested=False),
+    ),
     "row_sort": FallbackClass(name="residual_add", log_sigma_factor=0.3, time_ratio=1.3),  # an estimate
     "latent_decode.int4": FallbackClass(name="latent_decode", log_sigma_factor=0.3),
     "latent_decode.fp8": FallbackClass(name="latent_decode", log_sigma_factor=0.25),
