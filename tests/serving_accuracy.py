@@ -194,10 +194,31 @@ on these settings are development scores.
 - In ML.ENERGY, no model reaches more than about 12,000 tokens/s on H100, or more than 22,000 tokens/s on
   B200, where servers have eight HTTP processes. flopcast does not predict these limits of servers and
   clients.
+- In ML.ENERGY, servers on a single B200 need 17 to 44 ms between tokens in gpqa, and 30 ms or more in
+  image-chat with 16 or more sequences, whatever the model. For Qwen3-8B with 8 sequences, the time is 32 ms
+  in gpqa and 5 ms in lm-arena-chat. Servers on several B200, servers of gpt-oss and servers on H100 do not
+  show this. The published settings of the servers (eight HTTP processes, asynchronous scheduling) are the
+  same on one and on several devices, and the cause is unknown.
 - In ML.ENERGY, the throughput on B200 does not always rise with the batch. For Llama-3.1-8B, for example,
   the measured throughput with 128 sequences is lower than with 64 sequences.
-- If vLLM serves Qwen3-235B in 8 bits, an iteration takes 1.5 to 2 times the sum of its kernel times, for
-  an unknown reason.
+- vLLM 0.11 and 0.12 ran experts in FP8 with block scales in DeepGEMM, whose kernels compute 128 rows for
+  each expert that a device holds, even if no token chose the expert. flopcast predicts these kernels
+  (`engine.padded_experts`) for Qwen3-235B in FP8 in ML.ENERGY (vLLM 0.11.1) and for the rows of
+  aiconfigurator that state such a release. We found the cause in the errors of these rows, so their scores
+  are development scores. Without the padding, the predicted time between tokens is 0.36 to 0.77 times the
+  measured time in ML.ENERGY; with it, it is 0.86 to 1.25 times the measured time. On H200, it is 1.1 to 1.3
+  times the measured time with the padding. No number was fitted: as no table measures these kernels
+  together, flopcast assumes 0.6 of their bound, and the intervals are wide.
+- The published settings of DeepSeek on B200 in ML.ENERGY choose FlashInfer's experts instead
+  (VLLM_USE_FLASHINFER_MOE_FP8) and CUTLASS's latent attention. With up to 64 sequences, the predicted time
+  between tokens is 0.59 to 0.69 times the measured time, for an unknown reason.
+- In ML.ENERGY, MoE models with weights in 16 bits take longer than predicted if an iteration has more
+  tokens than a device has experts. For Qwen3-235B on eight B200 (16 experts each), the predicted time
+  between tokens is 0.71 times the measured time with 16 sequences, and 0.55 times with 32. For Qwen3-30B on
+  two H100 (64 experts each), it is 0.99 times with 64 sequences, and 0.85 times with 96. At this number of
+  tokens, vLLM 0.11 chooses another default configuration of its Triton kernel, if no tuned one exists. vLLM
+  replaced this default in February 2026 (pull request 34846), and uses other kernels on B200 since then.
+  flopcast does not predict the old default, because no table states its times on B200.
 - On two RTX PRO 6000, vLLM served Qwen3-32B without its custom all-reduce, but the predictions assume the
   custom all-reduce.
 """

@@ -30,6 +30,9 @@ IMAGES = {"image-chat": "1024x1024"}  # of a request, assumed
 PROMPT_SIGMA, OUTPUT_SIGMA = 0.8, 0.7  # of the logarithm of lengths, assumed
 MAX_TOKENS = 8192
 RELEASE = "0.11.1"  # ml.energy/blog, "LLM Inference Energy: A Longitudinal Analysis"
+FLASHINFER = (
+    "deepseek-ai/",
+)  # VLLM_USE_FLASHINFER_MOE_FP8: 1 in monolithic.env.yaml of their configurations
 MEMORY_FRACTION = 0.95  # --gpu-memory-utilization in mlenergy/llm/benchmark.py
 ROUNDS = (
     4  # requests of each place of the batch; the first and the last are not judged, as in the benchmark
@@ -61,7 +64,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         model=row["model_id"],
         cluster=CLUSTERS[row["gpu_model"]],
         engine="vllm",
-        release=RELEASE,
+        release="" if row["model_id"].startswith(FLASHINFER) else RELEASE,
         plan={
             "tensor_parallel": int(row["num_gpus"]) // groups,
             "data_parallel": groups,
