@@ -12,6 +12,7 @@ from command_line import flopcast
 
 from flopcast import predict_serving, serving_job
 from flopcast.library.curves import load_serving_book
+from flopcast.operators.fused_experts import FusedExperts
 from flopcast.search.deployments.space import DeploymentSpace, deployments_of
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.instances import price_of, times_of
@@ -98,3 +99,22 @@ def test_a_search_compares_both_and_a_report_names_what_is_hidden():
 def test_without_groups_that_share_experts_nothing_can_be_hidden():
     told = flopcast(*WORDS, "--plan", "tp=8 expert_messages=hidden").err
     assert "exposed, unless plan.data_parallel is above 1" in told
+
+
+@all_cases("ranks, share", ((8, 1.0), (32, 1 - (31 / 32) ** 8)))
+def test_kernels_of_experts_on_many_ranks_get_the_tokens_that_were_sent_to_the_rank(ranks, share):
+    """Each token goes to the ranks of its 8 experts; within a node, every rank has all tokens."""
+    words = f"tp=1 dp={ranks} ep={ranks} replicas=1"
+    job = serving_job("deepseek-v3", engine="sglang", cluster="gb200-nvl72", gpus=ranks, plan=words)
+    new = np.array([[64.0]])
+    run = EnginePass(new_tokens=new, sequences=new, cached_tokens=new * 1000, pairs=new * 1000)
+
+    priced = price_of(job, load_serving_book(job.cluster), run)
+
+    (experts,) = {
+        item.work.tokens.item()
+        for layer in priced.layers
+        for item in layer.items
+        if isinstance(item.work, FusedExperts)
+    }
+    assert experts == pytest.approx(64 * ranks * share)

@@ -6,7 +6,7 @@ Ranks of one group hold the same tokens. Each multiplies the rows of its own exp
 each expert, and one all-reduce adds the results of all ranks, those of shared experts included. Groups that
 share experts gather the tokens of all groups before, and scatter the sums after. Where experts are spread
 over more ranks than a node of eight, engines send a token only to the ranks of its experts (DeepEP; the
-all-to-all over NVLink of TensorRT-LLM).
+all-to-all over NVLink of TensorRT-LLM), whose kernels sort and add these tokens alone.
 """
 
 import numpy as np
@@ -104,7 +104,7 @@ def _experts(experts: Experts, seen: Seen) -> Item:
         rows = padded_rows(tokens * experts.top_k, held)
         load = RankLoad(rows=rows, touched=held * np.ones_like(rows), imbalance=np.ones_like(rows))
     work = FusedExperts(
-        tokens=tokens,
+        tokens=tokens * reached_share(seen.deployment.expert_parallel, experts.top_k),
         rows=load.rows,
         hidden=constant(experts.inner_hidden(seen.hidden)),
         inner=experts.expert_hidden / split.expert_tensor,
