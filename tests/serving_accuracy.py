@@ -152,6 +152,9 @@ on these settings are development scores.
   requests wait.
 - If the engine quantises tokens before the all-to-all to the experts, flopcast predicts an all-to-all in
   4 or 8 bits.
+- Where experts are spread over more than eight ranks, the kernels of a rank's experts get only the tokens
+  that were sent to this rank (DeepEP). We found that flopcast had predicted kernels over all tokens in the
+  errors of GB200, so scores that depend on this are development scores.
 
 ### Known causes of large errors
 
@@ -195,7 +198,7 @@ on these settings are development scores.
   B200, where servers have eight HTTP processes. flopcast does not predict these limits of servers and
   clients.
 - In ML.ENERGY, servers on a single B200 need 17 to 44 ms between tokens in gpqa, and 30 ms or more in
-  image-chat with 16 or more sequences, whatever the model. For Qwen3-8B with 8 sequences, the time is 32 ms
+  image-chat with 16 to 256 sequences, whatever the model. For Qwen3-8B with 8 sequences, the time is 32 ms
   in gpqa and 5 ms in lm-arena-chat. Servers on several B200, servers of gpt-oss and servers on H100 do not
   show this. The published settings of the servers (eight HTTP processes, asynchronous scheduling) are the
   same on one and on several devices, and the cause is unknown.
