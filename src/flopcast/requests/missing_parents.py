@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.validate import OF_FILES, names_at
-from flopcast.files.yaml_text import TWICE, Document, read_yaml
+from flopcast.files.yaml_text import TWICE, Document, decoded, read_yaml
 from flopcast.records import replace
 from flopcast.spec.job import Job
 from flopcast.spec.serving_job import ServingJob
@@ -18,6 +18,7 @@ from flopcast.spec.serving_job import ServingJob
 LINE = re.compile(r"(?:indented below )?line (\d+)(?:, which already has a value| is less indented than)")
 KEY = re.compile(r"\s*(?:- )?[\"']?(\w+)[\"']?:")
 INNER = re.compile(r"[{,]\s*[\"']?(\w+)[\"']?:")
+END_OF_LINE = re.compile(r"\r\n?|[\n\x85\u2028\u2029]")  # YAML 1.1, section 4.2
 
 
 def read_job(raw: bytes, name: str) -> Document:
@@ -34,7 +35,7 @@ def read_job(raw: bytes, name: str) -> Document:
         problem = error.problems[0]
         above, line = LINE.search(problem.because), int(problem.where.rpartition(":")[2])
         begin = line if problem.fault == TWICE else int(above[1]) + 1 if above else 0
-        section = missing_section(raw.decode().split("\n"), begin) if begin else ""
+        section = missing_section(END_OF_LINE.split(decoded(raw, name)), begin) if begin else ""
         if not section:
             raise
         fix = f"add {section}: above line {begin}"
