@@ -24,7 +24,7 @@ TWO = [{"seq": 512}, {"seq": 1024}]  # micro-batches of one rank
 UNEQUAL_RANKS = [{"count": 4, "micro_batches": TWO}, {"count": 4, "micro_batches": TWO[::-1]}]
 BROKEN = {  # (field, because) → the job that breaks this rule alone, its value, a part of what is allowed
     (row["field"], row["because"]): (parts(**decoded(row["job"])), row["value"], row["allowed"])
-    for row in yaml.safe_load(Path(__file__).with_name("broken_rules.yaml").read_text(encoding="utf-8"))
+    for row in yaml.load(Path(__file__).with_name("broken_rules.yaml").read_bytes(), yaml.CSafeLoader)
 }
 REASONS_OF_SCHEDULES = ("blocks_because", "chunks_because")
 EXAMPLES = [(rule, *example) for rule, example in BROKEN.items()]
