@@ -118,13 +118,12 @@ class TranslatedFlags:
         base : the stack of the catalogue that the program is
         """
         reader = self._reader
-        arguments = Arguments(reader.document.name, self._flags, 1)
-        builder = JobBuilder(reader.document.name, 1, arguments)
+        builder = JobBuilder(reader.document.name, self._flags, 1)
         read_model(builder)
         read_plan(builder, ranks)
-        changes = switched(arguments, catalog.stack(base))
+        changes = switched(builder, catalog.stack(base))
         named = "--vocab-size" if reader.options.model else ""  # the model of the command line has its own
-        self._report([problem for problem in arguments.problems if problem.field != named], arguments)
+        self._report([problem for problem in builder.problems if problem.field != named], builder)
         own = reader.data.get("model")
         model = {} if reader.options.model else builder.data["model"]
         reader.data |= builder.data
@@ -137,12 +136,10 @@ class TranslatedFlags:
 
     def read_plan(self, ranks: int, layers: int) -> None:
         """Read the plan of all flags into the config reader, for a model that has so many layers."""
-        builder = JobBuilder(
-            self._reader.document.name, 1, Arguments(self._reader.document.name, self._flags, 1)
-        )
+        builder = JobBuilder(self._reader.document.name, self._flags, 1)
         builder.layers = layers
         read_plan(builder, ranks)
-        self._report(builder.arguments.problems, builder.arguments)
+        self._report(builder.problems, builder)
         self._reader.data["plan"] = builder.data["plan"]
         self._reader.lines |= builder.lines
         self._name_keys(builder)

@@ -18,12 +18,12 @@ CROSSED = ("heads", "head_size", "qkv_bias", "out_bias", "dropout")
 PROGRAM = "pretrain_t5.py"
 
 
-def read_encoder(builder: JobBuilder) -> None:
+def read_encoder(args: JobBuilder) -> None:
     """Turn the one run of blocks, which these flags describe as the encoder's, into encoder and decoder.
 
     Does nothing for a decoder-only model, whose command has no flag of a decoder beside an encoder.
     """
-    args, model, batch = builder.arguments, builder.data["model"], builder.data["batch"]
+    model, batch = args.data["model"], args.data["batch"]
     if not args.has(DEPTH, LENGTH) or not isinstance(model, dict) or not isinstance(batch, dict):
         return
     if len(model["blocks"]) > 1:
@@ -32,26 +32,23 @@ def read_encoder(builder: JobBuilder) -> None:
             args.first(LENGTH, DEPTH), None, "equal layers", because, "remove it", "is not supported"
         )
         return
-    depth, below = builder.layers, args.count(DEPTH, builder.layers)
-    builder.put(
-        ("batch", "source_length"), batch["sequence_length"], "--encoder-seq-length", "--seq-length"
-    )
-    builder.put(("batch", "sequence_length"), args.required(LENGTH), LENGTH)
+    depth, below = args.layers, args.count(DEPTH, args.layers)
+    args.put(("batch", "source_length"), batch["sequence_length"], "--encoder-seq-length", "--seq-length")
+    args.put(("batch", "sequence_length"), args.required(LENGTH), LENGTH)
     (block,) = model["blocks"]
     mixer = block["mixer"]
     cross = {name: mixer[name] for name in CROSSED if name in mixer}
     encoder = block | {"reads": "source", "mixer": mixer | {"causal": False}}
     rest = [encoder | {"count": depth - 1}] if depth > 1 else []
     last = encoder | {"count": 1, "ends_encoder": True}
-    builder.put(("model", "blocks"), [*rest, last, block | {"count": below, "cross": cross}], DEPTH, LENGTH)
-    builder.put(("model", "head_bias"), True, LENGTH)
-    builder.layers = depth + below
-    _divide(builder, depth, below)
+    args.put(("model", "blocks"), [*rest, last, block | {"count": below, "cross": cross}], DEPTH, LENGTH)
+    args.put(("model", "head_bias"), True, LENGTH)
+    args.layers = depth + below
+    _divide(args, depth, below)
 
 
-def _divide(builder: JobBuilder, depth: int, below: int) -> None:
+def _divide(args: JobBuilder, depth: int, below: int) -> None:
     """Divide both over the stages before and after the split rank; without it, all blocks evenly."""
-    args = builder.arguments
     if not args.has(SPLIT):
         return
     stages = args.count(args.first("--pipeline-model-parallel-size", "--pp-size"), 1)
@@ -68,4 +65,4 @@ def _divide(builder: JobBuilder, depth: int, below: int) -> None:
         args.fault(SPLIT, before, allowed, because, f"correct {SPLIT}, or remove it for an even division")
         return
     held = [depth // before] * before + [below // (stages - before)] * (stages - before)
-    builder.put(("plan", "stage_layers"), held, SPLIT)
+    args.put(("plan", "stage_layers"), held, SPLIT)

@@ -4,21 +4,23 @@ Answers: where does a flag's value go, and which line do errors name for it?
 Elsewhere: which flag goes where (model.py, plan.py).
 """
 
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from flopcast.files.yaml_text import Path, set_value
 from flopcast.interop.megatron.arguments import Arguments
+from flopcast.interop.shell.variables import Word
 
 
-class JobBuilder:
-    """The document of a script whose training command has these arguments.
+class JobBuilder(Arguments):
+    """The arguments of a training command, and the job's document that grows from them.
 
     `layers` and `replicas` are known to everything that comes after the model and the plan's degrees.
     """
 
-    def __init__(self, name: str, line: int, arguments: Arguments) -> None:
-        """Start a job; `name`, the script's path, names the model; `line` is that of the command."""
-        self.arguments = arguments
+    def __init__(self, name: str, words: Sequence[Word], line: int) -> None:
+        """Start a job; `name`, the script's path, names the model; the rest is as of `Arguments`."""
+        super().__init__(name, words, line)
         self.name: str = PurePath(name).stem or "unnamed"
         self.layers = 1
         self.replicas = 1
@@ -30,7 +32,7 @@ class JobBuilder:
     def put(self, path: Path, value: object, *flags: str) -> None:
         """Set a value; its line is that of the first flag of these that is given."""
         set_value(self.data, path, value)
-        given = next((flag for flag in flags if self.arguments.has(flag)), None)
+        given = next((flag for flag in flags if self.has(flag)), None)
         if given is not None:
-            self.lines[path] = self.arguments.line(given)
+            self.lines[path] = self.line(given)
             self.flags[path] = given

@@ -17,20 +17,19 @@ SIZES = {  # flags → field, default
 ASIDE = ("--group-query-attention", "--num-query-groups", "--kv-channels", "--add-qkv-bias")
 
 
-def read_latents(builder: JobBuilder, mixer: Path, heads: int) -> None:
+def read_latents(args: JobBuilder, mixer: Path, heads: int) -> None:
     """Read latent attention in place of a mixer; queries have a latent if its rank is given.
 
     Projections have no bias but the last, which is left out; norms of latents are those of
     `--qk-layernorm`, and are counted also where it is not given. Notes report both.
     """
-    args = builder.arguments
-    builder.put((*mixer, "kind"), "latent_attention", *MLA)
-    builder.put((*mixer, "heads"), heads, "--num-attention-heads")
+    args.put((*mixer, "kind"), "latent_attention", *MLA)
+    args.put((*mixer, "heads"), heads, "--num-attention-heads")
     if args.has("--q-lora-rank"):
-        builder.put((*mixer, "q_lora_rank"), args.count("--q-lora-rank"), "--q-lora-rank")
+        args.put((*mixer, "q_lora_rank"), args.count("--q-lora-rank"), "--q-lora-rank")
     for flags, (field, usual) in SIZES.items():
         flag = args.first(*flags)
-        builder.put((*mixer, field), args.count(flag, usual), flag)
+        args.put((*mixer, field), args.count(flag, usual), flag)
     for flag in ASIDE:
         if args.has(flag):
             args.assume(f"{flag} has no effect, because latent attention has its own sizes", flag)
@@ -40,8 +39,8 @@ def read_latents(builder: JobBuilder, mixer: Path, heads: int) -> None:
         args.assume("the bias of the output projection of attention is ignored", args.first(*MLA))
 
 
-def read_further_predictions(builder: JobBuilder) -> None:
+def read_further_predictions(args: JobBuilder) -> None:
     """Read modules of multi-token prediction; there are none unless their number is given."""
-    modules = builder.arguments.count("--mtp-num-layers", 0, least=0)
+    modules = args.count("--mtp-num-layers", 0, least=0)
     if modules:
-        builder.put(("model", "mtp"), modules, "--mtp-num-layers")
+        args.put(("model", "mtp"), modules, "--mtp-num-layers")

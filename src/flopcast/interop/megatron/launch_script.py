@@ -16,7 +16,6 @@ from math import prod
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, line_in
-from flopcast.interop.megatron.arguments import Arguments
 from flopcast.interop.megatron.encoder import PROGRAM
 from flopcast.interop.megatron.job_builder import JobBuilder
 from flopcast.interop.megatron.model import read_model
@@ -84,19 +83,18 @@ def launch_document(
     ranks = stated_ranks if devices is None else devices
     if ranks is None:
         flags.problems.append(_unknown_ranks(f"{name}:{line}"))
-    builder = JobBuilder(name, line, flags)
-    read_model(builder)
-    read_plan(builder, ranks)
-    builder.put(("stack",), stack_of(flags))
+    read_model(flags)
+    read_plan(flags, ranks)
+    flags.put(("stack",), stack_of(flags))
     if flags.problems:
         raise SpecError(sorted(flags.problems, key=lambda each: line_in(each.where)))
-    builder.data["assumptions"] = [*flags.assumptions, *script.notes]
-    return Document(name, builder.data, builder.lines, keys=builder.flags)
+    flags.data["assumptions"] = [*flags.assumptions, *script.notes]
+    return Document(name, flags.data, flags.lines, keys=flags.flags)
 
 
-def _flags(training: TrainingCommand, script: Script) -> Arguments:
+def _flags(training: TrainingCommand, script: Script) -> JobBuilder:
     name, line = script.name, training.command.line
-    flags = Arguments(name, training.arguments, line)
+    flags = JobBuilder(name, training.arguments, line)
     written = script.file(flags.text("--deepspeed_config"))
     flags.wide_gradients = written is not None and bool(_WIDE.search(written.text))
     if training.others:

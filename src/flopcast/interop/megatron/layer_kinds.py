@@ -28,17 +28,17 @@ Block = dict[str, object]
 Kind = tuple[int, bool]  # number of experts, 1 for a dense layer; whether attention has a window
 
 
-def read_kinds(builder: JobBuilder) -> None:
+def read_kinds(args: JobBuilder) -> None:
     """Read the blocks of each kind in place of the one run of equal blocks.
 
     Parameters
     ----------
-    builder : JobBuilder
+    args : JobBuilder
         With the model's one run of dense blocks without a window.
     """
-    args, number = builder.arguments, builder.layers
+    number = args.layers
     numbers, narrow = [1] * number, [False] * number
-    model = builder.data["model"]
+    model = args.data["model"]
     (dense,) = model["blocks"] if isinstance(model, dict) else ({},)
     experts, window = None, read_window(args)
     if asks_for_experts(args):
@@ -46,16 +46,16 @@ def read_kinds(builder: JobBuilder) -> None:
         numbers = _expert_numbers(args, number)
     if window:
         narrow = _layers(args, SKIPPED, number, lambda layer, step: (layer + 1) % step > 0, number + 1)
-    builder.noop = noop_layers(args, number)
+    args.noop = noop_layers(args, number)
     every = zip(numbers, narrow, strict=True)
-    kinds, pattern = runs([kind for layer, kind in enumerate(every) if layer not in builder.noop])
+    kinds, pattern = runs([kind for layer, kind in enumerate(every) if layer not in args.noop])
     if kinds == [((1, False), number)]:
         return
     blocks = [_block(dense, count, kind, experts, window) for kind, count in kinds]
-    builder.put(("model", "blocks"), blocks, NUMBER, WINDOW)
+    args.put(("model", "blocks"), blocks, NUMBER, WINDOW)
     if pattern:
-        builder.put(("model", "pattern"), pattern, FREQUENCY, SKIPPED)
-    _place(builder, [kind for kind, _ in kinds], experts)
+        args.put(("model", "pattern"), pattern, FREQUENCY, SKIPPED)
+    _place(args, [kind for kind, _ in kinds], experts)
 
 
 def _expert_numbers(args: Arguments, layers: int) -> list[int]:
@@ -134,15 +134,14 @@ def _block(dense: Block, count: int, kind: Kind, experts: Block | None, window: 
     return block
 
 
-def _place(builder: JobBuilder, kinds: list[Kind], experts: Block | None) -> None:
+def _place(args: JobBuilder, kinds: list[Kind], experts: Block | None) -> None:
     """Record the lines of the values of all runs, so that faults name the script's line."""
-    args = builder.arguments
     of_experts = {
         ("feed_forward", field): args.line(args.first(LINES.get(field, NUMBER), NUMBER))
         for field in experts or ()
     }
-    inside = {path[3:]: line for path, line in builder.lines.items() if path[:3] == ("model", "blocks", 0)}
+    inside = {path[3:]: line for path, line in args.lines.items() if path[:3] == ("model", "blocks", 0)}
     for index, (number, narrow) in enumerate(kinds):
         own = inside | (of_experts if number > 1 else {})
         own |= {("mixer", "window"): args.line(WINDOW)} if narrow else {}
-        builder.lines |= {("model", "blocks", index, *path): line for path, line in own.items()}
+        args.lines |= {("model", "blocks", index, *path): line for path, line in own.items()}

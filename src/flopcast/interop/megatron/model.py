@@ -26,7 +26,7 @@ LAYERS = ("--num-layers", "--encoder-num-layers")
 SEQUENCE = ("--seq-length", "--encoder-seq-length")
 
 
-def read_model(builder: JobBuilder) -> None:
+def read_model(args: JobBuilder) -> None:
     """Read the decoder; blocks are equal, except for experts and windows in some of them.
 
     Layer norms have a bias, root-mean-square norms none. One dropout probability serves the residual
@@ -35,95 +35,94 @@ def read_model(builder: JobBuilder) -> None:
 
     Parameters
     ----------
-    builder : JobBuilder
+    args : JobBuilder
         It gets `model`, `batch`, and its number of layers; faults go to its arguments.
 
     References
     ----------
     Megatron-LM, `core_transformer_config_from_args` in megatron/training/arguments.py.
     """
-    args = builder.arguments
-    builder.put(("model", "name"), builder.name)
+    args.put(("model", "name"), args.name)
     hidden = args.required(HIDDEN)
-    builder.layers = args.required(*LAYERS)
-    if builder.layers > MOST_LAYERS:
+    args.layers = args.required(*LAYERS)
+    if args.layers > MOST_LAYERS:
         because, flag = "no known model has so many layers", args.first(*LAYERS)
-        args.fault(flag, builder.layers, f"at most {MOST_LAYERS}", because, f"set {flag} to {MOST_LAYERS}")
-        builder.layers = 1
-    builder.put(("model", "hidden"), hidden, HIDDEN)
+        args.fault(flag, args.layers, f"at most {MOST_LAYERS}", because, f"set {flag} to {MOST_LAYERS}")
+        args.layers = 1
+    args.put(("model", "hidden"), hidden, HIDDEN)
     block: Path = ("model", "blocks", 0)
-    builder.put((*block, "count"), builder.layers, *LAYERS)
+    args.put((*block, "count"), args.layers, *LAYERS)
     norm = args.choice("--normalization", NORMS, "layernorm")
-    builder.put((*block, "norm"), norm, "--normalization")
-    builder.put((*block, "norm_bias"), norm == "layernorm", "--normalization")
-    dropout = _dropout(builder, "--hidden-dropout")
-    builder.put((*block, "dropout"), dropout, "--hidden-dropout")
-    builder.put(("model", "embedding_dropout"), dropout, "--hidden-dropout")
+    args.put((*block, "norm"), norm, "--normalization")
+    args.put((*block, "norm_bias"), norm == "layernorm", "--normalization")
+    dropout = _dropout(args, "--hidden-dropout")
+    args.put((*block, "dropout"), dropout, "--hidden-dropout")
+    args.put(("model", "embedding_dropout"), dropout, "--hidden-dropout")
     untied = "--untie-embeddings-and-output-weights"
-    builder.put(("model", "tied_embeddings"), not args.has(untied), untied)
+    args.put(("model", "tied_embeddings"), not args.has(untied), untied)
     if args.has("--embed-layernorm"):
-        builder.put(("model", "embedding_norm"), True, "--embed-layernorm")
-    _attention(builder, block)
-    _feed_forward(builder, block, hidden)
-    _vocabulary(builder)
-    _sequence(builder, block)
-    read_kinds(builder)
-    read_further_predictions(builder)
-    read_encoder(builder)
+        args.put(("model", "embedding_norm"), True, "--embed-layernorm")
+    _attention(args, block)
+    _feed_forward(args, block, hidden)
+    _vocabulary(args)
+    _sequence(args, block)
+    read_kinds(args)
+    read_further_predictions(args)
+    read_encoder(args)
 
 
-def _dropout(builder: JobBuilder, flag: str) -> float:
+def _dropout(args: JobBuilder, flag: str) -> float:
     """Return a dropout probability; Megatron-LM's default is not zero, and costs time."""
-    if not builder.arguments.has(flag):
-        builder.arguments.assume(f"{flag} {DROPOUT}, Megatron-LM's default")
-    return builder.arguments.fraction(flag, DROPOUT)
+    if not args.has(flag):
+        args.assume(f"{flag} {DROPOUT}, Megatron-LM's default")
+    return args.fraction(flag, DROPOUT)
 
 
-def _attention(builder: JobBuilder, block: Path) -> None:
+def _attention(args: JobBuilder, block: Path) -> None:
     """Read heads, key/value heads, norms of queries and keys, and biases.
 
     `--group-query-attention` alone means one key/value head for all; a number of groups alone means
     nothing. Megatron-DeepSpeed gives their number as `--num-key-value-heads`. Without biases,
     `--add-qkv-bias` still gives q, k and v theirs (Qwen). A norm of queries and keys is one of each head.
     """
-    args, mixer = builder.arguments, (*block, "mixer")
+    mixer = (*block, "mixer")
     heads = args.required("--num-attention-heads")
     softmax = args.choice(SOFTMAX, SOFTMAXES, "vanilla")
     if softmax == "off-by-one" or (softmax != "vanilla" and args.has(*MLA)):
         args.assume("flopcast predicts an ordinary softmax instead", SOFTMAX)
     if args.has(*MLA):
-        read_latents(builder, mixer, heads)
-        builder.put((*mixer, "dropout"), _dropout(builder, "--attention-dropout"), "--attention-dropout")
+        read_latents(args, mixer, heads)
+        args.put((*mixer, "dropout"), _dropout(args, "--attention-dropout"), "--attention-dropout")
         return
-    builder.put((*mixer, "heads"), heads, "--num-attention-heads")
+    args.put((*mixer, "heads"), heads, "--num-attention-heads")
     groups = args.first("--num-key-value-heads", "--num-query-groups")
     if args.has("--group-query-attention") and not args.has(groups):
         args.assume("--num-query-groups 1 (multi-query attention), which is Megatron-LM's default")
     if args.has("--group-query-attention", "--num-key-value-heads"):
         groups = groups if args.has(groups) else "--num-query-groups"
-        builder.put((*mixer, "kv_heads"), args.count(groups), groups)
+        args.put((*mixer, "kv_heads"), args.count(groups), groups)
     elif args.has(groups):
         args.assume(f"{groups} has no effect: --group-query-attention is not given", groups)
     if args.has("--qk-layernorm"):
-        builder.put((*mixer, "qk_norm"), "per_head", "--qk-layernorm")
+        args.put((*mixer, "qk_norm"), "per_head", "--qk-layernorm")
     if args.has("--kv-channels"):
-        builder.put((*mixer, "head_size"), args.count("--kv-channels"), "--kv-channels")
+        args.put((*mixer, "head_size"), args.count("--kv-channels"), "--kv-channels")
     biased = not args.has("--disable-bias-linear")
     flags = ("--add-qkv-bias", "--disable-bias-linear")
-    builder.put((*mixer, "qkv_bias"), biased or args.has("--add-qkv-bias"), *flags)
-    builder.put((*mixer, "out_bias"), biased, "--disable-bias-linear")
-    builder.put((*mixer, "dropout"), _dropout(builder, "--attention-dropout"), "--attention-dropout")
+    args.put((*mixer, "qkv_bias"), biased or args.has("--add-qkv-bias"), *flags)
+    args.put((*mixer, "out_bias"), biased, "--disable-bias-linear")
+    args.put((*mixer, "dropout"), _dropout(args, "--attention-dropout"), "--attention-dropout")
     if softmax == "learnable":
-        builder.put((*mixer, "sinks"), True, SOFTMAX)
+        args.put((*mixer, "sinks"), True, SOFTMAX)
 
 
-def _feed_forward(builder: JobBuilder, block: Path, hidden: int) -> None:
+def _feed_forward(args: JobBuilder, block: Path, hidden: int) -> None:
     """Read inner width and activation.
 
     Where no width is given, it is 4 · hidden; of a gated one two thirds of that, rounded down to a
     multiple of 64, so that three matrices hold what two held.
     """
-    args, inner = builder.arguments, (*block, "feed_forward")
+    inner = (*block, "feed_forward")
     for one, other in (("--swiglu", "--squared-relu"), ("--swiglu", "--quick-geglu")):
         args.clash(one, other, "a block has one activation")
     activation = "relu2" if args.has("--squared-relu") else "gelu"
@@ -134,41 +133,39 @@ def _feed_forward(builder: JobBuilder, block: Path, hidden: int) -> None:
     if args.has("--swiglu"):
         usual = max(8 * hidden // 3 // 64, 1) * 64
     width = args.count("--ffn-hidden-size", usual)
-    builder.put((*inner, "ffn_hidden"), width, "--ffn-hidden-size", HIDDEN)
+    args.put((*inner, "ffn_hidden"), width, "--ffn-hidden-size", HIDDEN)
     flags = ("--glu-activation", "--quick-geglu", "--swiglu", "--squared-relu")
-    builder.put((*inner, "activation"), activation, *flags)
-    builder.put((*inner, "bias"), not args.has("--disable-bias-linear"), "--disable-bias-linear")
+    args.put((*inner, "activation"), activation, *flags)
+    args.put((*inner, "bias"), not args.has("--disable-bias-linear"), "--disable-bias-linear")
 
 
-def _vocabulary(builder: JobBuilder) -> None:
+def _vocabulary(args: JobBuilder) -> None:
     """Read the number of tokens, and how their table is padded.
 
     A padded size is taken as it is, so that nothing is added to it. A tokenizer for benchmarks,
     `NullTokenizer`, adds an end of document to `--vocab-size`.
     """
-    args = builder.arguments
     padded = args.first("--padded-vocab-size", "--pad-vocab-size-to")
     multiple = "--make-vocab-size-divisible-by"
-    builder.put(("model", "vocabulary_multiple"), args.count(multiple, 128), multiple)
+    args.put(("model", "vocabulary_multiple"), args.count(multiple, 128), multiple)
     if args.has(padded):
-        builder.put(("model", "vocabulary"), args.count(padded), padded)
-        builder.put(("model", "vocabulary_multiple"), 1, padded)
+        args.put(("model", "vocabulary"), args.count(padded), padded)
+        args.put(("model", "vocabulary_multiple"), 1, padded)
     elif args.has("--vocab-size"):
         kind = args.text("--tokenizer-type")
         end_token = 1 if kind.startswith("Null") else 0  # such a tokenizer adds an end of document
-        builder.put(("model", "vocabulary"), args.count("--vocab-size") + end_token, "--vocab-size")
+        args.put(("model", "vocabulary"), args.count("--vocab-size") + end_token, "--vocab-size")
     else:
-        tokens, flag = _tokens(builder)
-        builder.put(("model", "vocabulary"), tokens, flag)
+        tokens, flag = _tokens(args)
+        args.put(("model", "vocabulary"), tokens, flag)
 
 
-def _tokens(builder: JobBuilder) -> tuple[int, str]:
+def _tokens(args: JobBuilder) -> tuple[int, str]:
     """Return the vocabulary of a tokenizer, from its type, its name or the name of its model.
 
     pretrain_gpt.py uses GPT-2's tokenizer if none is named. An unknown tokenizer is an error, because
     embeddings of 32,000 and of 256,000 tokens differ by as many parameters as a small model has.
     """
-    args = builder.arguments
     path = args.first("--tokenizer-model", "--tokenizer-name-or-path")
     kind = args.text("--tokenizer-type") or ("" if args.has(path) else "GPT2BPETokenizer")
     known = VOCABULARIES.get(kind)
@@ -197,15 +194,15 @@ def _of_a_model(tokenizer: str) -> tuple[int, str] | None:
     return None
 
 
-def _sequence(builder: JobBuilder, block: Path) -> None:
+def _sequence(args: JobBuilder, block: Path) -> None:
     """Read the sequence length in tokens, and the kind of positions.
 
     `--max-position-embeddings` is the number of rows of a learned table, and no less than the length.
     `--rotary-percent` is a share in [0, 1] in spite of its name.
     """
-    args, mixer = builder.arguments, (*block, "mixer")
+    mixer = (*block, "mixer")
     length = args.required(*SEQUENCE)
-    builder.put(("batch", "sequence_length"), length, *SEQUENCE)
+    args.put(("batch", "sequence_length"), length, *SEQUENCE)
     longest = args.count("--max-position-embeddings", length)
     if longest < length:
         flag, because = (
@@ -213,24 +210,23 @@ def _sequence(builder: JobBuilder, block: Path) -> None:
             f"each of the {length} tokens of a sequence needs a position",
         )
         args.fault(flag, longest, f"{length} or more", because, f"write {flag} {length}")
-    kind = _positions(builder)
-    builder.put(
+    kind = _positions(args)
+    args.put(
         ("model", "learned_positions"), longest if kind == "learned" else 0, "--max-position-embeddings"
     )
     if args.has(*MLA):  # a part of each head of its own is rotated
         return
     fraction = args.fraction("--rotary-percent", 1.0) if kind == "rope" else 0.0
     flags = ("--rotary-percent", "--use-rotary-position-embeddings", "--position-embedding-type")
-    builder.put((*mixer, "rotary_fraction"), fraction, *flags)
+    args.put((*mixer, "rotary_fraction"), fraction, *flags)
     if kind in ("alibi", "relative"):
-        builder.put((*mixer, "alibi"), True, "--position-embedding-type")
+        args.put((*mixer, "alibi"), True, "--position-embedding-type")
     if kind == "relative":
-        builder.put(("model", "relative_positions"), args.count(BUCKETS, 32), BUCKETS)
+        args.put(("model", "relative_positions"), args.count(BUCKETS, 32), BUCKETS)
 
 
-def _positions(builder: JobBuilder) -> str:
+def _positions(args: JobBuilder) -> str:
     """Return the kind of positions: "learned" by default, "rope", "alibi", "relative" (T5) or "none"."""
-    args = builder.arguments
     kind = args.choice("--position-embedding-type", POSITIONS, "learned")
     if args.has("--use-rotary-position-embeddings"):
         return "rope"

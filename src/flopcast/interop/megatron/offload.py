@@ -35,39 +35,38 @@ def optimizer_fraction(arguments: Arguments) -> float:
     return 1.0 if arguments.has(OLD_OPTIMIZER) else 0.0
 
 
-def read_placements(builder: JobBuilder) -> None:
+def read_placements(args: JobBuilder) -> None:
     """Put states on the host into the plan, whose degrees and recompute are known."""
-    args = builder.arguments
     if not args.has(OPTIMIZER) and args.fraction(FRACTION, 1.0) not in (0, 1):
         args.assume(f"{FRACTION} has no effect without {OPTIMIZER}", FRACTION)
     placed = []
     if fraction := optimizer_fraction(args):
         placed.append(Placement(kind="optimizer", tier="host", fraction=fraction))
-    if fraction := _activations(builder):
+    if fraction := _activations(args):
         placed.append(Placement(kind="activations", tier="host", fraction=fraction))
     if placed:
         keys = (OPTIMIZER, OLD_OPTIMIZER, LAYERS, CHECKPOINTS)
-        builder.put(("plan", "offload"), offload_word(tuple(placed)), *keys)
+        args.put(("plan", "offload"), offload_word(tuple(placed)), *keys)
 
 
-def _activations(builder: JobBuilder) -> float:
+def _activations(args: JobBuilder) -> float:
     """Return the fraction of activations that is on the host: of some layers, or every checkpoint."""
-    args, plan = builder.arguments, builder.data["plan"]
+    plan = args.data["plan"]
     given = plan if isinstance(plan, dict) else {}
     number = args.count(LAYERS, 0, least=0)
     if args.has(SWITCH) and not number:
         args.assume(f"{SWITCH} has no effect without {LAYERS}", SWITCH)
     if number:
-        if number >= builder.layers:
+        if number >= args.layers:
             because = "Megatron-Core keeps the activations of at least one layer on the device"
-            most = builder.layers - 1
+            most = args.layers - 1
             args.fault(LAYERS, number, f"a whole number from 0 to {most}", because, f"write {most}")
             return 0.0
         for clash, field in (("pipeline stages", "pipeline_parallel"), ("recompute", "recompute")):
             if given.get(field) not in (None, 1, "none"):
                 because = f"Megatron-Core does not offload activations together with {clash}"
                 args.fault(LAYERS, number, f"no {LAYERS} with {clash}", because, f"remove {LAYERS}")
-        return number / builder.layers
+        return number / args.layers
     if not args.has(CHECKPOINTS):
         return 0.0
     if given.get("recompute") != "full":

@@ -42,17 +42,16 @@ OLD_METHODS = ("--recompute-method", "--activations-checkpoint-method", "--check
 OLD_COUNTS = ("--recompute-num-layers", "--activations-checkpoint-num-layers", "--checkpoint-num-layers")
 
 
-def read_plan(builder: JobBuilder, ranks: int | None) -> None:
+def read_plan(args: JobBuilder, ranks: int | None) -> None:
     """Read degrees, batch and modes.
 
     Parameters
     ----------
-    builder : JobBuilder
+    args : JobBuilder
         With its model's layers; it gets the plan, and its replicas.
     ranks : int or None
         The world size. If it is not known (None), one replica is assumed, and the caller reports the error.
     """
-    args = builder.arguments
     context = args.first("--context-parallel-size", ULYSSES)
     degrees = {
         "tensor_parallel": "--tensor-model-parallel-size",
@@ -64,24 +63,24 @@ def read_plan(builder: JobBuilder, ranks: int | None) -> None:
     sizes = {name: args.count(flag) for name, flag in degrees.items()}
     for name, flag in degrees.items():
         if args.has(flag):
-            builder.put(("plan", name), sizes[name], flag)
+            args.put(("plan", name), sizes[name], flag)
     if is_deepspeed_moe(args) and asks_for_experts(args) and not args.has(CUT):
-        builder.put(("plan", "expert_tensor_parallel"), 1, EP)  # DeepSpeed's experts stand whole on a rank
-    _exchange(builder, context)
+        args.put(("plan", "expert_tensor_parallel"), 1, EP)  # DeepSpeed's experts stand whole on a rank
+    _exchange(args, context)
     args.choice(STAGE, STAGES, "sft")
     share = prod(sizes[name] for name in OF_REPLICA)
     if ranks is not None and ranks % share:
-        _undivided(builder, ranks, {degrees[name]: sizes[name] for name in OF_REPLICA})
-    builder.replicas = max((ranks or 1) // share, 1)
-    builder.put(("plan", "data_parallel"), builder.replicas)
-    _batch(builder)
-    read_stages(builder, sizes["pipeline_parallel"])
-    _modes(builder, sizes["tensor_parallel"])
-    _recompute(builder)
-    read_placements(builder)
+        _undivided(args, ranks, {degrees[name]: sizes[name] for name in OF_REPLICA})
+    args.replicas = max((ranks or 1) // share, 1)
+    args.put(("plan", "data_parallel"), args.replicas)
+    _batch(args)
+    read_stages(args, sizes["pipeline_parallel"])
+    _modes(args, sizes["tensor_parallel"])
+    _recompute(args)
+    read_placements(args)
 
 
-def _exchange(builder: JobBuilder, context: str) -> None:
+def _exchange(args: JobBuilder, context: str) -> None:
     """Read how ranks that share a sequence exchange keys and values; `context` is the flag of their number.
 
     DeepSpeed's sequence parallelism (Ulysses) is an all-to-all, Megatron-LM's a ring unless a flag says
@@ -92,17 +91,16 @@ def _exchange(builder: JobBuilder, context: str) -> None:
     ----------
     arXiv:2309.14509, section 3: DeepSpeed-Ulysses.
     """
-    args = builder.arguments
     exchange = args.choice(EXCHANGE, EXCHANGES, "ring")
     if args.has(ALGORITHM):
         exchange = args.choice(ALGORITHM, ALGORITHMS, "ring")
-        builder.put(("plan", "context_exchange"), exchange, ALGORITHM)
+        args.put(("plan", "context_exchange"), exchange, ALGORITHM)
         return
     if context == ULYSSES:
-        builder.put(("plan", "context_exchange"), "all_to_all", ULYSSES)
+        args.put(("plan", "context_exchange"), "all_to_all", ULYSSES)
         return
     if args.has(EXCHANGE, ULYSSES):
-        builder.put(("plan", "context_exchange"), exchange, EXCHANGE, ULYSSES)
+        args.put(("plan", "context_exchange"), exchange, EXCHANGE, ULYSSES)
     kinds = list(dict.fromkeys(word.text.lower() for word in args.words(EXCHANGE)))
     if len(kinds) > 1:
         args.assume(
@@ -114,7 +112,7 @@ def _exchange(builder: JobBuilder, context: str) -> None:
         )
 
 
-def _undivided(builder: JobBuilder, ranks: int, degrees: Mapping[str, int]) -> None:
+def _undivided(args: JobBuilder, ranks: int, degrees: Mapping[str, int]) -> None:
     """Report degrees whose product does not divide the ranks, at one that does not divide them either."""
     flag = max(degrees, key=lambda each: (ranks % degrees[each] > 0, degrees[each]))
     product = " · ".join(f"{size} ({each})" for each, size in degrees.items() if size > 1)
@@ -122,50 +120,45 @@ def _undivided(builder: JobBuilder, ranks: int, degrees: Mapping[str, int]) -> N
     allowed = f"degrees whose product divides the {ranks} ranks"
     because = f"a replica of the model has {product} = {share} ranks"
     fix = f"choose degrees whose product divides {ranks}, or set --gpus to {share}, or a multiple of it"
-    builder.arguments.fault(flag, degrees[flag], allowed, because, fix)
+    args.fault(flag, degrees[flag], allowed, because, fix)
 
 
-def _batch(builder: JobBuilder) -> None:
+def _batch(args: JobBuilder) -> None:
     """Read sequences per micro-batch and per step.
 
     Without a global batch, a step is one micro-batch of every replica: then there is nothing to pipeline.
     A ramp-up reaches the global batch after its samples; most of a long run has that size.
     """
-    args = builder.arguments
     micro = args.required("--micro-batch-size")
-    builder.put(("plan", "micro_batch"), micro, "--micro-batch-size")
+    args.put(("plan", "micro_batch"), micro, "--micro-batch-size")
     if not args.has("--global-batch-size"):
-        args.assume(
-            f"--global-batch-size {micro * builder.replicas}, Megatron-LM's default: one micro-batch"
-        )
-    total = args.count("--global-batch-size", micro * builder.replicas)
-    builder.put(("plan", "global_batch"), total, "--global-batch-size")
+        args.assume(f"--global-batch-size {micro * args.replicas}, Megatron-LM's default: one micro-batch")
+    total = args.count("--global-batch-size", micro * args.replicas)
+    args.put(("plan", "global_batch"), total, "--global-batch-size")
     if args.has("--rampup-batch-size"):
         args.assume(f"the global batch size after the ramp-up, {total}", "--rampup-batch-size")
 
 
-def _modes(builder: JobBuilder, tensor: int) -> None:
+def _modes(args: JobBuilder, tensor: int) -> None:
     """Read precision, sharding, sequence parallelism and order of ranks.
 
     Megatron-LM switches sequence parallelism off where one rank holds the whole layer.
     """
-    args = builder.arguments
-    read_precision(builder)
+    read_precision(args)
     if args.has("--sequence-parallel") and tensor > 1:  # Megatron-LM switches it off for one rank
-        builder.put(("plan", "sequence_parallel"), True, "--sequence-parallel")
-    _zero(builder)
+        args.put(("plan", "sequence_parallel"), True, "--sequence-parallel")
+    _zero(args)
     if args.has("--use-tp-pp-dp-mapping"):
-        builder.put(("plan", "rank_order"), "tp-cp-pp-dp", "--use-tp-pp-dp-mapping")
+        args.put(("plan", "rank_order"), "tp-cp-pp-dp", "--use-tp-pp-dp-mapping")
     if args.has("--optimizer"):
-        builder.put(("plan", "optimizer"), plan_optimizer(args), "--optimizer")
+        args.put(("plan", "optimizer"), plan_optimizer(args), "--optimizer")
 
 
-def _zero(builder: JobBuilder) -> None:
+def _zero(args: JobBuilder) -> None:
     """Read what replicas shard.
 
     DeepSpeed takes its stage from a file of its own; scripts repeat it as `--zero-stage`.
     """
-    args = builder.arguments
     sharded = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
     distributed = "--use-distributed-optimizer"
     args.clash(
@@ -192,16 +185,16 @@ def _zero(builder: JobBuilder) -> None:
                 "ZeRO stage 1, because flopcast does not read the DeepSpeed configuration", "--deepspeed"
             )
         zero = args.count("--zero-stage", 1, least=0)
-        if zero == 0 and args.has("--bf16") and builder.replicas > 1:
+        if zero == 0 and args.has("--bf16") and args.replicas > 1:
             zero = 1
             args.assume(BF16_REASON, "--zero-stage")
     elif args.has("--zero-stage"):
         args.assume("--zero-stage has no effect without --deepspeed", "--zero-stage")
     if zero:
-        builder.put(("plan", "zero"), zero, "--zero-stage", distributed, *sharded)
+        args.put(("plan", "zero"), zero, "--zero-stage", distributed, *sharded)
 
 
-def _recompute(builder: JobBuilder) -> None:
+def _recompute(args: JobBuilder) -> None:
     """Read what the backward pass recomputes: nothing, modules of every layer, or whole layers.
 
     The flags were renamed twice: `--checkpoint-activations` and `--activations-checkpoint-method` (2021),
@@ -214,33 +207,31 @@ def _recompute(builder: JobBuilder) -> None:
     arXiv:2205.05198, section 5: what selective recompute runs again; `--recompute-modules`:
     TransformerConfig.
     """
-    args = builder.arguments
     granularity = args.first("--recompute-granularity", "--checkpoint-granularity")
     whole = ("--checkpoint-activations", "--activations-checkpoint-method")
     mode = "selective" if args.has("--recompute-activations") else "full" if args.has(*whole) else "none"
     mode = args.choice(granularity, GRANULARITIES, mode)
     if mode == "none":
         return
-    builder.put(("plan", "recompute"), mode, granularity, "--recompute-activations", *whole)
+    args.put(("plan", "recompute"), mode, granularity, "--recompute-activations", *whole)
     saved = ("--distribute-saved-activations", "--distribute-checkpointed-activations")
     if mode == "full" and args.has(*saved, "--partition-activations"):
-        builder.put(("plan", "partition_activations"), True, *saved, "--partition-activations")
+        args.put(("plan", "partition_activations"), True, *saved, "--partition-activations")
     method, number = args.first(*OLD_METHODS), args.first(*OLD_COUNTS)
     chosen, layers = args.choice(method, METHODS, "uniform"), args.count(number)
     if mode == "full" and (chosen, layers) != ("uniform", 1):
-        builder.put(("plan", "recompute_method"), chosen, method)
-        builder.put(("plan", "recompute_layers"), layers, number)
+        args.put(("plan", "recompute_method"), chosen, method)
+        args.put(("plan", "recompute_layers"), layers, number)
     if mode == "selective":
-        _modules(builder)
+        _modules(args)
 
 
-def _modules(builder: JobBuilder) -> None:
+def _modules(args: JobBuilder) -> None:
     """Read modules of selective recompute, if others are named than the core of attention."""
-    args = builder.arguments
     named = [word.text for word in args.words(MODULES_FLAG)]
     for name in (name for name in named if name not in MODULES):
         because = "selective recompute repeats modules of a layer, and other modules are not supported yet"
         args.fault(MODULES_FLAG, name, ", ".join(MODULES), because, f"remove {name}")
     modules = [MODULES[name] for name in named if name in MODULES]
     if modules and modules != ["core_attention"]:
-        builder.put(("plan", "recompute_modules"), modules, MODULES_FLAG)
+        args.put(("plan", "recompute_modules"), modules, MODULES_FLAG)

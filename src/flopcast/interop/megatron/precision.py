@@ -28,12 +28,11 @@ ENDS = {
 }
 
 
-def read_precision(builder: JobBuilder) -> None:
+def read_precision(args: JobBuilder) -> None:
     """Read the plan's precision; a recipe's name alone has no effect, as in Megatron-LM.
 
     4-bit flags take precedence over 8-bit flags. Flags of older releases (`--fp8-hybrid`) are read as well.
     """
-    args = builder.arguments
     args.clash("--fp16", "--bf16", "all weights must have the same data type")
     args.clash("--fp4-format", "--fp8-format", "all GEMMs use the same number format")
     if not args.has("--fp16", "--bf16"):
@@ -49,7 +48,7 @@ def read_precision(builder: JobBuilder) -> None:
     if args.has("--fp4-format"):
         args.choice("--fp4-format", FP4_FORMATS, "e2m1")
         precision = args.choice("--fp4-recipe", FP4_RECIPES, "nvfp4")
-    builder.put(("plan", "precision"), precision, *FLAGS)
+    args.put(("plan", "precision"), precision, *FLAGS)
 
 
 def narrow_changes(arguments: Arguments) -> dict[str, object]:

@@ -25,89 +25,85 @@ LETTERS = "Etm|L"
 TIMES = re.compile(r"(\([^()]*\)|[EtmL|])\*([0-9]+)")
 
 
-def read_stages(builder: JobBuilder, stages: int) -> None:
+def read_stages(args: JobBuilder, stages: int) -> None:
     """Read chunks of layers on each stage, and blocks of each chunk if they are not equal.
 
     Flags that give the same thing twice are reported: a layout together with any other flag, or blocks of
     the first and last stage together with ends that count as layers.
     """
-    args = builder.arguments
-    if builder.noop:
-        _without_noop(builder, stages, _virtual(builder, stages))
+    if args.noop:
+        _without_noop(args, stages, _virtual(args, stages))
         return
     if args.has(LAYOUT):
         for flag in (SIZE, NUMBER, FIRST, LAST, EMBEDDING, LOSS):
             args.clash(LAYOUT, flag, "the layout already states the chunk of every layer")
-        _layout(builder, stages)
+        _layout(args, stages)
         return
     for flag in (FIRST, LAST):
         for counted in (EMBEDDING, LOSS):
             args.clash(flag, counted, "both flags set the number of blocks of the first and the last stage")
-    chunks = _virtual(builder, stages)
+    chunks = _virtual(args, stages)
     if args.has(FIRST, LAST):
-        _ends(builder, stages, chunks)
+        _ends(args, stages, chunks)
     elif args.has(EMBEDDING, LOSS):
-        _counted_ends(builder, stages, chunks)
+        _counted_ends(args, stages, chunks)
 
 
-def _virtual(builder: JobBuilder, stages: int) -> int:
+def _virtual(args: JobBuilder, stages: int) -> int:
     """Return chunks of each stage, from their number or from their size.
 
     With L layers, p stages and n layers a chunk there are L / (p n) chunks on each stage
     (arXiv:2104.04473, section 2.2.2). Where the ends count as layers, so does L.
     """
-    args = builder.arguments
     args.clash(SIZE, NUMBER, "each of the two flags determines the other")
     chunks = args.count(NUMBER)
     if args.has(SIZE):
         size = args.count(SIZE)
-        layers = builder.layers + args.has(EMBEDDING) + args.has(LOSS)
+        layers = args.layers + args.has(EMBEDDING) + args.has(LOSS)
         chunks = max(layers // stages // size, 1)
         known = not args.faulty(*LAYERS, PIPELINE, SIZE) and not args.has(FIRST, LAST)
         if known and layers % (stages * size):
             allowed = f"a divisor of the {layers} / {stages} layers of a stage"
             args.fault(SIZE, size, allowed, "all chunks have the same number of layers", f"write {SIZE} 1")
     if args.has(SIZE, NUMBER):
-        builder.put(("plan", "virtual_stages"), chunks, SIZE, NUMBER)
+        args.put(("plan", "virtual_stages"), chunks, SIZE, NUMBER)
     return chunks
 
 
-def _without_noop(builder: JobBuilder, stages: int, chunks: int) -> None:
+def _without_noop(args: JobBuilder, stages: int, chunks: int) -> None:
     """Put the blocks of each chunk into the plan, without no-op layers (MindSpeed-LLM)."""
-    args = builder.arguments
     for flag in (LAYOUT, FIRST, LAST, EMBEDDING, LOSS):
         args.clash(NOOP, flag, "no-op layers already determine how layers are divided")
-    each, rest = divmod(builder.layers, stages * chunks)
+    each, rest = divmod(args.layers, stages * chunks)
     if rest and not args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
-        allowed = f"{builder.layers} layers, including no-op layers, on {stages * chunks} chunks"
+        allowed = f"{args.layers} layers, including no-op layers, on {stages * chunks} chunks"
         args.fault(
             args.first(*LAYERS),
-            builder.layers,
+            args.layers,
             allowed,
             "all chunks have the same number of layers",
             f"set {args.first(*LAYERS)} to {max(each, 1) * stages * chunks}",
         )
     elif stages * chunks > 1:
         held = [
-            each - sum(i * each <= layer < (i + 1) * each for layer in builder.noop)
+            each - sum(i * each <= layer < (i + 1) * each for layer in args.noop)
             for i in range(stages * chunks)
         ]
-        builder.put(("plan", "stage_layers"), held, NOOP)
+        args.put(("plan", "stage_layers"), held, NOOP)
 
 
-def _ends(builder: JobBuilder, stages: int, chunks: int) -> None:
+def _ends(args: JobBuilder, stages: int, chunks: int) -> None:
     """Read blocks on the first or last stage, with the rest evenly on the others."""
-    args = builder.arguments
     stated = {stage: args.count(flag) for stage, flag in ((0, FIRST), (stages - 1, LAST)) if args.has(flag)}
-    others, rest = stages - len(stated), builder.layers - sum(stated.values())
+    others, rest = stages - len(stated), args.layers - sum(stated.values())
     each = rest // others if others else 0
     held = [stated.get(stage, each) for stage in range(stages)]
     uneven = args.first(FIRST, LAST)
     if args.faulty(*LAYERS, PIPELINE, FIRST, LAST):
         return
-    if sum(held) != builder.layers or each < 0 or any(count % chunks for count in held):
+    if sum(held) != args.layers or each < 0 or any(count % chunks for count in held):
         allowed = (
-            f"a number with which the rest of the {builder.layers} layers can be divided evenly over "
+            f"a number with which the rest of the {args.layers} layers can be divided evenly over "
             f"the other {others} stages"
         )
         because = (
@@ -117,20 +113,17 @@ def _ends(builder: JobBuilder, stages: int, chunks: int) -> None:
         )
         args.fault(uneven, stated[min(stated)], allowed, because, f"remove {uneven}")
         return
-    builder.put(
-        ("plan", "stage_layers"), [count // chunks for _ in range(chunks) for count in held], uneven
-    )
+    args.put(("plan", "stage_layers"), [count // chunks for _ in range(chunks) for count in held], uneven)
 
 
-def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
-    args = builder.arguments
+def _counted_ends(args: JobBuilder, stages: int, chunks: int) -> None:
     embedding, loss = args.has(EMBEDDING), args.has(LOSS)
-    each, rest = divmod(builder.layers + embedding + loss, stages * chunks)
+    each, rest = divmod(args.layers + embedding + loss, stages * chunks)
     flag = EMBEDDING if embedding else LOSS
     if args.faulty(*LAYERS, PIPELINE, SIZE, NUMBER):
         return
     if rest:
-        counted = builder.layers + embedding + loss
+        counted = args.layers + embedding + loss
         allowed = (
             f"a script without this flag, because {counted} layers cannot be divided evenly over"
             f" {stages * chunks} chunks"
@@ -142,16 +135,15 @@ def _counted_ends(builder: JobBuilder, stages: int, chunks: int) -> None:
     held = [each] * (stages * chunks)
     held[0] -= embedding
     held[-1] -= loss
-    builder.put(("plan", "stage_layers"), held, flag)
+    args.put(("plan", "stage_layers"), held, flag)
 
 
-def _layout(builder: JobBuilder, stages: int) -> None:
+def _layout(args: JobBuilder, stages: int) -> None:
     """Read the blocks between the bars of a layout, chunk after chunk in the order of the model.
 
     Multi-token prediction ("m") and the ends must stand where the model has them; a note reports other
     places.
     """
-    args = builder.arguments
     text = args.text(LAYOUT)
     held = layers_of(text)
     allowed = "E, t, m, L and bars, e.g. 'Et*3|(tt|)*6L'"
@@ -168,8 +160,8 @@ def _layout(builder: JobBuilder, stages: int) -> None:
             f"move the bars so that the layout has {len(held) // stages * stages or stages} chunks",
         )
     else:
-        builder.put(("plan", "virtual_stages"), len(held) // stages, LAYOUT)
-        builder.put(("plan", "stage_layers"), held, LAYOUT)
+        args.put(("plan", "virtual_stages"), len(held) // stages, LAYOUT)
+        args.put(("plan", "stage_layers"), held, LAYOUT)
         if not text.rstrip("|").endswith("L") or not text.startswith("E"):
             args.assume(
                 "flopcast assumes that embedding and loss are on the first and the last chunk", LAYOUT
