@@ -14,7 +14,7 @@ from command_line import flopcast
 from saving_cases import STORE, cluster_with, even_states
 
 from flopcast.economics.checkpoints import SaveRates, save_times, slowest_of
-from flopcast.lab.saving_runs import NODE_BYTES_PER_S, SavedModel, fitted_rates
+from flopcast.lab.saving_runs import NODE_BYTES_PER_S, SavedModel, SavingRuns, fit_saving
 from flopcast.library.catalog import folder
 from flopcast.library.constants import shipped_levels
 from flopcast.spec.checkpoints import METHODS, Checkpoint
@@ -60,7 +60,8 @@ SAVED = {
 
 def fitted(models):
     """Constants fitted on these models, as geometric means over the models."""
-    return fitted_rates([SAVED[model] for model in models])
+    runs = SavingRuns(models=tuple(SAVED[model] for model in models))
+    return SaveRates.of({**shipped_levels(), **fit_saving(runs).levels()})
 
 
 def predicted(model, rates):

@@ -111,18 +111,6 @@ def fit_saving(runs: SavingRuns) -> Fitted:
     return Fitted(constants=tuple(found), noise_log_sigmas={})
 
 
-def fitted_rates(models: Sequence[SavedModel]) -> SaveRates:
-    """Return the speeds of software that saves, fitted on these models alone."""
-    values = {name: math.exp(mean(map(math.log, each))) for name, each in fitted_ratios(models).items()}
-    return replace(
-        SaveRates.of(shipped_levels()),
-        file_s=FILE_S * values[OPENED_FILES],
-        allocated_bytes_per_s=UNPINNED_BYTES_PER_S / values[ALLOCATED_COPIES],
-        chunked_bytes_per_s=UNPINNED_BYTES_PER_S / values[CHUNKED_COPIES],
-        serialised_bytes_per_s=UNPINNED_BYTES_PER_S / values[SERIALISING],
-    )
-
-
 def fitted_ratios(models: Sequence[SavedModel]) -> dict[str, list[float]]:
     """Return the ratio of every model for each constant of the methods.
 

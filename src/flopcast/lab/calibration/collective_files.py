@@ -41,7 +41,7 @@ Columns = Mapping[str, Floats]
 BYTES_PER_ELEMENT = 2.0  # dtype half
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class FabricFile:
     """The rows of one file on one fabric; sizes follow the convention of operators/messages.py.
 
@@ -56,11 +56,11 @@ class FabricFile:
     tier: str
     collective: str
     path: str  # under the data folder
+    keep: Callable[[Columns], np.ndarray]
     size_bytes: Callable[[Columns], Floats] = lambda r: r["num_elements"] * BYTES_PER_ELEMENT
     inside: Callable[[Columns], Counts] = lambda r: r["num_gpus"]
     nodes: Callable[[Columns], Counts] = lambda r: np.ones_like(next(iter(r.values())))
     seconds: Callable[[Columns], Floats] = lambda r: r["latency_ms"] * 1e-3
-    keep: Callable[[Columns], np.ndarray]
 
 
 def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: str) -> FabricFile:
@@ -74,11 +74,11 @@ def _paper_file(fabric: str, cluster: str, tier: str, system: str, collective: s
     pair = collective == "send_receive"
     local = tier == "nvlink"
     return FabricFile(
-        fabric=fabric,
-        cluster=cluster,
-        tier=tier,
-        collective=collective,
-        path=f"collectives/{system}/{names[collective]}.csv",
+        fabric,
+        cluster,
+        tier,
+        collective,
+        f"collectives/{system}/{names[collective]}.csv",
         size_bytes=lambda r: r["message_bytes"] * (r["nodes"] * r["gpus_per_node"] if gathers else 1.0),
         inside=lambda r: np.where(pair & (r["nodes"] > 1), 1.0, r["gpus_per_node"]),
         nodes=lambda r: r["nodes"],
@@ -98,11 +98,11 @@ def vtrain_file(fabric: str, cluster: str, gpu: str) -> FabricFile:
         Value of the table's column `gpu`, "A100" or "V100".
     """
     return FabricFile(
-        fabric=fabric,
-        cluster=cluster,
-        tier="nvlink",
-        collective="all_reduce",
-        path="peers/vtrain/nccl_allreduce_single_node.csv.gz",
+        fabric,
+        cluster,
+        "nvlink",
+        "all_reduce",
+        "peers/vtrain/nccl_allreduce_single_node.csv.gz",
         size_bytes=lambda r: r["bytes"],
         seconds=lambda r: r["out_of_place_us"] * 1e-6,
         keep=lambda r: r[f"gpu={gpu}"] == 1,
@@ -151,11 +151,11 @@ def nccl_file(
         Name as in cost/collectives/formulas.py.
     """
     return FabricFile(
-        fabric=fabric,
-        cluster=cluster,
-        tier=tier,
-        collective=collective,
-        path=NCCL_TABLE,
+        fabric,
+        cluster,
+        tier,
+        collective,
+        NCCL_TABLE,
         keep=rows_of_table(system, version, COLLECTIVES[collective]),
     )
 
@@ -194,14 +194,7 @@ def served_file(
         np.minimum.at(least_ms, case.ravel()[mine], r["latency_ms"][mine])
         return np.asarray(mine & (r["latency_ms"] <= least_ms[case.ravel()]))
 
-    return FabricFile(
-        fabric=fabric,
-        cluster=cluster,
-        tier=tier,
-        collective="served_all_reduce",
-        path=SERVED_TABLE,
-        keep=fastest,
-    )
+    return FabricFile(fabric, cluster, tier, "served_all_reduce", SERVED_TABLE, keep=fastest)
 
 
 DEEPEP_TABLE = "peers/aiconfigurator/deepep_normal.csv.gz"
@@ -235,11 +228,11 @@ def exchange_file(
         return np.asarray(here & (r[f"{collective}_sms"] == MULTIPROCESSORS))
 
     return FabricFile(
-        fabric=fabric,
-        cluster=cluster,
-        tier=tier,
-        collective=collective,
-        path=DEEPEP_TABLE,
+        fabric,
+        cluster,
+        tier,
+        collective,
+        DEEPEP_TABLE,
         size_bytes=copied_bytes,
         inside=lambda r: np.full_like(r["num_token"], ranks),
         seconds=lambda r: (r[f"{collective}_transmit_us"] + r[f"{collective}_notify_us"]) * 1e-6,

@@ -10,6 +10,7 @@ takes arrays of any one shape and gives that shape.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -89,34 +90,21 @@ def _score_elements(row: Columns) -> Counts:
     return row["micro_batch"] * np.floor(row["heads"] / row["tp"]) * row["seq_len"] ** 2
 
 
-def _batched(role: str) -> Callable[[Columns], AbstractOperator]:
-    def make(row: Columns) -> AbstractOperator:
-        """Return self-attention over whole sequences and heads, with as many queries as keys."""
-        batch = row["micro_batch"] * np.floor(row["heads"] / row["tp"])
-        return BatchedMatmul(
-            role=role,
-            batch=batch,
-            kv_batch=batch,
-            queries=row["seq_len"],
-            keys=row["seq_len"],
-            head_size=np.floor(row["hidden"] / row["heads"]),
-            dtype=DTYPE,
-        )
+def _heads(row: Columns) -> dict[str, Any]:
+    """Return the sizes of self-attention over whole sequences and heads."""
+    batch = row["micro_batch"] * np.floor(row["heads"] / row["tp"])
+    head_size = np.floor(row["hidden"] / row["heads"])
+    return {"batch": batch, "kv_batch": batch, "queries": row["seq_len"], "head_size": head_size}
 
-    return make
+
+def _batched(role: str) -> Callable[[Columns], AbstractOperator]:
+    """Return products with as many keys as queries."""
+    return lambda r: BatchedMatmul(role=role, keys=r["seq_len"], dtype=DTYPE, **_heads(r))
 
 
 def _flash(row: Columns) -> AbstractOperator:
     """Return attention without causal mask, as it was measured; training with a mask takes about half."""
-    batch = row["micro_batch"] * np.floor(row["heads"] / row["tp"])
-    return FlashAttention(
-        batch=batch,
-        kv_batch=batch,
-        queries=row["seq_len"],
-        head_size=np.floor(row["hidden"] / row["heads"]),
-        causal=False,
-        dtype=DTYPE,
-    )
+    return FlashAttention(causal=False, dtype=DTYPE, **_heads(row))
 
 
 def _embedding(row: Columns) -> AbstractOperator:

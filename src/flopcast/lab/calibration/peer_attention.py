@@ -55,43 +55,29 @@ def _latent(sequences: str, heads: str, is_gradient: bool = False) -> Callable[[
 ATTENTION_PASSES = {"sdp_fwd": "", "sdp_bwd": ".backward"}
 
 
-def _simumax_attention(which: str) -> PeerFile:
-    """Return causal attention whose efficiency counts the whole square; heads of one size.
+def _simumax(which: str, is_latent: bool) -> PeerFile:
+    """Return causal attention whose efficiency counts the whole square: heads of one size, or 192 and 128.
 
-    Values above 1 at half of the square's work show that the square is counted.
+    Values above 1 at half of the square's work show that the square is counted. Backward, latent attention
+    counts both sizes in every product: 5 · (192 + 128) elements a pair where five products have
+    3 · 192 + 2 · 128 (its benchmark, simu_tools/efficency_test/test_fa_efficiency.py of
+    MooreThreads/SimuMax).
     """
-    make = attention(
-        "batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim", is_gradient=which == "sdp_bwd"
-    )
+    backward, (wide, narrow) = which == "sdp_bwd", LATENT_SIZES
+    counted_ratio, remark = 2.0, "bf16, causal, of training"
+    make = attention("batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim", is_gradient=backward)
+    if is_latent:
+        make = _latent("batch", "head_num", is_gradient=backward)
+        counted_ratio *= 5 * (wide + narrow) / (2 * (3 * wide + 2 * narrow)) if backward else 1.0
+        remark = "training attention: bf16, causal, heads of 192 (Q and K) and 128 (V)"
     return PeerFile(
         path="simumax/attention_efficiency.csv",
-        name=f"flash_attention{ATTENTION_PASSES[which]}",
-        devices=SIMUMAX,
-        operator=make,
-        measured_s=lambda r: of_efficiency(r, make(r), counted_ratio=2.0),
-        belongs=all_of(is_word(f"op={which}"), lambda r: r["qk_head_dim"] == r["v_head_dim"]),
-        remark="bf16, causal, of training",
-    )
-
-
-def _simumax_latent(which: str) -> PeerFile:
-    """Return heads of 192 and 128: the whole square, with both sizes in every backward product.
-
-    It counts 5 · (192 + 128) elements a pair where five products have 3 · 192 + 2 · 128 (its benchmark,
-    simu_tools/efficency_test/test_fa_efficiency.py of MooreThreads/SimuMax).
-    """
-    backward = which == "sdp_bwd"
-    make = _latent("batch", "head_num", is_gradient=backward)
-    wide, narrow = LATENT_SIZES
-    counted_ratio = 2.0 * (5 * (wide + narrow) / (2 * (3 * wide + 2 * narrow)) if backward else 1.0)
-    return PeerFile(
-        path="simumax/attention_efficiency.csv",
-        name=f"flash_attention.latent{ATTENTION_PASSES[which]}",
+        name=f"flash_attention{'.latent' * is_latent}{ATTENTION_PASSES[which]}",
         devices=SIMUMAX,
         operator=make,
         measured_s=lambda r: of_efficiency(r, make(r), counted_ratio),
-        belongs=all_of(is_word(f"op={which}"), lambda r: r["qk_head_dim"] > r["v_head_dim"]),
-        remark="training attention: bf16, causal, heads of 192 (Q and K) and 128 (V)",
+        belongs=all_of(is_word(f"op={which}"), lambda r: (r["qk_head_dim"] > r["v_head_dim"]) == is_latent),
+        remark=remark,
     )
 
 
@@ -133,7 +119,7 @@ ATTENTION_FILES: tuple[PeerFile, ...] = (
         belongs=all_of(is_word("framework_name=trtllm"), not_small("seq_len")),
         remark="bf16, causal, heads of 192 and 128; rotation and cache included",
     ),
-    *(make(which) for make in (_simumax_attention, _simumax_latent) for which in ATTENTION_PASSES),
+    *(_simumax(which, is_latent) for is_latent in (False, True) for which in ATTENTION_PASSES),
     PeerFile(
         path="infersim/mha_prefill.csv",
         name="flash_attention",

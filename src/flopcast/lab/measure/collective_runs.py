@@ -68,34 +68,26 @@ def message_buffer(peers: Peers, size_bytes: int) -> Tensor:
     return torch.zeros(max(1, size_bytes // ELEMENT_BYTES), device=peers.device, dtype=torch.bfloat16)
 
 
-def _known(peers: Peers, name: str, before: str) -> Callable[..., object]:
-    """Return a function of torch.distributed by its name, or by its name before torch 2.13."""
-    package = peers.torch.distributed
-    function: Callable[..., object] = getattr(package, name, None) or getattr(package, before)
-    return function
-
-
 def _all_reduce(entry: Entry, peers: Peers) -> Run:
     array, group = message_buffer(peers, entry.message_bytes), peers.handles[entry.group.ranks]
     return lambda: peers.torch.distributed.all_reduce(array, group=group)
 
 
-def _all_gather(entry: Entry, peers: Peers) -> Run:
-    """Return an all-gather; `message_bytes` is the gathered array, in whole shards."""
-    ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
-    shard = message_buffer(peers, entry.message_bytes // ranks)
-    gathered = message_buffer(peers, shard.numel() * ranks * ELEMENT_BYTES)
-    gather = _known(peers, "all_gather_single", "all_gather_into_tensor")
-    return lambda: gather(gathered, shard, group=group)
+def _sharded(name: str, before: str, gathers: bool) -> Callable[[Entry, Peers], Run]:
+    """Return an all-gather or a reduce-scatter by its name in torch, and its name before torch 2.13.
 
+    `message_bytes` is the gathered array, in whole shards, or the full input of one rank.
+    """
 
-def _reduce_scatter(entry: Entry, peers: Peers) -> Run:
-    """Return a reduce-scatter; `message_bytes` is the full input of one rank."""
-    ranks, group = len(entry.group.ranks), peers.handles[entry.group.ranks]
-    shard = message_buffer(peers, entry.message_bytes // ranks)
-    full = message_buffer(peers, shard.numel() * ranks * ELEMENT_BYTES)
-    scatter = _known(peers, "reduce_scatter_single", "reduce_scatter_tensor")
-    return lambda: scatter(shard, full, group=group)
+    def make(entry: Entry, peers: Peers) -> Run:
+        ranks, package = entry.group.ranks, peers.torch.distributed
+        shard = message_buffer(peers, entry.message_bytes // len(ranks))
+        full = message_buffer(peers, shard.numel() * len(ranks) * ELEMENT_BYTES)
+        arrays = (full, shard) if gathers else (shard, full)
+        collective = getattr(package, name, None) or getattr(package, before)
+        return lambda: collective(*arrays, group=peers.handles[ranks])
+
+    return make
 
 
 def _rooted(name: str) -> Callable[[Entry, Peers], Run]:
@@ -130,8 +122,8 @@ def _send_receive(entry: Entry, peers: Peers) -> Run:
 
 COLLECTIVES: dict[str, Callable[[Entry, Peers], Run]] = {
     "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
+    "all_gather": _sharded("all_gather_single", "all_gather_into_tensor", gathers=True),
+    "reduce_scatter": _sharded("reduce_scatter_single", "reduce_scatter_tensor", gathers=False),
     "broadcast": _rooted("broadcast"),
     "reduce": _rooted("reduce"),  # to the sum of the summands
     "all_to_all": _all_to_all,
