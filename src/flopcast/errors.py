@@ -120,13 +120,21 @@ def _with_variable(problem: Problem) -> Problem:
 
 def _with_meant(problem: Problem) -> Problem:
     """Return the problem with the value that was certainly meant as its fix, if the fix names another."""
-    right = "" if problem.fault else meant(problem.value, problem.allowed)
+    right = "" if problem.fault else meant(problem.value, problem.allowed) or _unquoted(problem)
     named = re.search(rf"(?<![\w.-]){re.escape(right)}(?![\w:-]|\.\d)", problem.fix)
     if not right or (named and "such as" not in problem.fix):
         return problem
     wrong = problem.value if isinstance(problem.value, str) else shown(problem.value).removesuffix(".0")
     fix = f"write {right} without quotes" if wrong == right else f"write {right} in place of {wrong}"
     return replace(problem, fix=fix)
+
+
+def _unquoted(problem: Problem) -> str:
+    """Return a value without the quotation mark that only one of its ends has; "" if it has none."""
+    text = problem.value if isinstance(problem.value, str) and '"' not in problem.allowed else ""
+    plain = text.strip("\"'")
+    is_half = len(text) - len(plain) == 1 and not re.search("[\"']", plain) and "'" not in problem.allowed
+    return plain if is_half else ""
 
 
 def spec_error(

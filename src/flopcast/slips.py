@@ -17,7 +17,7 @@ _NUMBER = re.compile(
     r"|a (number of tokens)(?= \()|(at least)(?= -?\d+$)"
 )
 _LEAST = re.compile(r"(?:at least|from|(above)) (-?[\d.,]*\d)")
-_MOST = re.compile(r"(?:at most|to|(below)) (-?[\d.,]*\d)")
+_MOST = re.compile(r"(?:at most|to|(below)) (-?[\d.,]*\d(?:e\+\d+)?)")
 _WITH_UNIT = re.compile(  # but no "8.5k" and no "7B", which are other numbers
     r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?![kKmMbBtT]$)(?:[A-Za-z]+(?:/\w+)?)?"
 )

@@ -5,7 +5,7 @@ Elsewhere: which job the options describe (requests/resolve.py).
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import wraps
 from io import StringIO
@@ -248,9 +248,6 @@ def job_options(*arguments: Decorator, without: Sequence[str] = (), **options: D
 
             words = [word for word in (named.pop("job", None), *named.pop("changes", ())) if word]
             files, changes = files_and_changes(words)
-            refuse_bare_options(
-                words, changes, {str(each.name) for each in click.get_current_context().command.params}
-            )
             fields = {name: named.pop(name) for name in OPTIONS | options if name in named}
             command(*given, request=JobRequest(files=files, changes=changes, **fields), **named)
 
@@ -258,26 +255,6 @@ def job_options(*arguments: Decorator, without: Sequence[str] = (), **options: D
         return with_all((*(arguments or ARGUMENTS), *shown.values()), requested)
 
     return decorated
-
-
-def refuse_bare_options(words: Sequence[str], changes: Sequence[str], names: Iterable[str]) -> None:
-    """Refuse the names of options without their hyphens.
-
-    Raises
-    ------
-    SpecError
-        A word among the changes, followed by another, that is the name of an option.
-    """
-    from flopcast.errors import Problem, SpecError
-
-    bare = [word for word in words if word in changes[:-1] and word.replace("-", "_") in names]
-    if bare:
-        because = "the names of options begin with two hyphens"
-        found = ((word, f"--{word}") for word in bare)
-        raise SpecError(
-            Problem("argument", word, name, because, f"write {name} in place of {word}")
-            for word, name in found
-        )
 
 
 def with_all(decorators: Sequence[Decorator], command: Command) -> Command:

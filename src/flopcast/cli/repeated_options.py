@@ -36,9 +36,13 @@ def repeated_option(group: click.Group, context: click.Context, words: list[str]
         return
     inner = click.Context(command, context, words[0], **command.context_settings)
     known = {name for each in command.get_params(inner) for name in each.opts}
-    for word in words[1:]:
-        if word[:2] != "--" and word not in known and (right := f"-{word.partition('=')[0]}") in known:
-            raise ForeignOptionError(word, f"write {right} in place of {right[1:]}", inner)
+    takes_changes = "changes" in {each.name for each in command.params}
+    for before, word, after in zip(words, words[1:], [*words[2:], ""], strict=False):
+        bare, equals, _ = word.partition("=")
+        right = f"--{bare.lstrip('-')}"
+        no_change = takes_changes and after and not equals and before not in (*known, words[0])
+        if right in known and bare not in known and (bare[:1] == "-" or no_change):
+            raise ForeignOptionError(bare, f"write {right} in place of {bare}", inner)
     for missing in without_value(words[1:], inner):
         raise missing
     try:

@@ -85,6 +85,9 @@ def text_after_value(place: Place, at: int) -> SyntaxFault:
         return SyntaxFault(
             line, "a colon separates a key from its value", f"write : in place of = after {pair[1]}"
         )
+    if number := re.search(r"[\"']([\d.]+)[\"'] ([A-Za-z/]+)", content):
+        fix = f"write {number[1]} {number[2]} in place of {number[0]}, without quotes"
+        return SyntaxFault(line, because, fix)
     if max(map(content.count, QUOTES)) > 2 and "{" not in content:
         fix = f"keep only the first and the last quotation mark of the value in line {line}"
         return SyntaxFault(

@@ -65,11 +65,9 @@ def unknown_field(key: str, value: object, known: Iterable[str], field: str, whe
     elsewhere = "" if key == "node" and isinstance(value, int) else MEANT.get(key)
     removed = where.removeprefix(ARGUMENT) if where.startswith(ARGUMENT) else key
     fix = of_lists or elsewhere or (f"did you mean {right}?" if right else f"remove {removed}")
-    if glued and right and glued[0] != f"{right}:":
+    if glued and right:
         written = f"{right}: {glued[2]}".rstrip()
         fix = f'write "{written}" in place of "{glued[0]}", with a colon and a space'
-    elif glued and right:
-        fix = f"write one colon after {right}"
     if re.fullmatch(r"\d{3}", key) and value is None:
         because = f"a comma ends a value inside brackets, so that {key} is read as a key"
         fix = f"remove the comma before {key}"

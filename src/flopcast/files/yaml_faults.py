@@ -87,10 +87,10 @@ def _odd_quotes(number: int, line: str, because: str) -> SyntaxFault:
     if DOUBLED.search(line):
         because = f"line {number} has two quotation marks in a row"
         return SyntaxFault(number, because, f"remove one of the two quotation marks in line {number}")
-    halves = [half for half in HALF_QUOTED.finditer(line) if bool(half[1]) != bool(half[3])]
+    halves = [half for half in HALF_QUOTED.finditer(line) if half[1] != half[3]]
     if len(halves) == 1:
         half = halves[0]
-        quote = half[1] or half[3]
+        quote = '"' if half[1] and half[3] else half[1] or half[3]
         fix = f"write {quote}{half[2].strip()}{quote} in place of {half[0].strip()} in line {number}"
         return SyntaxFault(number, because, fix)
     return SyntaxFault(number, because, f"add the missing quotation mark in line {number}")

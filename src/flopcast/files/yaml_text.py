@@ -250,15 +250,8 @@ class _Builder:
             {} if isinstance(event, yaml.MappingStartEvent) else []
         )
         if len(self._stack) >= MAX_DEPTH:
-            raise refuse(
-                self.name,
-                line,
-                "depth",
-                len(self._stack) + 1,
-                f"at most {MAX_DEPTH} levels",
-                "remove some levels",
-                LIMITED,
-            )
+            depth, allowed = len(self._stack) + 1, f"at most {MAX_DEPTH} levels"
+            raise refuse(self.name, line, "depth", depth, allowed, "remove some levels", LIMITED)
         self._place(container)
         self._stack.append((container, path))
         self._keys.append(None)
@@ -266,14 +259,14 @@ class _Builder:
     def _key(self, event: yaml.NodeEvent, line: int) -> None:
         """Set a key; `1` and `"1"` are the same text, and a repeated key is refused."""
         if not isinstance(event, yaml.ScalarEvent):
-            raise refuse(
-                self.name,
-                line,
-                "key",
-                "a list or mapping",
-                "a word",
-                f"write one bracket in place of two in line {line}, or a word before the colon",
-                "the keys of a job are names of fields",
+            because = "the keys of a job are names of fields"
+            fix = f"write one bracket in place of two in line {line}, or a word before the colon"
+            raise refuse(self.name, line, "key", "a list or mapping", "a word", fix, because)
+        if event.value.endswith(":") and event.implicit[0]:
+            key, because = event.value.rstrip(":"), "two colons follow each other"
+            fix, where = f"write one colon after {key}", f"{self.name}:{line}"
+            raise spec_error(
+                "text", None, "well-formed YAML or JSON", because, fix, where, "is not well-formed"
             )
         holder, path = self._stack[-1]
         if isinstance(holder, dict) and event.value in holder:

@@ -5,6 +5,7 @@ Where a whole noun is expected, a text names a catalogue entry ("perlmutter:32" 
 mapping with `base: NAME` is that entry with fields changed.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 from flopcast.errors import Problem, SpecError, collected, shown, spec_error
 from flopcast.files.inputs import opened
 from flopcast.files.misplaced_keys import with_sections
+from flopcast.files.nearest_names import nearest
 from flopcast.files.validate import build, path_of
 from flopcast.files.yaml_text import MAX_BYTES, Document, read_yaml
 from flopcast.library import catalog
@@ -82,7 +84,9 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes
         because = getattr(error, "strerror", None) or str(error)
         allowed = "a file that exists and may be read"
         fault = f"{shown(str(path))} cannot be read"
-        fix = "give a file in this folder" if isinstance(error, IsADirectoryError) else "check the path"
+        near = nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else []
+        fix = f"did you mean {path.with_name(near[0])}?" if near else "check the path"
+        fix = "give a file in this folder" if isinstance(error, IsADirectoryError) else fix
         raise spec_error("file", str(path), allowed, because, fix, where, fault) from None
 
 

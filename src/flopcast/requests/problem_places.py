@@ -23,7 +23,7 @@ def with_places(problems: Sequence[Problem], document: Document) -> list[Problem
     for problem in problems:
         path = path_of(problem.field)
         key, edit = document.keys.get(path, ""), SET.fullmatch(problem.fix)
-        where, fix, fault = document.where(path), problem.fix, problem.fault
+        where, fix, fault = problem.where or document.where(path), problem.fix, problem.fault
         if key and where.startswith(f"{document.name}:"):
             fix = f"change {key}, so that {edit[1]} is {edit[2]}" if edit else fix
             fault = fault or f"= {shown(problem.value)} (from {key}) is not allowed"

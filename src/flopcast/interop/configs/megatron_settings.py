@@ -11,7 +11,7 @@ the same reader: faults and assumptions then name the key that the file has, not
 import re
 from collections.abc import Mapping
 
-from flopcast.errors import Problem
+from flopcast.errors import MISSING, Problem
 from flopcast.files.package_table import read_table
 from flopcast.files.yaml_text import line_in
 from flopcast.interop.configs.job_reader import JobReader
@@ -45,6 +45,7 @@ ON = _flags(_TABLE["on"])  # flags that say that a field is true
 OFF: Mapping[str, str] = _TABLE["off"]  # a field of the model that is false → its flag
 TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.uint8": "fp8"}
 SETTING = re.compile(r"^(write|add) (--[\w-]+) (\S+)$")  # a fix on a command line
+EXAMPLE = re.compile(r"such as --[\w-]+ ")
 FLAG = re.compile(r"--[a-z][a-z0-9-]*[a-z0-9]")
 
 
@@ -151,7 +152,11 @@ class TranslatedFlags:
 
     def _report(self, problems: list[Problem], arguments: Arguments) -> None:
         """Add the problems and assumptions of flags to those of the file, under the names of its keys."""
-        self._reader.problems += [self._with_keys(problem) for problem in problems]
+        for each in map(self._with_keys, problems):
+            if each.fault == MISSING:  # or misspelt
+                self._reader.fault(each.field, each.allowed, each.because, each.fix, MISSING)
+            else:
+                self._reader.problems.append(each)
         self._reader.assumptions += [self._named(text) for text in arguments.assumptions]
 
     def _value(self, key: str) -> tuple[str, object]:
@@ -180,5 +185,5 @@ class TranslatedFlags:
             allowed=self._named(problem.allowed),
             because=self._named(problem.because).replace("Megatron-LM", self._reader.keys.program),
             fault=self._named(problem.fault),
-            fix=self._named(SETTING.sub(r"\1 \2: \3", problem.fix)),
+            fix=self._named(EXAMPLE.sub("such as ", SETTING.sub(r"\1 \2: \3", problem.fix))),
         )

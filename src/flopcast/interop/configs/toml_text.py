@@ -72,6 +72,11 @@ def _reason(message: str, content: str, line: int) -> tuple[str, str]:
         )
     if message.startswith("Cannot overwrite"):
         return f"{key} is given twice in this table", f"remove one of the two lines with {key}"
+    if re.fullmatch(r"\d{1,3}(,\d{3})+", value):
+        return (
+            f"a number has no commas, as in {value}",
+            f"write {value.replace(',', '')} in place of {value}",
+        )
     return f"the parser reports: {message}", f"write line {line} as KEY = VALUE, with texts in quotes"
 
 

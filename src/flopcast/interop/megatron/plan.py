@@ -17,6 +17,7 @@ from flopcast.interop.megatron.offload import read_placements
 from flopcast.interop.megatron.optimizer import plan_optimizer
 from flopcast.interop.megatron.precision import read_precision
 from flopcast.interop.megatron.stages import PIPELINE, read_stages
+from flopcast.spec.divisors import nearest_divisor
 
 GRANULARITIES = {"full": "full", "selective": "selective"}
 METHODS = {"uniform": "uniform", "block": "block"}
@@ -119,8 +120,10 @@ def _undivided(args: JobBuilder, ranks: int, degrees: Mapping[str, int]) -> None
     share = prod(degrees.values())
     allowed = f"degrees whose product divides the {ranks} ranks"
     because = f"a replica of the model has {product} = {share} ranks"
-    fix = f"choose degrees whose product divides {ranks}, or set --gpus to {share}, or a multiple of it"
-    args.fault(flag, degrees[flag], allowed, because, fix)
+    others, fix = share // degrees[flag], f"--gpus to {share}, or a multiple of it"
+    if ranks % others == 0:
+        fix = f"{flag} to {nearest_divisor(ranks // others, degrees[flag])}, or {fix}"
+    args.fault(flag, degrees[flag], allowed, because, f"set {fix}")
 
 
 def _batch(args: JobBuilder) -> None:
