@@ -449,6 +449,25 @@ def test_every_bias_of_a_linear_joins_its_product():
     assert "bias_add" in map(kind_of, before)
 
 
+def test_biases_of_grouped_experts_are_added_by_a_kernel():
+    """Their product is no `nn.Linear`, which adds a bias itself."""
+    biased = MIXTURE.model_copy(
+        update={
+            "blocks": tuple(
+                block.model_copy(
+                    update={"feed_forward": block.feed_forward.model_copy(update={"expert_bias": True})}
+                )
+                for block in MIXTURE.blocks
+            )
+        }
+    )
+    before = logical_block(biased, "gbs=1")
+
+    after = REWRITES["linear_bias"](before)
+
+    assert [kind_of(item) for item in after if item.component == "experts"].count("bias_add") == 2
+
+
 def test_the_mask_is_applied_inside_the_fused_softmax():
     after = REWRITES["fused_softmax"](logical_block(GPT, "gbs=1"))
 

@@ -1,9 +1,12 @@
 """The bias of every linear added in the GEMM's epilogue (`torch.addmm`, cuBLASLt).
 
 PyTorch's `nn.Linear` does so wherever its bias is a vector; Megatron-LM's linears leave theirs to later
-kernels (epilogue_bias.py).
+kernels (epilogue_bias.py). TorchInductor adds it there, or in the elementwise kernel that reads the product
+(torch/_inductor/fx_passes/post_grad.py, unfuse_bias_add_to_pointwise). Grouped products of experts are no
+`nn.Linear`: a kernel adds the biases of their rows.
 """
 
+from flopcast.operators.grouped_matmul import GroupedMatmul
 from flopcast.operators.item import Item
 from flopcast.operators.memory_bound import MemoryBound
 from flopcast.records import replace
@@ -12,7 +15,8 @@ from flopcast.workload.rewrites.base import Items
 
 def linear_bias(items: Items) -> Items:
     """Replace `bias_add` by `epilogue_bias`: no kernel is left but the gradient's sum over tokens."""
-    return tuple(_in_epilogue(item) for item in items)
+    grouped = {item.output for item in items if isinstance(item.work, GroupedMatmul)}
+    return tuple(item if grouped.intersection(item.inputs) else _in_epilogue(item) for item in items)
 
 
 def _in_epilogue(item: Item) -> Item:
