@@ -16,7 +16,8 @@ def test_text_and_json_name_the_same_suspects_in_the_same_order():
     assert text.code == 0
     titles = [line[4:] for line in text.out.splitlines() if line[:1].isdigit()]
     assert titles == [suspect["title"] for suspect in found["suspects"]]
-    assert found["suspects"][0]["name"] == "plan"  # the log is of another model, whose sizes say nothing
+    # the log is of another model, so predictions alone order the suspects; the first two save about as much
+    assert {each["name"] for each in found["suspects"][:2]} == {"plan", "attention_not_fused"}
     assert found["measured_s"] == found["measured_step"]["median_s"]
 
 

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from flopcast.cost.constant_transfer import FittedLevel
 from flopcast.cost.factors import SHARED_DERATE, FactorBook, unexplained, unexplained_on
-from flopcast.cost.host import EXPERT_LOOP_S, graphed, launch_seconds
+from flopcast.cost.host import (
+    EXPERT_CAST_S,
+    EXPERT_LAUNCH_S,
+    EXPERT_LOOP_S,
+    SINGLE_CALL_S,
+    graphed,
+    launch_seconds,
+)
 from flopcast.cost.pricing import Pricing
 from flopcast.cost.single_groups import single_groups, to_price
 from flopcast.dtypes import constant
@@ -81,7 +88,7 @@ def test_separate_products_are_launched_one_by_one(name, groups):
         return
     one = launch_seconds(experts(groups, separate=True), constant(1e-5), stack)
 
-    assert one.item() == pytest.approx((stack.host.forward_item_s + EXPERT_LOOP_S) * groups)
+    assert one.item() == pytest.approx((EXPERT_LAUNCH_S + EXPERT_LOOP_S) * groups)
     assert launch_seconds(experts(groups), constant(1e-5), stack).item() == stack.host.forward_item_s
 
 
@@ -100,8 +107,8 @@ def test_the_kernels_that_find_a_scale_are_launched_with_the_cast_that_needs_it(
     cast_s, apart_s = (launch_seconds(item, constant(1e-5), stack).item() for item in (cast, apart))
 
     host = stack.host
-    alone_s = 2 * host.forward_item_s + EXPERT_LOOP_S + (casts - 1) * host.backward_item_s
-    assert cast_s == pytest.approx(host.forward_item_s + (casts - 1) * host.backward_item_s)
+    alone_s = 2 * EXPERT_LAUNCH_S + EXPERT_LOOP_S + (casts - 1) * EXPERT_CAST_S
+    assert cast_s == pytest.approx(host.forward_item_s + (casts - 1) * SINGLE_CALL_S)
     assert apart_s == pytest.approx(float(grouped.work.groups.item()) * alone_s)
 
 

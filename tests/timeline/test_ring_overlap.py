@@ -86,7 +86,7 @@ def test_more_bandwidth_between_ranks_of_a_sequence_is_never_slower():
             {"name": "network", "devices": 0, "bytes_per_s": f"{factor * 25} GB/s", "latency_s": "5 us"},
         ]
         job = make_job(
-            stack="megatron-core",
+            stack={"base": "megatron-core", "host": {"forward_item_s": "0 s", "backward_item_s": "0 s"}},
             cluster={"base": "dgx-a100:4", "tiers": tiers},
             plan=plan,
             batch={"seq": 8192},

@@ -4,7 +4,7 @@ import pytest
 from all_cases import all_cases
 from workload_cases import LLAMA, MODELS, at, block_of, flop_of, messages, realised, stack_with
 
-from flopcast.cost.host import launch_seconds
+from flopcast.cost.host import SINGLE_CALL_S, launch_seconds
 from flopcast.dtypes import constant
 from flopcast.library import catalog
 from flopcast.operators.matmul import Matmul
@@ -104,7 +104,6 @@ def test_one_rank_multiplies_in_one_piece():
 def test_one_call_launches_all_chunks_of_a_product():
     """`split_overlap_ag` and `split_overlap_rs` of Transformer Engine: one call, however many chunks."""
     whole, cut = passes(PLAIN, "tp=4 sp mbs=1 gbs=1")[0], passes(CHUNKS, "tp=4 sp mbs=1 gbs=1")[0]
-    host = PLAIN.host
 
     def seconds(items):
         launched = [launch_seconds(item, constant(1e-5), PLAIN) * at(item.count, 0) for item in items]
@@ -114,7 +113,7 @@ def test_one_call_launches_all_chunks_of_a_product():
     further = sum(at(item.count, 0) for item in cut if item.is_further_chunk)
 
     assert chunks == further == 2 * 3 + 2 * (3 + 3)  # two products in 4 pieces, two with their scatters
-    assert seconds(cut) == pytest.approx(seconds(whole) + further * host.backward_item_s)
+    assert seconds(cut) == pytest.approx(seconds(whole) + further * SINGLE_CALL_S)
 
 
 def is_product(item):

@@ -15,9 +15,14 @@ from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.stack import Stack
 
-# What the loop over experts does for each of them beside launches, a GEMM: a forward and a backward pass
-# of 64 experts take 1.2 and 2.1 ms where each GEMM is one kernel (NVIDIA/TransformerEngine, issue 2897).
+# A launch from the loop over experts, and what this loop does beside launches, both for one GEMM. A forward
+# and a backward pass of 64 experts take 1.2 and 2.1 ms where each GEMM is one kernel
+# (NVIDIA/TransformerEngine, issue 2897).
+EXPERT_LAUNCH_S, EXPERT_CAST_S = 30e-6, 15e-6
 EXPERT_LOOP_S = (1.2e-3 + 2.1e-3) / 64 / 6
+# A single call without a module around it: 41 fewer of them took DeepSeek-V3 on GB200 from 529.6 to 540.0
+# TFLOP/s: 15 us each on Grace (NVIDIA/Megatron-LM, docs/discussions/deepseek-v3-gb200-optimization).
+SINGLE_CALL_S = 15e-6 * 0.38
 
 
 def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
@@ -25,12 +30,10 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
 
     The shape is (1, 1) or that of `alone_s`. Forward and recomputed kernels are launched from Python,
     backward kernels by the framework's C++ code. Separate expert GEMMs are launched by the same loop over
-    experts in every pass, so each launch costs as much as one from Python. Passes of a router are single
-    calls, which cost half: 41 fewer of them took DeepSeek-V3 on GB200 from 529.6 to 540.0 TFLOP/s, 15 us
-    each (docs/discussions/deepseek-v3-gb200-optimization of NVIDIA/Megatron-LM, section 3). The chunks of
-    a tensor-parallel product or message are launched by one call (`split_overlap_ag` and `split_overlap_rs`
-    in Transformer Engine's `common/comm_gemm_overlap`): the first costs what the whole would, the others
-    what a single call does. So do the kernels that find the scale of a cast.
+    experts in every pass, in C++. Passes of a router are single calls without a module around them. The
+    chunks of a tensor-parallel product or message are launched by one call (`split_overlap_ag` and
+    `split_overlap_rs` in Transformer Engine's `common/comm_gemm_overlap`): the first costs what the whole
+    would, the others what a single call does. So do the kernels that find the scale of a cast.
 
     References
     ----------
@@ -42,15 +45,17 @@ def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
     work = item.work
     if isinstance(work, GroupedMatmul) and work.separate:
         launches = _launches_of_an_expert(work)
-        each_s = stack.host.forward_item_s * launches + EXPERT_LOOP_S
-        each_s += stack.host.backward_item_s * (launches - 1) * (work.cast_kernels - 1)
+        each_s = EXPERT_LAUNCH_S * launches + EXPERT_LOOP_S
+        each_s += EXPERT_CAST_S * (launches - 1) * (work.cast_kernels - 1)
         launch_s: Floats = work.groups * each_s
-    elif item.phase not in ("forward", "recompute") or _is_one_call(item):
+    elif _is_one_call(item):
+        launch_s = constant(min(SINGLE_CALL_S, stack.host.backward_item_s))
+    elif item.phase not in ("forward", "recompute"):
         launch_s = constant(stack.host.backward_item_s)
     else:
         launch_s = constant(stack.host.forward_item_s)
     if isinstance(work, Quantise):
-        launch_s = launch_s + stack.host.backward_item_s * (work.launches - 1)
+        launch_s = launch_s + SINGLE_CALL_S * (work.launches - 1)
     launched = alone_s > 0
     if launched.all():
         return launch_s

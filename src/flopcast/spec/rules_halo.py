@@ -29,7 +29,7 @@ RULES: tuple[Rule, ...] = (
         value=lambda c: c.structure.halo,
         allowed=lambda c: f"at most {first(c.plans.data_parallel) - 1}, the number of other ranks",
         because="each other rank has as many vertices as this one",
-        fix=lambda c: f"set halo to at most {first(c.plans.data_parallel) - 1}",
+        fix=lambda c: f"set halo to {first(c.plans.data_parallel) - 1}",
     ),
     Rule(
         field="plan.expert_parallel",
