@@ -15,7 +15,7 @@ from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.timeline.uncertainty import Sensitivity, difference, interval, log_sigmas
 
 LAWS = settings(max_examples=50, deadline=None)
-NUDGE_RATIO = 1.001
+NUDGE_RATIO = 1.00001
 LEVELS = ("gemm_level", "attention_level", "memory_level", "fabric", "host", "host_step")
 DIFFERENTIABLE = ["one stage", "batched", "interleaved"]  # reductions after the backward, links of one kind
 
