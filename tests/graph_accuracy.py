@@ -123,9 +123,9 @@ REMARKS = """\
   and 15 % too short on the RTX Pro 6000 Max-Q, for an unknown reason.
 - In training on the RTX 3090, kernels move bytes at 0.84 of the rate that they reach in inference. With
   the device left out, the predicted training times are therefore 5 to 8 % too short for vision
-  transformers (ViT, DeiT), and 15 % too short for EfficientNet. The predicted training times of RegNet
-  and NFNet in NHWC layout are 71 % too short, because we found no measurements of the gradients of
-  grouped convolutions on other devices.
+  transformers (ViT, DeiT), and 15 % too short for EfficientNet. With the device left out, the predicted
+  training times of RegNet and NFNet in NHWC layout are 71 % too short, because we found no other device
+  on which the gradients of grouped convolutions were measured.
 - On CPUs, without fitted constants, the predicted times are 57 to 60 % too short (median), because we
   have no benchmarks of single kernels on a CPU.
 - Submissions of DLRM state the throughput of the whole run, which includes 20 evaluations per epoch. On

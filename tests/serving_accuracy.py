@@ -188,8 +188,9 @@ on these settings are development scores.
   predicted throughput is 0.79 to 1.01 times the published throughput.
 - Compiled engines fuse quantisation with norms, and the activation function with the preceding GEMM.
   flopcast predicts separate kernels for quantisation, norms and activation functions.
-- Some rows of Llama-3.1-8B on H200 are implausible: the linear layers alone would have to reach 95 % of
-  the 8-bit peak rate. The predicted times of the implausible rows are up to 2.8 times the measured times.
+- For some rows of Llama-3.1-8B on H200, the linear layers alone would have to reach 95 % of
+  the 8-bit peak rate. The measured times of these rows are implausibly short: the predicted times are up to
+  2.8 times as long.
 - In some pools, requests wait longer than predicted. How the servers distribute requests over the
   instances of a pool is not published.
 - In ML.ENERGY, the published settings of some models use top-p sampling. For models with top-p sampling,
@@ -212,9 +213,9 @@ on these settings are development scores.
   measured time in ML.ENERGY; with it, it is 0.86 to 1.25 times the measured time. On H200, it is 1.1 to 1.3
   times the measured time with the padding. No number was fitted: as no table measures these kernels
   together, flopcast assumes 0.6 of their bound, and the intervals are wide.
-- The published settings of DeepSeek on B200 in ML.ENERGY choose FlashInfer's experts instead
-  (VLLM_USE_FLASHINFER_MOE_FP8) and CUTLASS's latent attention. With up to 64 sequences, the predicted time
-  between tokens is 0.59 to 0.69 times the measured time, for an unknown reason.
+- In ML.ENERGY, the published settings of DeepSeek on B200 select other kernels: those of FlashInfer for the
+  experts (VLLM_USE_FLASHINFER_MOE_FP8), and those of CUTLASS for latent attention. With up to 64 sequences,
+  the predicted time between tokens is 0.59 to 0.69 times the measured time, for an unknown reason.
 - In ML.ENERGY, MoE models with weights in 16 bits take longer than predicted if an iteration has more
   tokens than a device has experts. For Qwen3-235B on eight B200 (16 experts each), the predicted time
   between tokens is 0.71 times the measured time with 16 sequences, and 0.55 times with 32. For Qwen3-30B on

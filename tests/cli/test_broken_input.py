@@ -230,7 +230,7 @@ ARGUMENTS = {  # what is wrong → the words, and what must be told
     "too many words": (("catalog", "devices", "a100-sxm4-80gb", "x"), "remove x"),
     "an unknown suite": (("validate", "--suite", "mlperf"), "mlperf"),
     "an unknown suite to fit on": (("calibrate", "jitter", "--suite", "mlperf"), "sc21"),
-    "no data to fit": (("calibrate", "fit", "--data", "nowhere", "--out", "out"), "operators/"),
+    "no data to fit": (("calibrate", "fit", "--data", "nowhere", "--out", "out"), "does not exist"),
     "data without its option": (("calibrate", "fit"), "--data"),
     "a demo into a file": (("demo", "--out", "job.yaml"), "--out"),
     "a comparison of one job": (("compare", "job.yaml"), "two jobs"),

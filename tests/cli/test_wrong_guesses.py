@@ -61,8 +61,13 @@ FIXES = {  # a command line → the fix of one of its errors
     f"{JOB} --engine vllm engine.tensor_parallel=3": "set plan.tensor_parallel instead",
     f"{JOB} --engine vllm --batch 7": "remove --batch, or remove --engine to predict training",
     f"{JOB} --engine vllm --slo 1e9}}": "write ttft_p99=2s",
-    f"{JOB} --lora 0": "write a number such as --lora 16, or remove --lora to train without adapters",
+    f"{JOB} --lora 0": "set --lora to a value such as 16, or remove --lora to train without adapters",
     f"{JOB} --plan 'dp=17 mbs=1 gbs=64'": "set data_parallel to 16",
+    f"{JOB} --engine vllm --lora 0": "remove --lora, or remove --engine to predict training",
+    f"{JOB} --plan 'dp=16 mbs=1 gbs=64 recompute=full:block:99'": "set recompute to full:block:16",
+    f"{JOB} --plan recompute=maybe": "set recompute to selective",  # none would switch it off
+    "explain foo llama-3.2-1b --gpus 8": "write step in place of foo",
+    "calibrate fit --data nothing --out x": "choose the path of a folder",
     "calibrate constants --runs nothing.csv": "choose a CSV file that exists",
     f"{JOB} --plan none": "leave out the plan; flopcast then chooses one",
     "catalog gpus h100": "flopcast catalog devices h100",
@@ -82,7 +87,25 @@ def test_a_wrong_guess_is_one_error_with_an_edit_that_helps(line, tmp_path, monk
 
 
 IN_FILES = {  # a command line → a file, and the fix of the only error
-    "sweep job.yaml": ("model: llama-3-8b\nplan: {tp: 2}\n", "run flopcast predict job.yaml"),
+    "sweep job.yaml": (
+        "model: llama-3-8b\nplan: {tp: 2}\n",
+        "run flopcast search job.yaml, or give a file that lists the values of each axis",
+    ),
+    "import graph job.yaml": ("a: 1\n", "give a .onnx or .pt2 file, or export the model again"),
+    "export vllm job.yaml": (
+        "{model: llama-3.2-1b, cluster: dgx-h100:1, stack: torch-fsdp2, batch: {seq: 64}}\n",
+        "write megatron, or another of these formats, in place of vllm",
+    ),
+    "import internevo job.py --cluster dgx-h100 --gpus 7": (
+        "data = dict(seq_len=4096, micro_bsz=1, micro_num=1)\n"
+        "model = dict(num_layers=2, hidden_size=64, num_attention_heads=4, vocab_size=64, mlp_ratio=2)\n"
+        "parallel = dict(zero1=dict(size=4))\n",
+        "set --gpus to 8, or set parallel.zero1.size to 7",
+    ),
+    "predict blocks.yaml": (
+        "model: llama-3.2-1b\ncluster: dgx-h100:1\nplan: {recompute: [1, 2]}\n",
+        "set recompute to full, or to full:block:N for the first N blocks of each chunk",
+    ),
     f"{JOB} --site job.yaml": ("model: llama-3-8b\ncluster: dgx-h100\n", "choose a site file for --site"),
     "sweep grid.yaml": ("gpus: 8\n", "add a line such as model: llama-3-8b"),
     "predict list.yaml": (
@@ -110,12 +133,21 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
 def test_a_file_with_a_slip_has_one_error_with_an_edit_that_helps(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text, fix = IN_FILES[line]
-    (name,) = re.findall(r"[\w]+\.(?:yaml|toml|csv)", line)
+    (name,) = re.findall(r"[\w]+\.(?:yaml|toml|csv|py)", line)
     (tmp_path / name).write_text(text)
     ended = flopcast(*shlex.split(line))
 
     assert ended.code == 1
     assert re.findall("fix: +(.*)", ended.err) == [fix]
+
+
+def test_only_a_file_with_a_similar_name_is_taken_for_a_missing_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text("a: 1\n")
+    fixes = {"nothing.yaml": "check the path", "jbo.yaml": "did you mean job.yaml?"}
+
+    for name, fix in {**fixes, "job.yml": "did you mean job.yaml?", "job_2.csv": "check the path"}.items():
+        assert re.findall("fix: +(.*)", flopcast("sweep", name).err) == [fix]
 
 
 def test_options_that_are_lists_may_stand_twice():

@@ -69,7 +69,7 @@ def recurrence(queries, keys, values, decays):
 
 
 def chunked(queries, keys, values, decays, chunk):
-    """The same by chunks, and the FLOP of the products."""
+    """Results of the recurrence, computed chunk by chunk, and the FLOP of the matrix products."""
     (tokens, wide), narrow = keys.shape, values.shape[1]
     state, results, flop = np.zeros((wide, narrow)), [], 0
     for start in range(0, tokens, chunk):

@@ -20,7 +20,7 @@ def seconds(model, traffic, latency):
 
 
 def test_models_have_the_indexers_of_their_configs():
-    """Projections of queries, keys and weights, and a norm with bias: arXiv:2512.02556, section 2.1."""
+    """An indexer projects queries, keys and weights, and has a norm with bias (arXiv:2512.02556, 2.1)."""
     extra = catalog.model(INDEXED).parameters() - catalog.model(DENSE).parameters()
 
     assert extra == 61 * (1536 * 64 * 128 + 7168 * (128 + 64) + 2 * 128)

@@ -39,7 +39,7 @@ def command() -> None:
 @command.command("fit", short_help="Fit efficiency curves to measured times of kernels and collectives.")
 @click.option(
     "--data",
-    type=FILE,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     required=True,
     help="Folder with measurements, in subfolders operators/, peers/ or collectives/.",
 )
@@ -106,7 +106,7 @@ def jitter(suite: str) -> None:
 )
 @click.option(
     "--data",
-    type=FILE,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
     required=True,
     help="Folder with measurements, in subfolders operators/, peers/ or collectives/.",
 )

@@ -80,7 +80,7 @@ def command(target: str, request: JobRequest, output: Path | None) -> None:
 def _job(request: JobRequest, engine: str | None) -> "Job | ServingJob":
     """Return the job of a request. If it names no engine, `engine` serves it, where one is given.
 
-    A request all of whose faults are keys of training gives a training job, which no engine can serve.
+    If only keys of training prevent serving, the result is the training job, which no engine can serve.
     """
     from flopcast.errors import InfeasibleError, SpecError
     from flopcast.requests.serving_request import resolve_serving
@@ -92,7 +92,7 @@ def _job(request: JobRequest, engine: str | None) -> "Job | ServingJob":
     try:
         return resolve_serving(replace(request, engine=engine))
     except SpecError as error:
-        if all(problem.fault == UNKNOWN_KEY for problem in error.problems):
+        if all(problem.fault == UNKNOWN_KEY or problem.field == "--engine" for problem in error.problems):
             with suppress(SpecError, InfeasibleError):
                 return resolve(request)
         raise

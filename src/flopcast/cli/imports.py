@@ -23,7 +23,7 @@ from flopcast.requests.sources import SCRIPT
 
 HELP = "Make a job file from {description}.\n\n{more}"
 MORE = """The command prints assumptions and unknown keys to stderr. It reads FILE without executing it.
-Without --cluster, the job file names no cluster, and you must pass --cluster to flopcast predict.
+If you omit --cluster here, the job file contains no cluster; then add --cluster to flopcast predict.
 
 \b
 flopcast import {kind} FILE --gpus 16 -o job.yaml

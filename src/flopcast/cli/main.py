@@ -21,7 +21,7 @@ import click
 
 import flopcast
 from flopcast.cli.json_errors import as_json, wants_json
-from flopcast.cli.repeated_options import repeated_option
+from flopcast.cli.repeated_options import check_option_syntax
 from flopcast.cli.terminal import print_error
 from flopcast.cli.usage_errors import missing_command, usage_problems
 from flopcast.garbage import collect_rarely
@@ -112,7 +112,7 @@ class LazyGroup(click.Group):
                 ctx.exit()
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"No such command '{args[0]}'.", ctx)
-        repeated_option(self, ctx, args)
+        check_option_syntax(self, ctx, args)
         return super().resolve_command(ctx, args)
 
 

@@ -131,12 +131,10 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
             "1024x768 pixels. The tokens of the images count towards --seq."
         ),
     ),
-    "lora": click.option(
-        "--lora", type=click.IntRange(min=1), metavar="RANK", help="Train only LoRA adapters of this rank."
-    ),
+    "lora": click.option("--lora", type=int, metavar="RANK", help="Train only LoRA adapters of this rank."),
     "qlora": click.option(
         "--qlora",
-        type=click.IntRange(min=1),
+        type=int,
         metavar="RANK",
         help="Train only LoRA adapters of this rank, on frozen 4-bit weights (QLoRA).",
     ),
@@ -172,8 +170,8 @@ OPTIONS: dict[str, Decorator] = {  # of a request, by the names of its fields
         "--site",
         type=FILE,
         help=(
-            "Site file: calibration factors of your cluster, which flopcast calibrate or flopcast "
-            "measure wrote."
+            "Site file with calibration factors of your cluster: the output of flopcast calibrate or "
+            "of flopcast measure."
         ),
     ),
     "slow": click.option(

@@ -1,6 +1,6 @@
-"""Options that stand twice in a command line, or before another option instead of before their value.
+"""Options that are given twice, without their value, or without the hyphens before their name.
 
-Answers: which option of a command line is given twice, and which takes the next option as its value?
+Answers: which option of a command line is given twice, which has no value, and which lacks hyphens?
 Elsewhere: all other wrong options (usage_errors.py).
 """
 
@@ -21,8 +21,8 @@ class RepeatedOptionError(click.UsageError):
         self.option_name = name
 
 
-def repeated_option(group: click.Group, context: click.Context, words: list[str]) -> None:
-    """Refuse the words after a command if an option lacks its value or a hyphen, or has two values.
+def check_option_syntax(group: click.Group, context: click.Context, words: list[str]) -> None:
+    """Check that every option after a command has its hyphens and its value, and is given once.
 
     Words that click cannot parse are left to it.
 
@@ -52,7 +52,7 @@ def repeated_option(group: click.Group, context: click.Context, words: list[str]
     for error in repeated(order, inner, words):
         raise error
     if isinstance(command, click.Group):
-        repeated_option(command, inner, rest)
+        check_option_syntax(command, inner, rest)
 
 
 def without_value(words: Sequence[str], context: click.Context) -> Iterator[click.BadOptionUsage]:

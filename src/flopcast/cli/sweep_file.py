@@ -113,7 +113,7 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
     data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
     if "batch" in data or isinstance(data.get("plan"), dict):
         allowed, because = "a grid, with values for each axis", "the file describes one job"
-        fix = f"run flopcast predict {document.name}"
+        fix = f"run flopcast search {document.name}, or give a file that lists the values of each axis"
         raise spec_error(document.name, None, allowed, because, fix, fault="is a job file, and not a grid")
     unknown = [_unknown(document, key, data) for key in data if key not in (*AXES, *ALONE)]
     problems: list[Problem] = []

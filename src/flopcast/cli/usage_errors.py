@@ -167,8 +167,6 @@ def _wrong_value(
         fix = f"choose one of these values, such as {_with_value(name, usual)}"
     if name in EXAMPLES and usual == EXAMPLES[name]:
         fix = f"write a number such as {name} {usual}"
-        if name in ("--lora", "--qlora") and value == "0":
-            fix += f", or remove {name} to train without adapters"
     fault = "" if found else f"is wrong: {error.message.rstrip('.')}"
     return Problem(name, _plain(value), allowed, _because(parameter, value), fix, fault=fault)
 

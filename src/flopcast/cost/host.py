@@ -15,30 +15,34 @@ from flopcast.operators.memory_bound import KINDS, MemoryBound
 from flopcast.operators.quantise import Quantise
 from flopcast.spec.stack import Stack
 
-# A launch from the loop over experts, and what this loop does beside launches, both for one GEMM. A forward
-# and a backward pass of 64 experts take 1.2 and 2.1 ms where each GEMM is one kernel
+# Host times of the loop that launches the GEMMs of experts one by one: of a launch, of each further kernel
+# of a cast, and of all other work for one GEMM. In 16 bits, no operand is cast; the forward pass of 64
+# experts (2 GEMMs each) then takes 1.2 ms, and the backward pass (4 GEMMs each) takes 2.1 ms
 # (NVIDIA/TransformerEngine, issue 2897).
 EXPERT_LAUNCH_S, EXPERT_CAST_S = 30e-6, 15e-6
 EXPERT_LOOP_S = (1.2e-3 + 2.1e-3) / 64 / 6
-# A single call without a module around it: 41 fewer of them took DeepSeek-V3 on GB200 from 529.6 to 540.0
-# TFLOP/s: 15 us each on Grace (NVIDIA/Megatron-LM, docs/discussions/deepseek-v3-gb200-optimization).
+# Host time of a function call that launches one kernel and does not belong to a module. Removing 41 such
+# calls from the layers of DeepSeek-V3 raised its rate on GB200 from 529.6 to 540.0 TFLOP/s, which is 15 us
+# for each call on Grace (NVIDIA/Megatron-LM, docs/discussions/deepseek-v3-gb200-optimization); the speed of
+# Grace is 0.38 of that of the reference host.
 SINGLE_CALL_S = 15e-6 * 0.38
 
 
 def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
     """Return the seconds of launching an item on a host of speed 1; 0 if the item takes no time.
 
-    The shape is (1, 1) or that of `alone_s`. Forward and recomputed kernels are launched from Python,
-    backward kernels by the framework's C++ code. Separate expert GEMMs are launched by the same loop over
-    experts in every pass, in C++. Passes of a router are single calls without a module around them. The
-    chunks of a tensor-parallel product or message are launched by one call (`split_overlap_ag` and
-    `split_overlap_rs` in Transformer Engine's `common/comm_gemm_overlap`): the first costs what the whole
-    would, the others what a single call does. So do the kernels that find the scale of a cast.
+    The shape is (1, 1) or that of `alone_s`. Python launches forward and recomputed kernels, and C++ code
+    of the framework launches backward kernels. If each expert has its own GEMM, a loop in C++ launches
+    these GEMMs in every pass. Each kernel of a router takes the time of a single call (`SINGLE_CALL_S`).
+    One call launches all chunks of a tensor-parallel product or message (`split_overlap_ag` and
+    `split_overlap_rs` in Transformer Engine's `common/comm_gemm_overlap`): the first chunk takes as long as
+    an undivided product, and each further chunk as long as a single call. Each kernel that computes the
+    scale of a cast also takes as long as a single call.
 
     References
     ----------
-    NVIDIA/TransformerEngine, pull request 3134: eight cuBLAS GEMMs of 128 rows, launched by that loop,
-    take 0.267 ms, which is 33 us each.
+    NVIDIA/TransformerEngine, pull request 3134: eight cuBLAS GEMMs of 128 rows that the loop over experts
+    launches take 0.267 ms, which is 33 us for each.
     """
     if graphed(item, stack.host.graphs):
         return constant(0.0)
@@ -70,17 +74,17 @@ def _is_one_call(item: Item) -> bool:
 
 
 def _launches_of_an_expert(work: GroupedMatmul) -> float:
-    """Return the kernels of one expert: its GEMM and, in 8 or 4 bits, the cast of what no GEMM read before.
+    """Return the launches for the GEMM of one expert: 2 if its operand is cast to 8 or 4 bits, else 1.
 
-    Both gradient GEMMs read the same cast of the output's gradient.
+    The GEMM of the weight gradient reads the operands that the other GEMMs have cast.
     """
     return 2.0 if work.narrow and not work.is_weight_gradient else 1.0
 
 
 def several_experts(item: Item) -> Flags:
-    """Return where a rank holds several experts whose products are launched one after another.
+    """Return where the host launches the GEMMs of several experts of a rank one after another.
 
-    The product of a single expert is launched like any other. The shape is that of the item's groups.
+    It launches the GEMM of a single expert like any other kernel. The shape is that of the item's groups.
     """
     work = item.work
     if isinstance(work, GroupedMatmul) and work.separate:

@@ -218,8 +218,9 @@ def split_flat(flat: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> Iterator[
 def _launch_s(item: Item, alone_s: Floats, state: Pricing) -> Floats:
     """Return the seconds that the host of this cluster needs for one launch.
 
-    Nobody names the host on which the loop over experts was timed, so the speed of the host does not scale
-    it. (If it did, Qwen3 30B on GB200 would be predicted 43 % too slow.)
+    The speed of the host does not scale the loop over experts, because the source of its time does not
+    state on which host it was measured. (If the speed scaled it, the predicted step of Qwen3 30B on GB200
+    would be 43 % too long.)
     """
     ratio = state.ratio_of(state.factors.get(HOST, HOST_LOG_SIGMA))
     launch_s = launch_seconds(item, alone_s, state.stack) * ratio

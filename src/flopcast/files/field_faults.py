@@ -292,7 +292,10 @@ def _choice(value: object, allowed: str, usual: str) -> str:
     if digits and usual in words:  # "fp12" is no slip of the pen for "fp16"
         near = [word for word in near if word.endswith(digits[0])]
     near += [word for word in words if digits and re.fullmatch(rf"\D*{digits[0]}", word)]
-    near += [usual] if usual in words else []
+    if usual == "none" and value:  # who writes a value does not want the feature off
+        words = sorted(words, key="none".__eq__)
+    elif usual in words:
+        near.append(usual)
     near += words if len(words) > 1 else map(str, numbers)
     return near[0] if near else ""
 

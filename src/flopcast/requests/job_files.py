@@ -84,8 +84,12 @@ def read_file(path: Path, most_bytes: int = MAX_BYTES, where: str = "") -> bytes
         because = getattr(error, "strerror", None) or str(error)
         allowed = "a file that exists and may be read"
         fault = f"{shown(str(path))} cannot be read"
-        near = nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else []
-        fix = f"did you mean {path.with_name(near[0])}?" if near else "check the path"
+        others = [Path(name) for name in (os.listdir(path.parent) if path.parent.is_dir() else ())]
+        stems = {
+            each.stem: each for each in others if path.suffix in ("", each.suffix) or each.stem == path.stem
+        }
+        near = nearest(path.stem, stems)
+        fix = f"did you mean {path.with_name(stems[near[0]].name)}?" if near else "check the path"
         fix = "give a file in this folder" if isinstance(error, IsADirectoryError) else fix
         raise spec_error("file", str(path), allowed, because, fix, where, fault) from None
 

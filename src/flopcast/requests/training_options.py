@@ -98,7 +98,7 @@ def with_adapters(document: Document, request: JobRequest, *, anew: bool) -> Doc
     Raises
     ------
     SpecError
-        There are two ranks.
+        There are two ranks, or the rank is 0.
     """
     ranks = {name: getattr(request, name) for name in BASE_DTYPES if getattr(request, name) is not None}
     model = document.mapping.get("model")
@@ -106,12 +106,14 @@ def with_adapters(document: Document, request: JobRequest, *, anew: bool) -> Doc
     if not ranks or not isinstance(described, dict) or (described.get("adapters") and not anew):
         return document
     if len(ranks) > 1:
-        allowed, because = (
-            "--lora or --qlora, not both",
-            "frozen weights are stored either in 16 bits (--lora) or in 4 bits (--qlora)",
-        )
+        allowed = "--lora or --qlora, not both"
+        because = "frozen weights are stored either in 16 bits (--lora) or in 4 bits (--qlora)"
         raise spec_error("--qlora", request.qlora, allowed, because, "leave out --lora or --qlora")
     ((name, rank),) = ranks.items()
+    if rank == 0:
+        allowed, because = "a whole number of at least 1", "adapters of rank 0 have no weights"
+        fix = f"set --{name} to a value such as 16, or remove --{name} to train without adapters"
+        raise spec_error(f"--{name}", rank, allowed, because, fix)
     adapters = {"rank": rank, "base_dtype": BASE_DTYPES[name]}
     changed = document.with_part("model", merged(described, {"adapters": adapters}))
     return placed(changed, ("model", "adapters"), f"--{name}")

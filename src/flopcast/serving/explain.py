@@ -57,7 +57,7 @@ def explain_serving(report: ServingReport, book: CurveBook, what: str) -> Explan
     names = {**operators, **components, **names}
     if what not in names:
         nearest = difflib.get_close_matches(what, names, 1, 0.5)
-        fix = f"did you mean {nearest[0]}?" if nearest else "flopcast explain tpot …"
+        fix = f"did you mean {nearest[0]}?" if nearest else f"write tpot in place of {what}"
         known = f"ttft, tpot, iteration, memory; components: {', '.join(components)};"
         known += f" operators: {', '.join(operators)}"
         raise SpecError([Problem("WHAT", what, known, "a serving report contains only these numbers", fix)])

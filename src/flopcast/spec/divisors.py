@@ -41,9 +41,9 @@ def nearest_multiples(number: int, of: int) -> str:
     return f"{below} or {below + of}" if below > 0 else str(of)
 
 
-def nearest_divisor(number: int, wanted: int) -> int:
-    """Return the nearest divisor; of two the smaller, which needs fewer devices."""
-    return min(divisors(number), key=lambda d: (abs(d - wanted), d))
+def nearest_divisor(number: int, wanted: int, least: int = 1) -> int:
+    """Return the nearest divisor of at least `least`; of two the smaller, which needs fewer devices."""
+    return min((d for d in divisors(number) if d >= least), key=lambda d: (abs(d - wanted), d))
 
 
 def divided_over_chunks(blocks: int, chunks: int) -> tuple[int, ...]:

@@ -35,7 +35,10 @@ def _fitting_devices(case: Case) -> str:
 
 
 def _unequal_stages(case: Case) -> str:
-    """Return the edit for blocks that do not divide into equal chunks: of chunks, a list, or stages."""
+    """Return the edit that fixes a plan whose chunks have unequal numbers of blocks.
+
+    It changes the number of chunks of a stage, lists the blocks of each chunk, or changes the stages.
+    """
     blocks, stages = case.model.num_blocks, first(case.plans.pipeline_parallel)
     chunks = stages * first(case.plans.virtual_stages)
     if _uneven_degree(case) == "virtual_stages":

@@ -51,6 +51,11 @@ def _whole_sets(case: Case) -> int:
     return experts // gcd(experts, first(case.plans.context_parallel * case.plans.tensor_parallel))
 
 
+def _nearest_group(replicas: int, wanted: int) -> int:
+    """Return the nearest size of a shard group; it is not 1, which would switch ZeRO off."""
+    return nearest_divisor(replicas, wanted, min(replicas, 2))
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field="plan.data_shard",
@@ -63,7 +68,7 @@ RULES: tuple[Rule, ...] = (
             "data-parallel ranks are divided into groups of this size, each with a whole copy of the states"
         ),
         fix=lambda c: (
-            f"set data_shard to {nearest_divisor(first(c.plans.data_parallel), first(c.plans.data_shard))}"
+            f"set data_shard to {_nearest_group(first(c.plans.data_parallel), first(c.plans.data_shard))}"
         ),
     ),
     Rule(

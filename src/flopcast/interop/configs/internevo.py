@@ -106,8 +106,8 @@ def _degrees(reader: JobReader) -> int:
     sharded, key = _size(reader, "zero1", least=-1)
     group = replicas if sharded < 1 else min(sharded, replicas)
     reader.put(("plan", "zero"), 0 if sharded == 1 else 1, key)
-    if 1 < group < replicas:
-        reader.put(("plan", "data_shard"), group, key)
+    if group > 1:
+        reader.put_shards(group, replicas, key)
     if weight > 1 and mode == "isp":
         _weights(reader, weight, tensor, replicas)
     return replicas

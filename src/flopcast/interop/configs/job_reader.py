@@ -17,7 +17,7 @@ from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.keys import Keys
 from flopcast.library import catalog
 from flopcast.library.hub import misspelt
-from flopcast.spec.divisors import nearest_multiples
+from flopcast.spec.divisors import divisors, nearest_multiples
 from flopcast.spec.plan import Plan
 
 SHARDED_STATES = ("optimizer:host", "parameters:host")  # what the CPU offload of FSDP moves
@@ -72,12 +72,21 @@ class JobReader(ConfigReader):
             self.put_degree(field, size, keys[field])
         return replicas
 
+    def put_shards(self, group: int, replicas: int, *keys: str) -> None:
+        """Put the ranks of a shard group into the plan, if they are above 0 and not all replicas."""
+        if 0 < group < replicas:
+            fix = f"set {keys[0]} to {next(each for each in divisors(replicas) if each >= group)}"
+            if self.fills_replicas(-(-replicas // group), group, replicas, keys[0], fix):
+                self.put(("plan", "data_shard"), group, *keys)
+
     def fills_replicas(self, sets: int, group: int, replicas: int, key: str, fix: str) -> bool:
         """Return whether so many shard groups are all replicas; otherwise, report it at a key."""
         if sets * group != replicas:
             because = "every data-parallel rank belongs to exactly one shard group"
             product = f"{replicas}, the number of data-parallel ranks"
             allowed = f"values whose product (shard groups × ranks of a group) is {product}"
+            if devices := self.options.devices:
+                fix = f"set --gpus to {devices // replicas * sets * group}, or {fix}"
             self.fault(key, allowed, because, fix)
         return sets * group == replicas
 
@@ -218,10 +227,8 @@ class JobReader(ConfigReader):
         """
         key, most = tokens[0], tokens[1] * ranks
         if most < length:
-            least, because = (
-                -(-length // ranks),
-                f"a micro-batch holds at least one sequence of {length} tokens",
-            )
+            least = -(-length // ranks)
+            because = f"a micro-batch holds at least one sequence of {length} tokens"
             self.fault(key, f"at least {least}", because, f"write {key}: {least}")
             return 1
         number = next((size for size in range(min(most // length, share), 0, -1) if share % size == 0), 1)
@@ -231,13 +238,8 @@ class JobReader(ConfigReader):
 
     def note_lengths(self, key: str, packed: bool) -> None:
         """Note how sequences are counted, since the file does not state their lengths."""
-        if packed:
-            self.assume("each packed sequence is predicted as one document", key)
-        else:
-            self.assume(
-                "all sequences are predicted with the length of the longest one, as if they were padded",
-                key,
-            )
+        padded = "all sequences are predicted with the length of the longest one, as if they were padded"
+        self.assume("each packed sequence is predicted as one document" if packed else padded, key)
 
     def names_all_linears(self, key: str, *words: object) -> bool:
         """Return whether adapters go to all linear layers, as without the key, or under these words."""
@@ -318,10 +320,8 @@ class JobReader(ConfigReader):
 
     def put_scorers(self, key: str, *, reference: bool, rewards: bool) -> None:
         """Put the models that compute each answer of a rollout once into a step."""
-        names = ["the log-probabilities of the trained model"]
-        names += ["the reference model"] * reference + [
-            "a reward model as large as the trained one"
-        ] * rewards
+        further = {"the reference model": reference, "a reward model as large as the trained one": rewards}
+        names = ["the log-probabilities of the trained model", *filter(further.get, further)]
         self.put(("step", "scorers"), len(names), key)
         self.assume(f"scoring: {', '.join(names)}, each a forward pass of the training workers", key)
 

@@ -103,8 +103,7 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
     if not newer:
         reader.choice("model.strategy", STRATEGIES, "fsdp")
     group = reader.count("engine.fsdp_size", -1, least=-1) // context
-    if 0 < group < replicas:
-        reader.put(("plan", "data_shard"), group, "engine.fsdp_size")
+    reader.put_shards(group, replicas, "engine.fsdp_size")
     older, policy = "model.fsdp_config.cpu_offload", "engine.offload_policy"
     if reader.flag(policy) or (reader.flag(older) and reader.flag("model.fsdp_config.offload_params")):
         reader.place(SHARDED_STATES, policy, older)

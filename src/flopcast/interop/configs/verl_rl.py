@@ -95,9 +95,7 @@ def _sharded(reader: JobReader) -> int:
     if context > 1:
         reader.put(("plan", "context_exchange"), "all_to_all", CONTEXT)
     reader.put(("plan", "zero"), 3)
-    group = reader.raw(f"{FSDP}.fsdp_size")
-    if group not in (None, -1) and reader.count(f"{FSDP}.fsdp_size") < replicas:
-        reader.put(("plan", "data_shard"), reader.count(f"{FSDP}.fsdp_size"), f"{FSDP}.fsdp_size")
+    reader.put_shards(reader.count(f"{FSDP}.fsdp_size", -1, least=-1), replicas, f"{FSDP}.fsdp_size")
     if reader.flag(f"{FSDP}.offload_policy"):
         reader.place(SHARDED_STATES, f"{FSDP}.offload_policy")
     reader.put_checkpointing(CHECKPOINTING, True)

@@ -60,7 +60,8 @@ def exported(job: Job | ServingJob, name: str) -> Exported:
     if isinstance(job, Job) and isinstance(kind, ExportFormat):
         return kind.export(job)
     does, names = ("serves", SERVING) if isinstance(job, ServingJob) else ("trains", KINDS)
-    because, fix = f"the job {does}, but {name} is {kind.description}", "choose one of them"
+    because = f"the job {does}, but {name} is {kind.description}"
+    fix = f"write {next(iter(names))}, or another of these formats, in place of {name}"
     raise spec_error("KIND", name, ", ".join(names), because, fix)
 
 

@@ -36,7 +36,7 @@ FAMILY: dict[str, Settings] = {"torch-fsdp2": {}, "torch-fsdp2-compiled": {"comp
 
 
 def export_torchtitan(job: Job) -> Exported:
-    """Return settings as TOML, with the same settings as flags in a comment.
+    """Return settings as TOML, with a comment that repeats them in the form of flags.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from flopcast.errors import SpecError, spec_error
+from flopcast.errors import SpecError, shown, spec_error
 from flopcast.graph.operator_graph import GraphNode, GraphTensor, OperatorGraph, Shape, checked
 from flopcast.interop.graphs.aten import MAY_COPY, WITHOUT_DATA, Call, translate
 from flopcast.interop.graphs.copies import copied_inputs
@@ -75,7 +75,8 @@ def _program(source: Path | bytes, name: str) -> Data:
             with archive.open(entries[0]) as stream:
                 text = stream.read(MOST_BYTES + 1)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, RuntimeError, NotImplementedError) as error:
-        raise _damaged(name, f"the file is not a complete zip archive: {error}") from None
+        because = f"the file is not a complete zip archive: {error}"
+        raise _damaged(name, because, "give a .onnx or .pt2 file, or export the model again") from None
     if len(text) > MOST_BYTES:
         raise _too_large(name, len(text))
     try:
@@ -87,9 +88,9 @@ def _program(source: Path | bytes, name: str) -> Data:
     return program
 
 
-def _damaged(name: str, because: str) -> SpecError:
-    allowed = "an archive that torch.export.save wrote"
-    return spec_error("model", name, allowed, because, "export the model again", fault="cannot be read")
+def _damaged(name: str, because: str, fix: str = "export the model again") -> SpecError:
+    allowed, fault = "an archive that torch.export.save wrote", f"{shown(name)} cannot be read"
+    return spec_error("model", name, allowed, because, fix, fault=fault)
 
 
 def _too_large(name: str, size_bytes: int) -> SpecError:

@@ -14,7 +14,7 @@ from itertools import dropwhile
 from operator import not_
 from pathlib import Path
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, shown, spec_error
 from flopcast.files.inputs import opened
 from flopcast.graph.operator_graph import FLOATS, GraphNode, GraphTensor, OperatorGraph, checked
 from flopcast.interop.graphs.onnx_composites import operators_of
@@ -61,7 +61,7 @@ def read_onnx(
 
 def _damaged(name: str, because: str) -> SpecError:
     allowed, fix = "a whole ONNX file", "export the model again, or copy the whole file"
-    return spec_error("model", name, allowed, because, fix, fault="cannot be read")
+    return spec_error("model", name, allowed, because, fix, fault=f"{shown(name)} cannot be read")
 
 
 def _read(buffer: memoryview, name: str, sizes: Mapping[str, int], infer: Infer | None) -> OperatorGraph:

@@ -19,7 +19,7 @@ class JobBuilder(Arguments):
     """
 
     def __init__(self, name: str, words: Sequence[Word], line: int) -> None:
-        """Start a job; `name`, the script's path, names the model; the rest is as of `Arguments`."""
+        """Start an empty job, whose model is called after the script with the path `name`."""
         super().__init__(name, words, line)
         self.name: str = PurePath(name).stem or "unnamed"
         self.layers = 1

@@ -95,5 +95,5 @@ def _unknown(what: str, known: Mapping[str, Mapping[str, Thunk]]) -> Problem:
     listed = "\n           ".join(f"{kind}: {', '.join(group)}" for kind, group in shown.items() if group)
     listed += "\n           or an operator, a factor or a category of memory" if near else ""
     because = "a prediction of this job contains only these numbers"
-    fix = f"did you mean {near[0]}?" if near else "flopcast explain step"
+    fix = f"did you mean {near[0]}?" if near else f"write step in place of {what}"
     return Problem("WHAT", what, listed, because, fix)

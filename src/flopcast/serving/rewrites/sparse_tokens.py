@@ -3,9 +3,11 @@
 Answers: which kernels choose the tokens of a pass, and how many tokens does the core of attention read?
 Elsewhere: the indexer (layers/sparse_index.py), the core (cached_latents.py).
 
-The scores of prompts have half of the FLOP of attention with the heads of the indexer, in 8 bits, so they
-take a quarter of its time. A decoding query reads the keys of all tokens before it once. The choice writes
-the scores in fp32 and reads them twice, unless queries have fewer tokens before them than are chosen.
+For prompts, the indexer computes scores, but no product with values. The scores therefore have half of the
+FLOP of attention with the same heads, and the FLOP are in 8 bits, so that the scores take a quarter of the
+time of attention in 16 bits. A decoding query reads the keys of all tokens before it once. The selection
+writes the scores in fp32 and reads them twice; if a query has fewer tokens before it than the indexer
+selects, there is no selection.
 """
 
 import numpy as np
