@@ -2,7 +2,7 @@
 
 Source: catalog/runs/deployments.yaml. The file has a list of blocks. Each has the address of a page, an
 engine, the names of columns, and rows. A row describes a job as a job file does, and the names of its other
-columns are the measured quantities.
+columns are the measured quantities. `in_flight` is a number of requests, "all" or a rate, as in "4/s".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,14 +19,17 @@ from flopcast.lab.serving_runs.quantities import (
 from flopcast.lab.serving_runs.rows import Measured, ServingRun
 from flopcast.library.edits import plan_words
 from flopcast.requests.serving_request import serving_job_of
+from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
 from flopcast.spec.serving_job import ServingJob
 
 JOB = ("model", "cluster", "plan", "prompt", "output", "in_flight", "requests")
 QUANTITIES = {  # by column: unit, and how a report is read
     "ttft_mean_ms": ("ms", latency("ttft", "ms")),
+    "ttft_p50_ms": ("ms", latency("ttft", "ms", "p50")),
     "ttft_p99_ms": ("ms", latency("ttft", "ms", "p99")),
     "tpot_mean_ms": ("ms", latency("tpot", "ms")),
+    "tpot_p50_ms": ("ms", latency("tpot", "ms", "p50")),
     "itl_p50_ms": ("ms", latency("inter_token", "ms", "p50")),
     "end_to_end_mean_ms": ("ms", latency("end_to_end", "ms")),
     "output_tokens_per_s": ("tokens/s", output_tokens_per_s),
@@ -70,22 +73,23 @@ def _base(block: Mapping[str, Any]) -> str:
 
 def _job(engine: object, row: Mapping[str, Any]) -> tuple[ServingJob | None, str]:
     """Return the job of a row and no reason, or no job and the reason."""
-    requests = int(row["requests"])
+    requests, load = int(row["requests"]), row["in_flight"]
     described = {
         "model": row["model"],
         "cluster": row["cluster"],
         "engine": engine,
         "plan": plan_words(f"{row['plan']} replicas=1"),
         "traffic": {
-            "concurrency": requests if row["in_flight"] == "all" else int(row["in_flight"]),
+            "rate" if "/" in str(load) else "concurrency": requests if load == "all" else load,
             "requests": requests,
-            "prompt_tokens": int(row["prompt"]),
-            "output_tokens": int(row["output"]),
+            "prompt": row["prompt"],
+            "output": row["output"],
         },
     }
     try:
         job = serving_job_of(Document("deployments", described, {}), _no_file)
-        problems = serving_problems(job, int(row["prompt"]) + int(row["output"]))
+        drawn = requests_of(job.traffic)
+        problems = serving_problems(job, int((drawn.prompt_tokens + drawn.output_tokens).max()))
     except SpecError as error:
         problems = list(error.problems)
     if problems:
