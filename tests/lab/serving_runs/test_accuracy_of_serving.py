@@ -1,6 +1,6 @@
-"""The page on the accuracy of serving is written by its command; its quick tables are compared."""
+"""The tables of the page on the accuracy of serving are written by its command; the quick ones are compared."""
 
-from serving_accuracy import LINES, PAGE, TEXT, table_of
+from serving_accuracy import LINES, PAGE, table_of
 
 QUICK = (
     "serving/vllm_requests_RTXPRO6000_Llama-3.1-8B.csv",
@@ -10,10 +10,7 @@ QUICK = (
 
 def test_the_page_is_what_its_command_prints(shared):
     page = PAGE.read_text(encoding="utf-8")
-    before, after = TEXT.split("{tables}")
 
-    assert page.startswith(before)
-    assert page.endswith(after)
     for path in QUICK:
         assert table_of(path, [line for line in LINES if line[0] == path]) in page, (
             "python tests/serving_accuracy.py writes it"
