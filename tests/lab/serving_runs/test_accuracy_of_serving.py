@@ -1,4 +1,4 @@
-"""The tables of the page on the accuracy of serving are written by its command; the quick ones are compared."""
+"""The tables of the page on the accuracy of serving are those of its command; quick ones are compared."""
 
 from serving_accuracy import LINES, PAGE, table_of
 
