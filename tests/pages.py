@@ -30,6 +30,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "tests/ui"))
 from server_at_hand import asked, served  # noqa: E402
 
+from flopcast.library import catalog  # noqa: E402
+
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 NOT_RUN = ("git clone", "./dev")  # they set up what is already there
@@ -207,8 +209,7 @@ def refreshed(text: str, folder: Path) -> str:
 
 def counts() -> dict[str, int]:
     """How many entries of each kind `flopcast catalog` lists."""
-    lines = [line.split(": ", 1) for line in output_of("flopcast catalog")[0].splitlines()]
-    return {kind: len(names.split(", ")) for kind, names in lines if names}
+    return {kind: len(catalog.names(kind)) for kind in catalog.KINDS}
 
 
 def recounted(text: str) -> str:

@@ -23,6 +23,13 @@ def jobs(tmp_path):
     return plain, again
 
 
+def test_a_warning_of_both_jobs_is_shown_once(jobs):
+    shown = flopcast("compare", jobs[0], jobs[1], "--cluster", "dgx-h100:1").out
+
+    assert shown.count("warning   A and B: uncalibrated") == 1
+    assert "warning   A:" not in shown
+
+
 def ratio_of(*words):
     """Time per token of the second job over the first's."""
     ended = flopcast("compare", *words, "--json")

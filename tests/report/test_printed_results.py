@@ -1,9 +1,12 @@
 """Results as a notebook shows them, and as they are printed."""
 
+import re
+
 from all_cases import all_cases
 from page_reader import Page
 from sample_reports import PARTS, sample_report, with_parts
 
+from flopcast import job, predict
 from flopcast.best_plans import search_plans
 from flopcast.library.curves import load_book
 from flopcast.render.report_json import as_json
@@ -31,6 +34,12 @@ def test_a_notebook_shows_the_answer_with_the_numbers_of_the_json(name):
     ]
     assert rows[3][2].endswith("does not fit") == (not told["memory"]["fits"])
     assert [row[2] for row in rows[7:]] == told["warnings"]
+
+
+def test_the_time_and_the_cost_of_a_whole_run_are_shown():
+    report = predict(job("llama-3.2-1b", gpus=8, seq=512, samples="52k", epochs=3, plan="dp=8 gbs=64"))
+    assert re.search(r"\nwhole run  +[\d.]+ min +90 %: .* to .* min\n", str(report))
+    assert re.search(r"\ncost of the run  +\$[\d.]+ +90 %: \$.* to \$.*\n", str(report))
 
 
 def test_it_is_small_runs_nothing_and_trusts_no_text():

@@ -176,8 +176,8 @@ def test_progress_ends_with_everything_done(searched):
     answer, heard, _ = searched
 
     screening = [one for one in heard if one.doing == "screening"]
-    playing = [one for one in heard if one.doing == "playing"]
-    assert [one.doing for one in heard] == ["screening"] * len(screening) + ["playing"] * len(playing)
+    playing = [one for one in heard if one.doing == "simulating"]
+    assert [one.doing for one in heard] == ["screening"] * len(screening) + ["simulating"] * len(playing)
     assert screening[-1].done == screening[-1].total == answer.candidates
     assert playing[-1].done == playing[-1].total == answer.played
     assert [one.done for one in screening] == sorted(one.done for one in screening)

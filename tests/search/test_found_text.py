@@ -241,6 +241,13 @@ def test_only_the_nearest_few_are_shown_and_json_has_all():
     assert len(as_json(answer, 4, 1.0, 1.0)["nearest_infeasible"]) == 5
 
 
+def test_a_plan_that_lacks_memory_and_is_no_faster_is_not_shown():
+    best_s = min(one.step_time_s for one in PLANS)
+    equal = played(best_s * 0.9999, COMMON, used_bytes=ROOMY * 1.1)
+
+    assert "break a limit" not in as_text(found(*PLANS, nearest=[equal]))
+
+
 def test_a_plan_that_no_device_could_hold_is_shown_only_where_it_is_the_nearest():
     far = [played(9.0 - n, COMMON, used_bytes=ROOMY * (3 + n)) for n in range(2)]
 

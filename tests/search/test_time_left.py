@@ -31,7 +31,7 @@ def events(chunks, workers, screening_s, slower):
     for done in range(1, PLAYED + 1):
         now_s += unit_s
         total = 125 if done <= 125 else PLAYED
-        yield now_s, Progress(doing="playing", done=done, total=total)
+        yield now_s, Progress(doing="simulating", done=done, total=total)
 
 
 @all_cases("name", RUNS)

@@ -106,7 +106,7 @@ def test_progress_counts_every_plan_once_and_ends_at_all_of_them():
 
     answer(search(9), Shuffled(2), None, heard.append)
 
-    for doing in ("screening", "playing"):
+    for doing in ("screening", "simulating"):
         done_by_then = [one.done for one in heard if one.doing == doing and one.done]  # 0: usual plans
         assert done_by_then == sorted(set(done_by_then))
         totals = [one.total for one in heard if one.doing == doing]

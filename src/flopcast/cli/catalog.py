@@ -1,10 +1,13 @@
 """`flopcast catalog`."""
 
+import textwrap
+
 import click
 
 from flopcast.cli.options import print_json, writes_document
 from flopcast.cli.suggestions import kinds, names_of_kind
 
+WIDTH = 100  # of the lines of all names
 OTHER_WORDS = {  # that people use for a kind of the catalogue
     "gpus": "devices",
     "accelerators": "devices",
@@ -23,10 +26,11 @@ OTHER_WORDS = {  # that people use for a kind of the catalogue
 def command(kind: str | None, name: str | None) -> None:
     """List the entries of the catalogue, or show one entry with its sources.
 
-    KIND is devices, hosts, clusters, models, stacks, engines, sites or prices. The command prints an entry
-    as JSON, with units. If no entry is called NAME, the command lists all entries whose names contain NAME.
-    To change an entry, copy it into a job file and edit the copy, or write `base: NAME` and only the
-    fields that differ. `flopcast catalog hub` lists further models by their ids on the Hugging Face hub.
+    KIND is devices, hosts, clusters, models, stacks, engines, sites or prices. Lists of devices, clusters
+    and models show their sizes. The command prints an entry as JSON, with units. If no entry is called
+    NAME, the command lists all entries whose names contain NAME. To change an entry, copy it into a job
+    file and edit the copy, or write `base: NAME` and only the fields that differ. `flopcast catalog hub`
+    lists further models by their ids on the Hugging Face hub.
 
     \b
     flopcast catalog
@@ -59,5 +63,35 @@ def command(kind: str | None, name: str | None) -> None:
             return
         print_json(catalog.document(kind, name).data)
         return
-    for each in (kind,) if kind else catalog.KINDS:
-        click.echo(f"{each}: {', '.join(catalog.names(each))}")
+    if kind is not None:
+        click.echo(_table(kind))
+        return
+    for each in catalog.KINDS:
+        names = f"{each}: {', '.join(catalog.names(each))}"
+        click.echo(textwrap.fill(names, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+
+
+def _table(kind: str) -> str:
+    """Return the entries of a kind, one a line, with the facts by which users choose among them."""
+    from flopcast.library import catalog
+    from flopcast.render.tables import aligned
+    from flopcast.units import show, show_count, show_memory
+
+    if kind == "devices":
+        rows = [("device", "memory", "bandwidth", "16-bit peak")]
+        for device in map(catalog.device, catalog.names(kind)):
+            memory, rate = show_memory(device.memory_bytes), show(device.memory_bytes_per_s, "B/s")
+            peak = device.peak_flop_per_s.get("bf16") or device.peak_flop_per_s.get("fp16")
+            rows.append((device.name, memory, rate, show(peak, "FLOP/s") if peak else "–"))
+        return "\n".join(aligned(rows, "<>>>"))
+    if kind == "clusters":
+        groups = {name: catalog.document(kind, name).mapping["groups"][0] for name in catalog.names(kind)}
+        nodes = {name: (str(each["count"]), each["node"]) for name, each in groups.items()}
+        machines = [
+            (name, count, f"{node['devices']} × {node['device']}") for name, (count, node) in nodes.items()
+        ]
+        return "\n".join(aligned([("cluster", "nodes", "devices of a node"), *machines], "<><"))
+    if kind == "models":
+        models = [(name, show_count(catalog.model(name).parameters())) for name in catalog.names(kind)]
+        return "\n".join(aligned([("model", "parameters"), *models], "<>"))
+    return "\n".join(catalog.names(kind))

@@ -98,18 +98,8 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
         The values of an axis make no scenarios; with the faults of unknown keys.
     """
     if not isinstance(document.data, dict):
-        raise SpecError(
-            [
-                _fault(
-                    document,
-                    "grid",
-                    document.data,
-                    "a mapping",
-                    "a grid is a mapping from names of axes to values",
-                    "",
-                )
-            ]
-        )
+        because = "a grid is a mapping from names of axes to values"
+        raise SpecError([_fault(document, "grid", document.data, "a mapping", because, "")])
     data = {ALIASES.get(str(key), str(key)): value for key, value in document.data.items()}
     if "batch" in data or isinstance(data.get("plan"), dict):
         allowed, because = "a grid, with values for each axis", "the file describes one job"
@@ -126,17 +116,9 @@ def _read(document: Document) -> tuple[dict[str, Sequence[object]], dict[str, ob
     for values in axes.values():
         size *= len(values)
     if size > MOST:
-        allowed, fix = f"{MOST} scenarios at most", "split the grid into several files"
-        problems.append(
-            _fault(
-                document,
-                "grid",
-                f"{size} scenarios",
-                allowed,
-                "flopcast runs a whole search for each scenario",
-                fix,
-            )
-        )
+        allowed, because = f"{MOST} scenarios at most", "flopcast runs a whole search for each scenario"
+        fix = "split the grid into several files"
+        problems.append(_fault(document, "grid", f"{size} scenarios", allowed, because, fix))
     if problems:
         raise SpecError([*unknown, *problems])
     return axes, {name: data.get(name) for name in ALONE}, unknown

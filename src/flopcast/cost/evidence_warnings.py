@@ -21,7 +21,7 @@ def warnings_of(used: Iterable[tuple[Curve, bool]], device: Device) -> list[str]
     warnings = []
     if lent:
         names = _few([name for _, name in lent])
-        owners = " and ".join(sorted({owner for owner, _ in lent}))
+        owners = " and ".join(", ".join(sorted({owner for owner, _ in lent})).rsplit(", ", 1))
         warnings.append(
             f"uncalibrated: {device.name} has no measurements of the kernels {names}; flopcast uses those"
             f" of {owners}"

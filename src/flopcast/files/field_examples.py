@@ -135,6 +135,7 @@ MEANT = {  # keys of other programs, or of other parts of a job → what to writ
     "expert_parallel": "set plan.expert_parallel instead",
     "gradient_accumulation_steps": "remove it, because it is global_batch / (data_parallel · micro_batch)",
     "stages": "set plan.pipeline_parallel instead",
+    "gpus": "write the number of nodes after the cluster, as in dgx-h100:2, or add --gpus to the command",
     "layers_per_stage": "did you mean stage_layers?",
     "node": "did you mean groups.0.node, the nodes of the first group?",
     "none": "leave out the plan; flopcast then chooses one",

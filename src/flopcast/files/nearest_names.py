@@ -100,15 +100,16 @@ def _in_common(name: str, other: str) -> int:
 
 
 def some_of(names: Sequence[str], shown: Sequence[str] = ()) -> str:
-    """Return names as a list that is cut after 24 of them; those in `shown` come first.
+    """Return names as a list; of more than 24 names, only those in `shown` or, without these, the first 24.
 
     >>> some_of(["dp", "tp"]), some_of([str(number) for number in range(30)])[-21:]
     ('dp, tp', '22, 23, … (30 in all)')
+    >>> some_of([str(number) for number in range(30)], ["7"])
+    '7, … (30 in all)'
     """
     if len(names) <= MOST_NAMES:
         return ", ".join(names)
-    others = [name for name in names[:MOST_NAMES] if name not in shown]
-    return f"{', '.join((*shown, *others))}, … ({len(names)} in all)"
+    return f"{', '.join(shown or names[:MOST_NAMES])}, … ({len(names)} in all)"
 
 
 def alternatives(names: Sequence[str]) -> str:

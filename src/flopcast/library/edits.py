@@ -143,20 +143,9 @@ def in_long_names(document: Document, part: str, data: object) -> tuple[Document
     for key, value in data.items():
         name = names.get(str(key), str(key))
         if name in renamed:
-            allowed, because = (
-                f"either {name} or its short form, but not both",
-                "both names set the same field",
-            )
-            problems.append(
-                Problem(
-                    f"{part}.{key}",
-                    value,
-                    allowed,
-                    because,
-                    f"remove {key}",
-                    where=document.where((part, key)),
-                )
-            )
+            allowed, because = f"either {name} or its short form, but not both", "both set the same field"
+            where = document.where((part, key))
+            problems.append(Problem(f"{part}.{key}", value, allowed, because, f"remove {key}", where))
         renamed[name] = value
         if (part, key) in lines:
             lines[part, name] = lines[part, key]

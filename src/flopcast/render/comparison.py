@@ -37,7 +37,10 @@ def marked_text(compared: ReportComparison, names: tuple[str, str]) -> str:
         f"{label}  {name}: {report.job.plan.short()} {report.job.batch_text}"
         for label, name, report in zip(LABELS, names, (first, second), strict=True)
     ]
-    pairs = zip(LABELS, (compared.first, compared.second), strict=True)
+    warned: dict[str, list[str]] = {}
+    for label, report in zip(LABELS, (first, second), strict=True):
+        for text in report.warnings:
+            warned.setdefault(text, []).append(label)
     return "\n".join(
         [
             *who,
@@ -45,7 +48,7 @@ def marked_text(compared: ReportComparison, names: tuple[str, str]) -> str:
             *aligned(_marked_rows(compared)),
             "",
             *map(_marked_verdict, verdicts(compared)),
-            *[f"warning   {label}: {text}" for label, report in pairs for text in report.warnings],
+            *[f"warning   {' and '.join(labels)}: {text}" for text, labels in warned.items()],
             *_assumed(compared),
         ]
     )

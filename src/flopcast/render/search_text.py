@@ -36,6 +36,7 @@ from flopcast.spec.job import Job
 
 TOP = 5
 NEAREST = 3  # that are shown; JSON has all
+NOT_FASTER_RATIO = 0.9995  # of its loss to that of the best: such a plan would be shown as 0.0% better
 INDENT = " " * 6  # of lines below a row
 
 
@@ -190,7 +191,8 @@ def _reasons(result: SearchResult, groups: Sequence[Group]) -> list[str]:
     ]
     for number, (one, *_) in enumerate(groups, 1):
         lost = search_reasons.reason_lost(one, first) or "no component takes longer"
-        lines.append(f"{number:3}  {search_reasons.sentence_of(one, result) if one is first else lost}")
+        reasons = search_reasons.sentence_of(one, result).split("; ") if one is first else [lost]
+        lines += [f"{number:3}  {reasons[0]}", *(f"     {text}" for text in reasons[1:])]
     return lines
 
 
@@ -282,11 +284,12 @@ def nearest(result: SearchResult) -> list[str]:
             f"  {option(result.rejected.plan.short())}",
             f"    breaks {breaks}",
         ]
-    if not result.nearest:
-        return []
     alone = not result.plans
+    better = [one for one in result.nearest if alone or one.ratio < NOT_FASTER_RATIO]
+    if not better:
+        return []
     lines = ["no plan is feasible; the nearest plans" if alone else "better plans that break a limit"]
-    for one in _not_too_far(result.nearest):
+    for one in _not_too_far(better):
         several = len(tuple(result.question.sized())) > 1
         where = f" on {name_of(one.played.job, result.question)}" if several else ""
         lines.append(f"  {option(one.played.plan.short())}{where}")

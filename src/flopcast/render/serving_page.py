@@ -84,7 +84,7 @@ def _rate(report: ServingReport) -> Tile:
     value = report.output_tokens_per_s.value
     about = f"{show(value / report.job.devices, 'tokens/s')} per device"
     about += f"; {report.requests_per_s.value:.3g} requests/s"
-    return "Output", show(value, "tokens/s"), about
+    return "Output throughput", show(value, "tokens/s"), about
 
 
 def _costs(report: ServingReport) -> list[Tile]:
@@ -157,7 +157,7 @@ def _certainty(report: ServingReport) -> Section:
     ]
     caption = "Factors on which the time of an iteration depends."
     return Section(
-        "certainty", "How sure", html=table(caption, ("factor", "share of the iteration", "90 %"), rows)
+        "certainty", "Uncertainty", html=table(caption, ("factor", "share of the iteration", "90 %"), rows)
     )
 
 
@@ -189,5 +189,7 @@ def _repeat(report: ServingReport) -> Section:
     assumed = "".join(f"<li>{escape(text)}</li>" for text in dict.fromkeys(job.assumptions))
     html = f'<pre tabindex="0">{escape(command)}</pre>'
     return Section(
-        "repeat", "Repeat and change", html=html + (f"<p>Assumed:</p><ul>{assumed}</ul>" if assumed else "")
+        "repeat",
+        "Command and assumptions",
+        html=html + (f"<p>Assumed:</p><ul>{assumed}</ul>" if assumed else ""),
     )

@@ -7,15 +7,16 @@ over time (events.py, interop/exports/perfetto.py) and written as JSON (render/r
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from flopcast.cost.between_plans import BETWEEN_PLANS
 from flopcast.cost.factors import Factor, FactorBook, unexplained_on
 from flopcast.cost.item_prices import Priced
 from flopcast.cost.site_runs import condition, prior_log_sigmas
 from flopcast.cost.unknown_site import site_factors
-from flopcast.economics.amount import amount_of
+from flopcast.economics.amount import Amount, amount_of
 from flopcast.economics.checkpoint_cost import CheckpointCost, checkpoint_problems
 from flopcast.economics.power import PowerDraw, power_draw
 from flopcast.economics.run import TrainingRun, phase_of
@@ -33,7 +34,10 @@ from flopcast.report.unknown_operators import unknown_warnings
 from flopcast.spec.job import Job
 from flopcast.timeline.step import Timeline
 from flopcast.timeline.uncertainty import Sensitivity, interval, sensitivities
-from flopcast.units import show, show_memory, show_seconds
+from flopcast.units import Number, show, show_memory, show_seconds, show_usd
+
+if TYPE_CHECKING:
+    from flopcast.render.page.table import Cell
 
 BUBBLE, JITTER, LAUNCH = "pipeline_bubble", "jitter", "host"
 LARGEST = 3  # components that a notebook shows
@@ -193,13 +197,14 @@ class Report(Summarised):
 
     def summary(self) -> Summary:
         """Return the answer as a table."""
-        from flopcast.render.page.table import Cell, rate, seconds, share, size
+        from flopcast.render.page.table import rate, seconds, share, size
 
         low, high = (show_seconds(bound, like=self.step_time_s) for bound in self.bounds_s)
         unit = f"{self.job.batch_unit}/s"
         per_device = show(self.metrics.device_tokens_per_s, unit)
         attained = show(self.metrics.device_flop_per_s, "FLOP/s")
         need = self.memory.need.removeprefix(f"{show_memory(self.memory.expected_bytes)} ")
+        run = self.run
         rows: list[tuple[Cell, ...]] = [
             ("step", seconds(self.step_time_s), f"90 %: {low} to {high}"),
             ("rate", rate(self.metrics.tokens_per_s, unit), f"{per_device} per device"),
@@ -215,10 +220,19 @@ class Report(Summarised):
             ),
             *(("warning", "–", text) for text in self.warnings),
         ]
-        job = self.job
-        machine = job.cluster.machine
-        caption = f"{job.model.name} on {machine}: {job.plan.short()}"
+        if run is not None:
+            rows[1:1] = [_of_run("whole run", run.wall_s, show_seconds)]
+            rows[2:2] = [] if run.usd is None else [_of_run("cost of the run", run.usd, show_usd)]
+        caption = f"{self.job.model.name} on {self.job.cluster.machine}: {self.job.plan.short()}"
         return Summary(caption=caption, headings=("quantity", "predicted", "details"), rows=rows)
+
+
+def _of_run(name: str, amount: Amount, show_value: Callable[[Number], str]) -> "tuple[Cell, ...]":
+    """Return a row of the summary with an amount of the whole run and its interval."""
+    from flopcast.render.page.table import Quantity
+
+    low, high = map(show_value, amount.bounds)
+    return name, Quantity(amount.value, show_value(amount.value)), f"90 %: {low} to {high}"
 
 
 def summarise(job: Job, priced: Priced, timeline: Timeline) -> Report:

@@ -53,7 +53,7 @@ class Progress:
     last.
     """
 
-    doing: str  # "screening" or "playing"
+    doing: str  # "screening" or "simulating"
     done: int
     total: int
     kept: int = 0
@@ -191,7 +191,7 @@ def find(
     try:
         for place, exact in play_each([jobs[place] for place in new], book_of, kept):
             played[new[place]] = exact
-            say(Progress(doing="playing", done=len(played), total=len(jobs), latest=exact))
+            say(Progress(doing="simulating", done=len(played), total=len(jobs), latest=exact))
     except KeyboardInterrupt:
         if not played:
             raise

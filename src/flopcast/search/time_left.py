@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from flopcast.search.find import Progress
 
-SCREENING, REFINING, PLAYING = "screening", "refining", "playing"
+SCREENING, REFINING, PLAYING = "screening", "refining", "simulating"
 BEHIND_RATIO = 11.0
 """Processor time of everything behind screening, over that of the first look at one setting.
 

@@ -40,7 +40,7 @@ EMPTY = {  # what a list shows while nothing is selected
     "stack": f"default: {USUAL['stack']}",
     "find": "the best plans",
     "objectives": "step time",
-    "evolve": "all of the space",
+    "evolve": "no",
     "tp_beyond_domain": "no",
     "no_refine": "no",
     "zero": "any",

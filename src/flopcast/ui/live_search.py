@@ -18,7 +18,7 @@ from flopcast.spec.job import Job
 from flopcast.units import Number
 
 EACH_S = 0.2  # between two messages
-DONE = {"screening": "screened", "refining": "refined", "playing": "simulated"}
+DONE = {"screening": "screened", "refining": "refined", "simulating": "simulated"}
 Point = tuple[Number, Number, str, str, str, str]  # two values, both as text, the plan, and its address
 
 

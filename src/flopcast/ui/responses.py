@@ -169,7 +169,7 @@ def compare_page(words: Words, _: OnProgress) -> Made:
         for label, each in zip(comparison.LABELS, (first, second), strict=True)
     )
     head, *rows = comparison.rows_of(compared)
-    lines = table("Side by side", ("of", *head[1:]), rows)
+    lines = table("Side by side", ("quantity", *head[1:]), rows)
     html = f'<div class="verdict">{verdicts}</div><div class="pair">{sides}</div>{lines}'
     fields = {f"a.{name}": value for name, value in fields_of(first.job.plan).items()}
     fields |= {f"b.{name}": value for name, value in fields_of(second.job.plan).items()}

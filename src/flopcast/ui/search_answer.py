@@ -130,9 +130,7 @@ def _objective(result: SearchResult, first: Ranked) -> Tile:
 
 def _compared(result: SearchResult) -> Tile:
     """Return the tile that says what the plan was compared with, and how far the others are behind."""
-    counts = f"{result.possible:,} of them possible, {result.in_memory:,} fit"
-    counts += f", {result.feasible:,} meet all limits" if result.question.limits else ""
-    return "Chosen from", f"{result.candidates:,} plans", f"{counts}. {escape(_gap(result))}"
+    return "Chosen from", f"{result.candidates:,} plans", escape(_gap(result))
 
 
 def _gap(result: SearchResult) -> str:

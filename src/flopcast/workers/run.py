@@ -22,7 +22,7 @@ from flopcast.workers.ledger import Ledger
 from flopcast.workers.search_tasks import Search, Steps
 from flopcast.workers.tasks import KEPT, PLAY, REFINE, SCREEN, Task, book_of
 
-DOING = {SCREEN: "screening", REFINE: "refining", PLAY: "playing"}
+DOING = {SCREEN: "screening", REFINE: "refining", PLAY: "simulating"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

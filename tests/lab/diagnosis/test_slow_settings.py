@@ -69,6 +69,12 @@ def test_a_setting_that_was_checked_and_costs_little_is_listed_as_such():
 
     (checked,) = [text for text in found.negligible if text.startswith("stack.gradients.overlap=true")]
     assert as_json(found)["negligible"] == list(found.negligible)
+    saved = [
+        float(text.split()[-2])
+        for text in found.negligible
+        if " would save " in text and text[-3:] == " ms"
+    ]
+    assert saved == sorted(saved, reverse=True)
     assert (
         f"changes that would save less than 1% of the step\n  {found.negligible[0]}\n"
         in as_text(found) + "\n"

@@ -20,7 +20,7 @@ from flopcast.lab.diagnosis.contradictions import of_model, of_rates
 from flopcast.lab.diagnosis.excess import CLOCKS, NETWORK
 from flopcast.lab.diagnosis.recompute_shown import PassRatio, other_recompute, ratio_of_passes, with_ratio
 from flopcast.lab.diagnosis.series_suspects import series_of
-from flopcast.lab.diagnosis.settings import better_plan, slow_settings
+from flopcast.lab.diagnosis.settings import better_plan, little_saved, slow_settings
 from flopcast.lab.diagnosis.size_suspects import as_logged, size_contradictions
 from flopcast.lab.diagnosis.stragglers import slow_loader, stated_stragglers
 from flopcast.lab.diagnosis.suspect import Contradiction, Predict, SlowStep, Suspect
@@ -80,7 +80,7 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
         report = _read_log(logged.report, log, found, predict, compare=describes_run)
     if trace is not None and describes_run:
         _read_trace(report, trace, found)
-    negligible: list[str] = []
+    negligible: list[Suspect] = []
     settings = [
         *stated_stragglers(report),
         *slow_loader(report),
@@ -108,7 +108,7 @@ def diagnose(job: Job, predict: Predict, log: Log | None = None, trace: Trace | 
         traced_step_s=trace.step_time_s if trace is not None else None,
         suspects=tuple(sorted(suspects, key=lambda one: -one.rank)),
         cleared=tuple(found.cleared),
-        negligible=tuple(negligible),
+        negligible=tuple(map(little_saved, sorted(negligible, key=lambda one: -(one.cost_s or 0.0)))),
         advice=tuple(filter(None, (*found.advice, *_does_not_fit(report)))),
     )
 

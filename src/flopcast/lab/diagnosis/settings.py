@@ -204,11 +204,11 @@ SETTINGS = (
 
 
 def slow_settings(
-    report: Report, predict: Predict, negligible: list[str] | None = None
+    report: Report, predict: Predict, negligible: list[Suspect] | None = None
 ) -> Iterator[Suspect]:
     """Yield the settings whose change saves at least LEAST_GAIN of the step and keeps every limit.
 
-    A sentence on each other setting that could be changed is added to `negligible`.
+    Each other setting that could be changed is added to `negligible`.
     """
     known, least_s = report.job.stack.switches, LEAST_GAIN * report.step_time_s
     for setting in (one for one in SETTINGS if known.can(one.switch)):
@@ -221,10 +221,10 @@ def slow_settings(
             little = little or suspect
         else:
             if little is not None and negligible is not None:
-                negligible.append(_negligible(little))
+                negligible.append(little)
 
 
-def _negligible(suspect: Suspect) -> str:
+def little_saved(suspect: Suspect) -> str:
     """Return what a change of a setting would save or cost, as a sentence without its full stop."""
     saved_s = suspect.cost_s or 0.0
     if saved_s < 0.0:

@@ -95,7 +95,7 @@ def grid(
     for tick in across.ticks:
         x = across.at(tick)
         yield f'<path class="grid" d="M{x:.1f},{up.start}V{up.end}"/>'
-        yield label(x, up.start + 18, name_across(tick))
+        yield label(x, up.start + 18, name_across(tick), "end" if x > WIDTH - 24 else "middle")
     for tick in up.ticks:
         y = up.at(tick)
         yield f'<path class="grid" d="M{across.start},{y:.1f}H{across.end}"/>'

@@ -129,7 +129,7 @@ def where(report: Report) -> Section:
         + table(f"{one_step(report)}, by component.", ("component", "time", "share", ""), rows)
         + _loader(report)
         + _stragglers(report)
-        + f"<h3>Operators of each component</h3>{opened}",
+        + f"<details><summary>Operators of each component</summary>{opened}</details>",
     )
 
 

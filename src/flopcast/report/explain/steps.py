@@ -32,6 +32,7 @@ from flopcast.report.explain.kernels import (
 from flopcast.report.explain.loader import explain_loader
 from flopcast.report.explain.messages import formula_of, message_inputs
 from flopcast.report.explain.outside import outside_inputs
+from flopcast.report.labels import component_label
 from flopcast.report.loader import LOADER
 from flopcast.report.report import BUBBLE, JITTER, LAUNCH, Report, whole_step
 from flopcast.spec.precision import product_engine
@@ -52,7 +53,12 @@ HOST_KINDS = {
 def explain_step(report: Report) -> Explanation:
     """Return the step as the sum of its components."""
     parts = tuple(
-        Explanation(name=name, amount=seconds, formula="", note=_share(seconds, report))
+        Explanation(
+            name=name,
+            amount=seconds,
+            formula="",
+            note=f"{_share(seconds, report)}: {component_label(name)}",
+        )
         for name, seconds in report.breakdown.items()
     )
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
