@@ -23,13 +23,13 @@ from flopcast.serving.latents import cached_latents_of
 from flopcast.serving.lower import ServedLayer, lower_passes
 from flopcast.serving.stages import layers_of_stages
 from flopcast.serving.tier_memory import UNLIMITED, TierMemory, tier_memories
+from flopcast.serving.windows import STATE_SHARE, share_of_windows, tokens_in_window, window_of
 from flopcast.spec.deployment import Deployment, served_format
 from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.streaming import fractions_of
 from flopcast.units import Number
 
 WIDE_WEIGHTS = ("embedding.", "head.", "final_norm.", "experts.router", "norm")  # stay in 16 bits
-STATE_SHARE = 0.9 / 1.9  # of the room for caches, at most: SGLang's mamba-full-memory-ratio of 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,10 +45,11 @@ class ServingMemory:
     activation_bytes: float  # of the largest pass
     reserved_bytes: float
     adapter_bytes: float  # of all slots
-    window_bytes: float  # caches of layers with a window, of all sequences
+    window_bytes: float  # what a sequence caches in layers with a window
     token_bytes: float  # what one more token of a sequence caches, in layers without a window
     state_bytes: float = 0.0  # what a sequence keeps in layers of linear attention, whatever its length
-    sequences: int = 1  # that the engine would run at once, if states did not limit them
+    sequences: int = 1  # that the engine would run at once, if states and windows did not limit them
+    sequence_share: float = STATE_SHARE  # of the room, for states and windows of sequences at most
     stage: int = 0
     tiers: tuple[TierMemory, ...] = ()  # the host's memory and drives, if anything is kept there
 
@@ -67,12 +68,17 @@ class ServingMemory:
         }
 
     @property
+    def sequence_bytes(self) -> float:
+        """Return what a sequence keeps beside the tokens of layers without a window: states and windows."""
+        return self.state_bytes + self.window_bytes
+
+    @property
     def most_sequences(self) -> int:
-        """Return the sequences that run at once: those of the engine, or those whose states have room."""
-        if not self.state_bytes:
+        """Return the sequences that run at once: the engine's, or those with room for what each keeps."""
+        if not self.sequence_bytes:
             return self.sequences
-        room_bytes = max(self.cache_bytes - self.window_bytes, 0.0) * STATE_SHARE
-        return min(self.sequences, int(room_bytes / self.state_bytes))
+        room_bytes = max(self.cache_bytes, 0.0) * self.sequence_share
+        return min(self.sequences, int(room_bytes / self.sequence_bytes))
 
     @property
     def all_states_bytes(self) -> float:
@@ -94,7 +100,7 @@ class ServingMemory:
     @property
     def device_tokens(self) -> int:
         """Return the tokens for which the device has room, without those in other memories."""
-        fixed_bytes = self.window_bytes + self.all_states_bytes
+        fixed_bytes = self.sequence_bytes * self.most_sequences
         if not self.token_bytes:  # a stage of layers with windows or states alone
             return 0 if self.cache_bytes < fixed_bytes else UNLIMITED
         return max(int((self.cache_bytes - fixed_bytes) / self.token_bytes), 0)
@@ -105,11 +111,10 @@ class ServingMemory:
         return next((tier for tier in self.tiers if tier.room_bytes < 0), None)
 
     def whole_requests(self, tokens: int) -> int:
-        """Return how many requests of so many tokens, prompt and output together, fit with their states."""
-        if not self.state_bytes:
+        """Return how many requests of so many tokens, prompt and output together, fit at once."""
+        if not self.sequence_bytes:
             return self.cache_tokens // tokens
-        room_bytes = max(self.cache_bytes - self.window_bytes, 0.0)
-        return int(room_bytes / (tokens * self.token_bytes + self.state_bytes))
+        return int(max(self.cache_bytes, 0.0) / (tokens * self.token_bytes + self.sequence_bytes))
 
 
 def serving_memory(job: ServingJob) -> ServingMemory:
@@ -128,7 +133,7 @@ def serving_memory(job: ServingJob) -> ServingMemory:
     drafted = _draft_memory(job, largest)
     slots_bytes = job.adapter_slots * adapter_bytes(job)
     capacity_bytes = job.cluster.node.device.memory_bytes
-    windows = [_window(block) for block in model.blocks]
+    windows = [window_of(block) for block in model.blocks]
     every = all(windows)  # then a token counts in the window as well
     cached_bytes, state_bytes = _cached_by_block(job), _state_bytes(job)
     first, last = model.first_block, len(counts) - 1
@@ -146,6 +151,10 @@ def serving_memory(job: ServingJob) -> ServingMemory:
         logits = sequences * model.vocabulary * ELEMENT_BYTES["fp32"] if stage == last else 0.0
         work_bytes = _activation_bytes(job, tokens) + logits
         other_bytes = work_bytes + engine.reserved_bytes
+        kept_bytes = sum(each * tokens_in_window(job, window) for each, window in cached)
+        window_bytes = 0.0 if every else on_device * kept_bytes
+        each_bytes = on_device * sum(each for each, window in cached if every or not window)
+        each_bytes += drafted.token_bytes
         return ServingMemory(
             capacity_bytes=capacity_bytes,
             usable_bytes=engine.usable_bytes(capacity_bytes, weight_bytes + slots_bytes, other_bytes),
@@ -153,13 +162,11 @@ def serving_memory(job: ServingJob) -> ServingMemory:
             activation_bytes=work_bytes,
             reserved_bytes=engine.reserved_bytes,
             adapter_bytes=slots_bytes,
-            window_bytes=0.0
-            if every
-            else on_device * sequences * sum(each * (window or 0) for each, window in cached),
-            token_bytes=drafted.token_bytes
-            + on_device * sum(each for each, window in cached if every or not window),
+            window_bytes=window_bytes,
+            token_bytes=each_bytes,
             state_bytes=states,
             sequences=int(sequences),
+            sequence_share=STATE_SHARE if states else share_of_windows(job, window_bytes, each_bytes),
             stage=stage,
             tiers=tiers,
         )
@@ -277,7 +284,7 @@ def bytes_of_prompts(job: ServingJob, prompt_tokens: Integers) -> Floats:
     States of linear attention are among them, which are as large for a short prompt as for a long one.
     """
     counts = layers_of_stages(job.model, job.plan.pipeline_parallel)[:, 1 : 1 + len(job.model.blocks)]
-    windows = np.array([_window(block) or np.inf for block in job.model.blocks])
+    windows = np.array([window_of(block) or np.inf for block in job.model.blocks])
     kept = np.minimum(np.asarray(prompt_tokens, dtype=np.float64), windows[:, None])
     states = np.array(_state_bytes(job))[:, None]
     kept_bytes: Floats = counts @ (np.array(_cached_by_block(job))[:, None] * kept + states)
@@ -341,7 +348,3 @@ def _cached_elements(block: Block, hidden: int, plan: Deployment) -> float:
     if isinstance(mixer, LatentAttention):
         return float(cached_latents_of(mixer, plan).elements)
     return 0.0
-
-
-def _window(block: Block) -> int | None:
-    return block.mixer.window if isinstance(block.mixer, Attention) else None
