@@ -132,8 +132,16 @@ REMARKS = """\
   two nodes, the predicted times of DLRM are 15 % too short.
 - In five submissions of RetinaNet, the devices do not limit the speed, and we do not know what does. For
   example, a step with the same batch on 8 H200 takes 0.104 s in one submission and 0.832 s in another.
-- flopcast does not predict R-GAT, because the submissions do not state where neighbours are sampled and
-  where features are stored.
+- If the H100 or the B200 is left out, the predicted times to generate images are 19 % too long on the H100
+  and 22 % too short on the B200 (median). With batches of four or more images on one device, the B200 is
+  measured to be only 1.31 to 1.48 times as fast as the H100. In benchmarks of single GEMMs, it is 2.05
+  times as fast, and its memory bandwidth is 2.3 times as high. We do not know the reason, and the tables
+  contain no third device.
+- flopcast does not predict R-GAT. In the published
+  [configurations](https://github.com/mlcommons/training_results_v5.1/tree/main/Dell/benchmarks/rgat),
+  devices sample up to 5, 10 and 15 neighbours of a vertex and hold the features. However, the submissions
+  do not state how many different vertices a batch then contains, and this number determines how many
+  features are fetched and multiplied.
 """
 
 

@@ -114,3 +114,19 @@ def test_median_errors_of_described_models_are_within_their_targets(shared):
         scores = score_runs(GRAPHS.read(shared / "data" / "graphs" / name))
 
         assert statistics(scores.rows)["median"] < most, name
+
+
+def test_one_b200_is_at_most_half_as_fast_again_as_one_h100_at_images(shared):
+    """A single GEMM is 2.05 times as fast; the page on graphs names this as a cause of errors."""
+    rows = GRAPHS.read(shared / "data" / "graphs" / "mlenergy_text-to-image.csv")
+    times = {device: {} for device in diffusion.DEVICES}
+    for run in rows:
+        model, device, devices, *batch = run.id.rsplit("/", 5)
+        if devices == "1":
+            times[device][model, batch[-1]] = run.measured[0].value
+    both = [key for key in times["B200"].keys() & times["H100"].keys() if float(key[1]) >= 4]
+    ratios = [times["H100"][key] / times["B200"][key] for key in both]
+
+    assert len(ratios) == 15
+    assert min(ratios) == pytest.approx(1.31, abs=0.01)
+    assert max(ratios) == pytest.approx(1.48, abs=0.01)
