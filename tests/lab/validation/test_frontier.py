@@ -6,9 +6,14 @@ sequences for each replica. FLOP count recompute, as the software prints them. N
 of an MI250X was measured, so that matrix products reach 0.6 of the peak of the data sheet.
 """
 
+import numpy as np
 import pytest
 
 from flopcast import job, predict
+from flopcast.cost.collectives.collective_time import message_seconds
+from flopcast.cost.kernels.curve_book import CurveBook
+from flopcast.cost.placement import Group
+from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.search.find import find
 from flopcast.search.question import Question
@@ -74,6 +79,25 @@ def test_175b_reaches_the_published_part_of_the_peak_and_one_trillion_a_quarter_
 def test_weak_scaling_is_98_percent_or_more(parts):
     for model, replicas in (("gpt3-175b", 16), ("megatron-1t", 6)):
         assert parts[model, replicas] / parts[model, 1] >= 0.98
+
+
+def test_llama_on_the_equal_nodes_of_lumi_is_at_most_16_percent_too_fast():
+    """Measured by checks/apps/megatron-lm of Lumi-supercomputer/lumi-reframe-tests; nothing was fitted."""
+    for nodes, tokens_per_s in ((2, 1950), (8, 1880), (16, 1820)):
+        plan = f"tp=2 dp={4 * nodes} mbs=2 gbs=256 zero=1 sp=true"
+        one = job("llama-2-7b", cluster=f"frontier:{nodes}", seq=4096, stack="megatron-core", plan=plan)
+        rate = 256 * 4096 / predict(one).step_time_s / (8 * nodes)
+        assert 1.0 < rate / tokens_per_s < 1.16
+
+
+def test_rccl_on_two_equal_nodes_of_lumi_is_no_slower_than_predicted():
+    """Measured: 85 GB/s over an all-reduce of 128 MiB (checks/microbenchmarks/gpu/rccl_test.py)."""
+    size, dies = np.array([2.0**27]), Group(inside=np.array([8.0]), nodes=np.array([2.0]))
+    frontier, book = catalog.cluster("frontier"), CurveBook(curves={})
+
+    seconds = message_seconds("all_reduce", size, dies, frontier, book).alone_s.item()
+
+    assert 2 * 15 / 16 * size.item() / seconds == pytest.approx(73e9, rel=0.01)
 
 
 LEVELS = {  # arXiv:2501.04266; 8 micro-batches of one sequence and no overlap are chosen (docs/accuracy)
