@@ -103,3 +103,26 @@ def test_devices_without_integer_engines_refuse_the_format():
     assert (
         "vllm does not support other formats" in flopcast(*words[:3], "vllm", *words[4:], "cache=int4").err
     )
+
+
+def test_llama_cpp_reads_the_head_and_the_embedding_in_four_bits_as_well():
+    """Gemma 3 4B with one table of 262,208 x 2,560 elements for both; a weight has about 4.5 bits."""
+    llama_cpp = serving_job(
+        "gemma-3-4b", engine="llama.cpp", cluster="rtx-3090-8", plan="tp=1 weights=int4"
+    )
+    wide = llama_cpp.engine.model_copy(update={"narrow_tables": False})
+    table_bytes = 262_208 * 2560 * (2 - SERVED_FORMATS["int4"].bytes_of_weight("bf16"))
+
+    both = [llama_cpp, llama_cpp.model_copy(update={"engine": wide})]
+    narrow_bytes, wide_bytes = (serving_memory(job).weight_bytes for job in both)
+    narrow_s, wide_s = (
+        next(
+            seconds
+            for item, seconds in price_of(job, load_serving_book(job.cluster), decoding([1.0])).seconds()
+            if item.name == "head.logits"
+        )
+        for job in both
+    )
+
+    assert wide_bytes - narrow_bytes == pytest.approx(table_bytes, rel=1e-3)  # rows are padded
+    assert narrow_s < wide_s / 2

@@ -29,7 +29,8 @@ from flopcast.spec.serving_job import ServingJob
 from flopcast.spec.streaming import fractions_of
 from flopcast.units import Number
 
-WIDE_WEIGHTS = ("embedding.", "head.", "final_norm.", "experts.router", "norm")  # stay in 16 bits
+WIDE_WEIGHTS = ("final_norm.", "experts.router", "norm")  # stay in 16 bits
+TABLES = ("embedding.", "head.")  # stay in 16 bits in most engines
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +130,7 @@ def serving_memory(job: ServingJob) -> ServingMemory:
     largest = EnginePass(new_tokens=new, sequences=constant(sequences), cached_tokens=new, pairs=new)
     layers = lower_passes(model, deployment, engine, largest)
     counts = layers_of_stages(model, deployment.pipeline_parallel)
-    by_layer = [_layer_bytes(layer, deployment) for layer in layers]
+    by_layer = [_layer_bytes(layer, job) for layer in layers]
     drafted = _draft_memory(job, largest)
     slots_bytes = job.adapter_slots * adapter_bytes(job)
     capacity_bytes = job.cluster.node.device.memory_bytes
@@ -223,7 +224,7 @@ def block_bytes(job: ServingJob) -> float:
     least = EnginePass(new_tokens=one, sequences=one, cached_tokens=one, pairs=one)
     first, layers = job.model.first_block, lower_passes(job.model, job.plan, job.engine, least)
     layers = layers[first : first + len(job.model.blocks)]
-    return sum(layer.count * _layer_bytes(layer, job.plan) for layer in layers)
+    return sum(layer.count * _layer_bytes(layer, job) for layer in layers)
 
 
 def token_bytes(job: ServingJob) -> float:
@@ -258,7 +259,7 @@ def _draft_memory(job: ServingJob, largest: EnginePass) -> _DraftMemory:
         counts = [-(-block.count // at_once) for block in own.model.blocks]
         return _DraftMemory(
             weight_bytes=sum(
-                layer.count * _layer_bytes(layer, own.plan)
+                layer.count * _layer_bytes(layer, own)
                 for layer in layers_side_by_side(own, largest, at_once)
             ),
             token_bytes=sum(
@@ -271,7 +272,7 @@ def _draft_memory(job: ServingJob, largest: EnginePass) -> _DraftMemory:
     ]
     kept += joined_inputs(draft, own.plan, largest)
     return _DraftMemory(
-        weight_bytes=sum(layer.count * _layer_bytes(layer, own.plan) for layer in kept),
+        weight_bytes=sum(layer.count * _layer_bytes(layer, own) for layer in kept),
         token_bytes=sum(
             block.count * each for block, each in zip(own.model.blocks, _cached_by_block(own), strict=True)
         ),
@@ -320,23 +321,21 @@ def _room(memory: ServingMemory) -> tuple[int, float]:
     return memory.cache_tokens, memory.cache_bytes
 
 
-def _layer_bytes(layer: ServedLayer, deployment: Deployment) -> float:
+def _layer_bytes(layer: ServedLayer, job: ServingJob) -> float:
     """Return the bytes of the weights of one layer; a tied table is stored again on another stage."""
     return sum(
-        float((weight.elements * _weight_bytes(weight.name, weight.expert, deployment)).sum())
+        float((weight.elements * _weight_bytes(weight.name, weight.expert, job)).sum())
         for weight in layer.weights
-        if not weight.tied or deployment.pipeline_parallel > 1
+        if not weight.tied or job.plan.pipeline_parallel > 1
     )
 
 
-def _weight_bytes(name: str, expert: bool, deployment: Deployment) -> float:
+def _weight_bytes(name: str, expert: bool, job: ServingJob) -> float:
     """Return the bytes of one element of a weight, with its share of scales."""
-    if expert:
-        kept = deployment.format_of_experts
-    elif name.startswith(WIDE_WEIGHTS) or name.endswith("norm"):
-        kept = WIDEST if deployment.weights == WIDEST else "bf16"
-    else:
-        kept = deployment.weights
+    wide = WIDE_WEIGHTS if job.engine.narrow_tables else (*WIDE_WEIGHTS, *TABLES)
+    kept: str = job.plan.format_of_experts if expert else job.plan.weights
+    if not expert and (name.startswith(wide) or name.endswith("norm")):
+        kept = WIDEST if kept == WIDEST else "bf16"
     return SERVED_FORMATS[served_format(kept)].bytes_of_weight("bf16")
 
 

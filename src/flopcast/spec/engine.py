@@ -214,6 +214,9 @@ class Engine(StrictModel):
     streaming : Streaming or None
         Weights, caches and activations in the memory of the host or on drives; None where the engine keeps
         all of them on the devices.
+    narrow_tables : bool
+        Whether the embedding and the head have the format of the other weights, as in files of llama.cpp.
+        By default, both stay in 16 bits.
     whole_vocabulary : bool
         Whether one device has the whole embedding and the whole head, which it computes alone. By default,
         ranks divide the vocabulary.
@@ -259,6 +262,7 @@ class Engine(StrictModel):
     fused_norms: bool = True
     overlap: Overlap | None = None
     streaming: Streaming | None = None
+    narrow_tables: bool = False
     whole_vocabulary: bool = False
     star_all_reduce: bool = False
     iteration: IterationCost = IterationCost()

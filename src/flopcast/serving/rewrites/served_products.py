@@ -9,17 +9,22 @@ from flopcast.serving.seen import Seen
 from flopcast.spec.deployment import served_format
 from flopcast.workload.rewrites.base import kind_of
 
+HEAD = "head.logits"
 ACTIVATIONS = "bf16"  # routers that train in fp32 are served in 16 bits too
 
 
 def served_products(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
-    """Replace every product; routers, the head and absorbed projections keep 16 bits.
+    """Replace every product; routers, most engines' heads and absorbed projections keep 16 bits.
 
     A bias is added by the product whose result it is added to, or after the sum over ranks by the norm.
     """
     narrow = served_format(seen.deployment.weights)
-    kept = (item for item in items if kind_of(item) != "bias_add")
-    return tuple(_served(item, "" if item.wide and narrow != WIDEST else narrow) for item in kept)
+
+    def weights_of(item: Item) -> str:
+        wide = item.wide and not (seen.engine.narrow_tables and item.name == HEAD)
+        return "" if wide and narrow != WIDEST else narrow
+
+    return tuple(_served(item, weights_of(item)) for item in items if kind_of(item) != "bias_add")
 
 
 def _served(item: Item, weights: str) -> Item:
