@@ -30,7 +30,7 @@ def of_site(report):
 
 
 def test_only_what_no_fitted_run_shows_widens_an_interval_and_no_step_changes():
-    stack = catalog.stack("torch-fsdp2")
+    stack = catalog.stack("deepspeed-zero")
     device = make_job(stack=stack).cluster.node.device.name
 
     unknown, known = predicted(stack), predicted(stack.model_copy(update={"fitted_on": (device,)}))
@@ -46,13 +46,13 @@ def test_only_what_no_fitted_run_shows_widens_an_interval_and_no_step_changes():
 
 
 def test_without_constants_the_prior_is_as_wide_on_both_sides():
-    (factor,) = of_site(predicted(catalog.stack("torch-fsdp2"), levels={}))
+    (factor,) = of_site(predicted(catalog.stack("deepspeed-zero"), levels={}))
 
     assert factor.sigmas == (PRIOR_LOG_SIGMAS[SOFTWARE], PRIOR_LOG_SIGMAS[SOFTWARE])
 
 
 def test_the_site_that_was_measured_replaces_both_sides():
-    stack = catalog.stack("torch-fsdp2")
+    stack = catalog.stack("deepspeed-zero")
     (factor,) = of_site(predicted(stack))
     site = Site(factors=(SiteFactor(name=factor.name, ratio=1.2, log_sigma_factor=0.02),))
 
@@ -63,7 +63,7 @@ def test_the_site_that_was_measured_replaces_both_sides():
 
 
 def test_plans_on_one_site_share_its_doubt():
-    stack = catalog.stack("torch-fsdp2")
+    stack = catalog.stack("deepspeed-zero")
 
     one, other = predicted(stack), predicted(stack, levels={})
 
@@ -78,3 +78,15 @@ def test_kernels_that_were_measured_in_training_make_a_stack_known():
 
     assert stack.derate.own
     assert unknowns(stack, "any device") == ()
+
+
+def test_the_runs_of_a_library_are_those_of_the_frameworks_that_are_built_on_it():
+    """Megatron-Core and PyTorch's FSDP; two stacks are built on one library if they list the same devices."""
+    libraries = {}
+    for stack in map(catalog.stack, catalog.names("stacks")):
+        if stack.library_fitted_on:
+            libraries.setdefault(stack.library_fitted_on, set()).update(stack.fitted_on)
+
+    assert len(libraries) == 2
+    for of_library, of_frameworks in libraries.items():
+        assert of_frameworks == set(of_library)

@@ -21,13 +21,14 @@ from flopcast.spec.stack import Stack
 Levels = Mapping[str, FittedLevel]
 
 UNKNOWN_SITE = "unknown_site"
-SOFTWARE, DEVICE = "software", "device"  # no fitted run of the framework at all; none on this device
-UNKNOWNS = (SOFTWARE, DEVICE)
+# No fitted run of this framework on this device; none of its library on this device; none of its library.
+FRAMEWORK, DEVICE, SOFTWARE = "framework", "device", "software"
+UNKNOWNS = (FRAMEWORK, DEVICE, SOFTWARE)
 FASTER, SLOWER = "faster", "slower"
 SIDES = (FASTER, SLOWER)
 # Without constants. Releases of one framework differ in speed by up to 30 % (docs/accuracy/residuals.md),
-# and 1.3 = exp(1.645 · 0.16). Without constants, a new device of a known framework adds no doubt.
-PRIOR_LOG_SIGMAS = {SOFTWARE: 0.16, DEVICE: 0.0}
+# and 1.3 = exp(1.645 · 0.16). Without constants, a new device of a known library adds no doubt.
+PRIOR_LOG_SIGMAS = {FRAMEWORK: 0.0, DEVICE: 0.0, SOFTWARE: 0.16}
 WIDEST_FAMILY = "experts"  # stands for families without such runs
 
 
@@ -43,13 +44,18 @@ def site_constant(family: str, unknown: str, side: str) -> str:
 def unknowns(stack: Stack, device: str) -> tuple[str, ...]:
     """Return what no fitted run shows about a stack on a device; empty if there are such runs.
 
-    >>> known = Stack(name="mine", fitted_on=("a100-sxm4-80gb",))
-    >>> [unknowns(known, "a100-sxm4-80gb"), unknowns(known, "v100"), unknowns(Stack(name="new"), "v100")]
-    [(), ('device',), ('software', 'device')]
+    >>> known = Stack(name="mine", fitted_on=("a100",), library_fitted_on=("a100", "h100"))
+    >>> [unknowns(known, device) for device in ("a100", "h100", "v100")]
+    [(), ('framework',), ('framework', 'device')]
+    >>> unknowns(Stack(name="new"), "v100")
+    ('framework', 'device', 'software')
     """
     if stack.derate.own or device in stack.fitted_on:
         return ()
-    return (DEVICE,) if stack.fitted_on else UNKNOWNS
+    of_library = {*stack.fitted_on, *stack.library_fitted_on}
+    if device in of_library:
+        return (FRAMEWORK,)
+    return (FRAMEWORK, DEVICE) if of_library else UNKNOWNS
 
 
 def site_factors(stack: Stack, cluster: Cluster, family: str, book: FactorBook) -> dict[str, Factor]:

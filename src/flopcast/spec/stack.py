@@ -293,6 +293,9 @@ class Stack(StrictModel):
         Time of a GEMM in training divided by the time of this GEMM in a benchmark.
     fitted_on : tuple of str
         Devices for which the fitted runs include any release of this framework (cost/unknown_site.py).
+    library_fitted_on : tuple of str
+        Devices for which the fitted runs include any framework that is built on the same library, such as
+        Megatron-Core or PyTorch's FSDP.
     narrow : NarrowProducts
         How training in 8 and 4 bits works.
     offload : OffloadSoftware
@@ -330,6 +333,7 @@ class Stack(StrictModel):
     memory: Memory = Memory()
     derate: Derate = Derate()
     fitted_on: tuple[str, ...] = ()
+    library_fitted_on: tuple[str, ...] = ()
     narrow: NarrowProducts = NarrowProducts()
     offload: OffloadSoftware = OffloadSoftware()
     switches: Switches = Switches()

@@ -55,8 +55,8 @@ def test_a_site_counts_once_however_many_runs_it_has():
     assert sigmas([*many, *sites[10:]]) == sigmas(sites)
 
 
-def test_an_unknown_device_has_a_doubt_of_its_own():
-    near = [site(f"n{n}", [gap], ("device",), 0.1) for n, gap in enumerate(drawn(0.02, 0.02, 40))]
+def test_an_unknown_library_has_a_doubt_of_its_own():
+    near = [site(f"n{n}", [gap], UNKNOWNS[:2], 0.1) for n, gap in enumerate(drawn(0.02, 0.02, 40))]
     far = [site(f"f{n}", [gap], UNKNOWNS, 0.1) for n, gap in enumerate(drawn(0.3, 0.3, 40))]
 
     found = {constant.name: constant for constant in fit_sites([*near, *far])}

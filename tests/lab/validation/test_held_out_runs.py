@@ -51,7 +51,7 @@ def test_rows_are_left_out_only_for_a_batch_or_degrees_that_they_do_not_state(fo
         "micro_batch",
         "tensor_parallel",
         "pipeline_parallel",
-        "plan.recompute_modules",
+        "plan.recompute",
     }
 
 
