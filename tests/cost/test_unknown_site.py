@@ -7,7 +7,7 @@ from conftest import make_job
 
 from flopcast import prediction
 from flopcast.cost.constant_transfer import FittedLevel
-from flopcast.cost.unknown_site import PRIOR_LOG_SIGMAS, SOFTWARE, site_constant, unknowns
+from flopcast.cost.unknown_site import FRAMEWORK, PRIOR_LOG_SIGMAS, SOFTWARE, site_constant, unknowns
 from flopcast.library import catalog
 from flopcast.library.curves import load_book
 from flopcast.records import replace
@@ -48,7 +48,7 @@ def test_only_what_no_fitted_run_shows_widens_an_interval_and_no_step_changes():
 def test_without_constants_the_prior_is_as_wide_on_both_sides():
     (factor,) = of_site(predicted(catalog.stack("deepspeed-zero"), levels={}))
 
-    assert factor.sigmas == (PRIOR_LOG_SIGMAS[SOFTWARE], PRIOR_LOG_SIGMAS[SOFTWARE])
+    assert factor.sigmas == (PRIOR_LOG_SIGMAS[FRAMEWORK],) * 2
 
 
 def test_the_site_that_was_measured_replaces_both_sides():
@@ -81,7 +81,7 @@ def test_kernels_that_were_measured_in_training_make_a_stack_known():
 
 
 def test_the_runs_of_a_library_are_those_of_the_frameworks_that_are_built_on_it():
-    """Megatron-Core and PyTorch's FSDP; two stacks are built on one library if they list the same devices."""
+    """Megatron-Core and PyTorch's FSDP: stacks that list the same devices are built on one library."""
     libraries = {}
     for stack in map(catalog.stack, catalog.names("stacks")):
         if stack.library_fitted_on:

@@ -27,8 +27,8 @@ UNKNOWNS = (FRAMEWORK, DEVICE, SOFTWARE)
 FASTER, SLOWER = "faster", "slower"
 SIDES = (FASTER, SLOWER)
 # Without constants. Releases of one framework differ in speed by up to 30 % (docs/accuracy/residuals.md),
-# and 1.3 = exp(1.645 · 0.16). Without constants, a new device of a known library adds no doubt.
-PRIOR_LOG_SIGMAS = {FRAMEWORK: 0.0, DEVICE: 0.0, SOFTWARE: 0.16}
+# and 1.3 = exp(1.645 · 0.16). Without constants, a new device or library adds no doubt.
+PRIOR_LOG_SIGMAS = {FRAMEWORK: 0.16, DEVICE: 0.0, SOFTWARE: 0.0}
 WIDEST_FAMILY = "experts"  # stands for families without such runs
 
 

@@ -17,8 +17,8 @@ from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
 DEFAULT_REQUESTS = 10_000  # the 99th percentile then has a hundred requests above it
-# Requests of one length repeat themselves: after 64 turns, their mean latencies are those of 10,000 requests
-# within 0.5 %, and 500 are also enough where they come one after another.
+# Equal requests repeat themselves: after 64 turns, their mean latencies are those of 10,000 requests within
+# 0.5 %, and 500 are also enough where they come one after another.
 TURNS_OF_EQUAL, LEAST_OF_EQUAL = 64, 500
 MOST_REQUESTS = 20_000_000
 Percentile = Annotated[float, Gt(0), Lt(100)]
