@@ -146,9 +146,9 @@ KINDS: Mapping[str, FactorKind] = {
     "unknown_site": FactorKind(
         label="speed of sites without fitted runs",
         meaning="sigma of the additional error if no run with the job's framework on the job's device, or"
-        " with the library below it, was used to fit constants. The brackets state the kind of model, what is"
-        " unknown, and whether steps are slower or faster than predicted. The sigma widens only this side"
-        " of the interval and does not change the predicted step time",
+        " with the library below it, was used to fit constants. The brackets state the kind of"
+        " model, what is unknown, and whether steps are slower or faster than predicted. The sigma"
+        " widens only this side of the interval and does not change the predicted step time",
         rests_on="prior: releases of a framework differ by up to 30 %",
         is_lever=False,
     ),
