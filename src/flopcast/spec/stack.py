@@ -30,16 +30,14 @@ class Pipeline(StrictModel):
         How blocks are divided over stages. "even": every chunk has the same number of blocks (Megatron-LM).
         "deepspeed_uniform": every stage has the same number of modules. Embedding and head count as modules
         too (`entries_before`, `entries_after`), so the first and the last stage have fewer blocks.
-    entries_before : int
-        Number of modules before the first block, for the partition "deepspeed_uniform".
-    entries_after : int
-        Number of modules after the last block, for the partition "deepspeed_uniform".
+    entries_before, entries_after : int
+        Number of modules before the first and after the last block, for "deepspeed_uniform".
     transfers : str
         How stages send and receive activations. "sequential": one blocking message after the other; sender
         and receiver wait (DeepSpeed). "batched": all messages between two tasks of a stage start together,
         and the stage waits for all of them (Megatron-LM without p2p overlap). "overlapped":
         sending never blocks. "overlapped_chunks": "overlapped" with interleaved stages and "batched"
-        otherwise (the default of Megatron-LM).
+        otherwise (Megatron-LM's default).
     payload : str
         Part of the activations that a tensor-parallel rank sends to the next stage. "full": the whole
         activations. "scattered": 1/tp of them, which the receiving ranks all-gather.
@@ -160,8 +158,7 @@ class Memory(StrictModel):
         Memory for each logit while the loss is computed. The default of 6 bytes is one 16-bit copy and one
         fp32 copy.
     stage_outputs : int
-        Number of copies of its output that a pipeline stage keeps for each micro-batch until the backward
-        pass of the micro-batch.
+        Number of copies of its output that a stage keeps for each micro-batch until its backward pass.
     weight_gradients : str
         What the backward pass of a linear layer allocates for the gradient of its weight. "written": a
         tensor of the weight's shape, which is freed when the gradient has been added to the gradient
@@ -294,8 +291,7 @@ class Stack(StrictModel):
     fitted_on : tuple of str
         Devices for which the fitted runs include any release of this framework (cost/unknown_site.py).
     library_fitted_on : tuple of str
-        Devices for which the fitted runs include any framework that is built on the same library, such as
-        Megatron-Core or PyTorch's FSDP.
+        The same for all frameworks that are built on the library of this one, such as Megatron-Core.
     narrow : NarrowProducts
         How training in 8 and 4 bits works.
     offload : OffloadSoftware
