@@ -83,6 +83,18 @@ def _has(levels: tuple[str, ...], group: ShardGroup, case: Case) -> bool:
     return quantised and apart
 
 
+def _supported(case: Case) -> str:
+    """Return the edit that leaves what the stack supports; quantised collectives may need all ranks."""
+    groups = []
+    for group in _named(case):
+        over_all = group.model_copy(update={"ranks": 0})
+        wider = (
+            [over_all] if group.messages else []
+        )  # without a format, a group of all ranks is the default
+        groups += [one for one in (group, *wider) if _has(case.stack.sharding.levels, one, case)][:1]
+    return _set(groups)
+
+
 def _placed(case: Case) -> bool:
     return any(one.kind != "activations" for one in case.structure.offload)
 
@@ -108,8 +120,11 @@ RULES: tuple[Rule, ...] = (
         field="plan.shards",
         holds=lambda c: bool(_unsharded(c)) or not _unknown(c),
         allowed=_levels,
-        because="the stack supports separate shard groups only for these kinds of state",
-        fix=lambda c: _without(c, lambda one: one in _unknown(c)),
+        because=(
+            "the stack supports separate shard groups only for these kinds of state; if your software "
+            "supports more, list them in stack.sharding.levels"
+        ),
+        fix=_supported,
     ),
     Rule(
         field="plan.shards",
