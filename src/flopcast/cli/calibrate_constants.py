@@ -81,10 +81,8 @@ def constants(
     check_writable("--out", out)
     of_engines = [path for path in runs if SERVING.holds(Path(path))]
     if of_sites and (of_engines or not runs):
-        allowed, because = (
-            "--runs with training runs",
-            "differences between sites are fitted to training runs",
-        )
+        allowed = "--runs with training runs"
+        because = "differences between sites are fitted to training runs"
         fix, fault = (
             ("remove --sites", "is given for runs of serving") if runs else ("add --runs TABLE", "")
         )

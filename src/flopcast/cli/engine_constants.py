@@ -29,10 +29,8 @@ def fitted_engines(
     from flopcast.lab.serving_runs.score import fitted_constants
 
     if others:
-        because, fix = (
-            "the constants of serving engines are fitted separately",
-            "fit on this table in a separate command",
-        )
+        because = "the constants of serving engines are fitted separately"
+        fix = "fit on this table in a separate command"
         raise spec_error("--runs", others[0], "only tables of serving measurements", because, fix)
     if out is not None:
         because = "the constants of a serving engine are stored in catalog/engines/NAME.yaml"

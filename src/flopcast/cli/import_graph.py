@@ -61,10 +61,8 @@ def graph(file: Path | None, module: str | None, size: tuple[str, ...], out: Pat
     if (file is None) == (module is None):
         because = "flopcast reads a file or runs a function, not both"
         value = f"{file} and {module}" if file else "neither"
-        allowed, fix = (
-            "exactly one of a file, a name such as timm:resnet50, and --module PACKAGE:FUNCTION",
-            "give one of them",
-        )
+        allowed = "exactly one of a file, a name such as timm:resnet50, and --module PACKAGE:FUNCTION"
+        fix = "give one of them"
         raise spec_error("graph", value, allowed, because, fix)
     traced = module or (str(file) if is_name(str(file)) else None)
     if traced is not None:

@@ -127,10 +127,8 @@ def _import_job(request: JobRequest, out: Path | None) -> None:
         return
     document = made_from(request, of_training(lambda document, _: document), assume_cluster=False)
     if not isinstance(document.data, dict):
-        allowed, because = (
-            "a job file, or a file of a program that flopcast supports",
-            "the file contains no keys and no command",
-        )
+        allowed = "a job file, or a file of a program that flopcast supports"
+        because = "the file contains no keys and no command"
         fix = "give a script, a configuration or a job file that has content"
         raise spec_error("file", document.name, allowed, because, fix)
     data = document.data

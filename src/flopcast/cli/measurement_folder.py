@@ -49,10 +49,8 @@ class MeasurementFolder:
         if not any((self.systems, self._peer_paths, self._fabric_files)):
             systems = " or ".join(f"operators/{system}" for system in SYSTEMS)
             allowed = f"a folder with at least one of collectives/, peers/, {systems}"
-            because, fix = (
-                "the folder has none of these subfolders with tables that flopcast knows",
-                "give a folder that has one of them, or the output folder of flopcast measure",
-            )
+            because = "the folder has none of these subfolders with tables that flopcast knows"
+            fix = "give a folder that has one of them, or the output folder of flopcast measure"
             raise spec_error("--data", str(self.data), allowed, because, fix)
 
     @cached_property

@@ -171,10 +171,8 @@ def _predict_serving(
     from flopcast.requests.serving_request import answered
 
     if trace is not None and trace.suffix != ".json":
-        allowed, because = (
-            "a file that ends with .json",
-            "traces of serving are written in Chrome's format only",
-        )
+        allowed = "a file that ends with .json"
+        because = "traces of serving are written in Chrome's format only"
         raise spec_error("--trace", str(trace), allowed, because, f"write {trace.stem}.json")
     if log is None:
         made = answered(request, predict_serving)

@@ -118,10 +118,8 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
             continue
         data[f"{metric}_s"] = match[3]
         if match[2] and not 0 < float(match[2]) < 100:
-            allowed, because = (
-                "a percentile above 0 and below 100",
-                f"the limit is that of a percentage of the requests, and {match[2]} is none",
-            )
+            allowed = "a percentile above 0 and below 100"
+            because = f"the limit is that of a percentage of the requests, and {match[2]} is none"
             digits = match[2].replace(".", "")
             fix = f"write {metric}_p{digits[:2]}{'.' if digits[2:] else ''}{digits[2:]}={match[3]}"
             fix = fix if digits.strip("0") else f"write {metric}_p99={match[3]}"

@@ -34,16 +34,12 @@ def with_num_layers(
     blocks = base.get("blocks") if isinstance(base, dict) else None
     own, count = changes.get("blocks", {}), changes["num_layers"]
     if not isinstance(blocks, list) or len(blocks) != 1 or not isinstance(own, dict):
-        allowed, because = (
-            "no value, because the blocks of the base model differ",
-            "flopcast does not know which block to repeat",
-        )
+        allowed = "no value, because the blocks of the base model differ"
+        because = "flopcast does not know which block to repeat"
         fix = "set the count of a block instead, such as model.blocks.0.count"
     elif isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        allowed, because = (
-            "a whole number of at least 1",
-            "num_layers is the number of equal blocks of the model",
-        )
+        allowed = "a whole number of at least 1"
+        because = "num_layers is the number of equal blocks of the model"
         fix = f"set num_layers to {blocks[0]['count']}"
     else:
         return rest | {"blocks": merged(own, {"0": {"count": count}})}, []

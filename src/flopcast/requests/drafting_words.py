@@ -33,19 +33,15 @@ def with_drafting(plan: dict[str, object], document: Document) -> dict[str, obje
     where = document.where(("plan",))
     if "draft" not in given:
         name = next(iter(given))
-        allowed, because = (
-            "no value, unless draft is given",
-            "this setting describes how tokens are drafted",
-        )
+        allowed = "no value, unless draft is given"
+        because = "this setting describes how tokens are drafted"
         raise spec_error(f"plan.{name}", given[name], allowed, because, "write draft=mtp", where)
     drafter = str(given["draft"])
     own = drafter not in KINDS
     if own and catalog.known("models", drafter) is None:
         allowed = f"one of {', '.join(KINDS)}, or a model of the catalogue"
-        because, fix = (
-            f"{drafter} is not a drafting method and not a known model",
-            "write draft=eagle, or see: flopcast catalog models",
-        )
+        because = f"{drafter} is not a drafting method and not a known model"
+        fix = "write draft=eagle, or see: flopcast catalog models"
         raise spec_error("plan.draft", drafter, allowed, because, fix, where)
     drafted = _whole(given.get("drafted", DRAFTED), where)
     found: dict[str, object] = {
@@ -98,10 +94,8 @@ def _accepted(given: dict[str, object], drafter: str, drafted: int, where: str) 
         value = given["acceptance"]
         if isinstance(value, (int, float)) and 0 <= value <= 1:
             return expected_tokens(float(value), drafted)
-        because, fix = (
-            "acceptance is the probability that a drafted token is accepted",
-            "write acceptance=0.7",
-        )
+        because = "acceptance is the probability that a drafted token is accepted"
+        fix = "write acceptance=0.7"
         problems.append(Problem("plan.acceptance", value, "from 0 to 1", because, fix, where=where))
     else:
         measured = 1.0 if not drafted else measured_acceptance(drafter, drafted)

@@ -77,10 +77,8 @@ def refuse_changes_alone(key: str, data: object, document: Document, noun: type[
             known = (*noun.model_fields, *OF_FILES[(key,)])
             field, where = f"{key}.{name}", document.where((key, str(name)))
             raise SpecError([unknown_field(str(name), value, known, field, where)])
-    allowed, because = (
-        f"a name (flopcast catalog {key}s)",
-        "the other keys change an entry of the catalogue",
-    )
+    allowed = f"a name (flopcast catalog {key}s)"
+    because = "the other keys change an entry of the catalogue"
     fix, where = f"add base: {USUAL[key]}", document.where((key,))
     raise spec_error(f"{key}.base", None, allowed, because, fix, where, "is missing")
 

@@ -50,10 +50,8 @@ def jobs_of_phases(request: JobRequest, path: Path | None) -> list[tuple[str, Nu
         return [("phase 1", job.run_tokens, job)]
     stated = [name for name in LENGTHS if getattr(request, name) is not None]
     if stated:
-        allowed, because = (
-            "either a length of the run (--tokens, --samples) or --phases FILE",
-            "each phase in the file has its own number of tokens",
-        )
+        allowed = "either a length of the run (--tokens, --samples) or --phases FILE"
+        because = "each phase in the file has its own number of tokens"
         raise SpecError(
             Problem(
                 f"--{name}",

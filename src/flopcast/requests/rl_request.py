@@ -70,10 +70,8 @@ def rl_document(request: JobRequest) -> Document | None:
     given = [
         option for option in OPTIONS if option not in shared and getattr(request, option) not in NOT_GIVEN
     ]
-    because, allowed = (
-        "the file describes two jobs, and the option does not say which one it applies to",
-        "no value together with a file of a reinforcement learning step",
-    )
+    because = "the file describes two jobs, and the option does not say which one it applies to"
+    allowed = "no value together with a file of a reinforcement learning step"
     fix = "write it into the file, or as rollout.KEY=VALUE or training.KEY=VALUE"
     if given:
         raise SpecError(
@@ -215,19 +213,15 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
     """Yield what the two jobs contradict each other in: devices, model, lengths of answers."""
     devices = [job.cluster.num_devices for job in (rollout, training)]
     if not plan.apart and devices[0] != devices[1]:
-        allowed, because = (
-            f"{devices[0]} devices, those of rollout.cluster",
-            "both jobs run on the same devices",
-        )
+        allowed = f"{devices[0]} devices, those of rollout.cluster"
+        because = "both jobs run on the same devices"
         fix = "name clusters of the same size, or set apart to true"
         yield Problem("training.cluster", f"{devices[1]} devices", allowed, because, fix)
     yield from _of_handoff(plan)
     shapes = [(job.model.hidden, job.model.num_blocks, job.model.vocabulary) for job in (rollout, training)]
     if shapes[0] != shapes[1]:
-        allowed, because = (
-            f"a model of the size of {rollout.model.name}",
-            "the engine generates with the weights that are trained",
-        )
+        allowed = f"a model of the size of {rollout.model.name}"
+        because = "the engine generates with the weights that are trained"
         yield Problem(
             "training.model", training.model.name, allowed, because, "name the same model in both jobs"
         )
@@ -235,10 +229,8 @@ def _contradictions(rollout: "ServingJob", training: Job, plan: "RlPlan") -> Ite
     whole = round(sum(each.mean for each in lengths if each))
     known = round(training.batch.mean_sequence_tokens)
     if whole > known:
-        allowed, because = (
-            f"at least {whole} tokens",
-            "a prompt and its mean answer together have this many tokens",
-        )
+        allowed = f"at least {whole} tokens"
+        because = "a prompt and its mean answer together have this many tokens"
         fix = f"set training.batch.sequence_length to {whole}"
         yield Problem("training.batch.sequence_length", known, allowed, because, fix)
 

@@ -99,10 +99,8 @@ def _reader_in(folder: Path) -> Callable[[str, str], bytes]:
 
 def _read_nothing(path: str, where: str) -> bytes:
     """Refuse a file that a command names: a text that was sent here names none that may be read."""
-    allowed, because = (
-        "a command that contains its settings",
-        "only the command line can read further files",
-    )
+    allowed = "a command that contains its settings"
+    because = "only the command line can read further files"
     raise spec_error("file", path, allowed, because, "write the settings as flags", where)
 
 
@@ -120,10 +118,8 @@ def refuse_values(request: JobRequest) -> None:
         Values are given, which would have no effect.
     """
     given = [("--arg", word) for word in request.arg] + [("--env", word) for word in request.env]
-    allowed, because = (
-        "no value, because no launch script is given",
-        "only launch scripts have arguments and environment variables",
-    )
+    allowed = "no value, because no launch script is given"
+    because = "only launch scripts have arguments and environment variables"
     if given:
         raise SpecError(
             Problem(name, word, allowed, because, f"remove {name} {word}") for name, word in given

@@ -42,10 +42,8 @@ def with_plan_options(document: Document, request: JobRequest) -> Document:
         if value is None:
             continue
         if isinstance(request.plan, str) and name in plan_words(request.plan, "--plan"):
-            allowed, because = (
-                f"--{option}, or {word} in --plan, not both",
-                "both set the same field of the plan",
-            )
+            allowed = f"--{option}, or {word} in --plan, not both"
+            because = "both set the same field of the plan"
             raise spec_error(f"--{option}", value, allowed, because, "leave out one of them")
         document, plan = in_long_names(document, "plan", document.mapping.get("plan", AUTO))
         if isinstance(plan, dict):  # another fault is reported where the job is made

@@ -129,10 +129,8 @@ def merged(documents: Sequence[Document]) -> Document:
 
 def _twice(document: Document, key: str, name: str) -> Problem:
     allowed = f"one value of {name}, in one file"
-    because, fix = (
-        "GPT-NeoX merges its files and treats hyphens in names as underscores",
-        f"keep one {name}",
-    )
+    because = "GPT-NeoX merges its files and treats hyphens in names as underscores"
+    fix = f"keep one {name}"
     return Problem(key, None, allowed, because, fix, where=document.where((key,)), fault="is given twice")
 
 

@@ -95,10 +95,8 @@ def _damaged(name: str, because: str, fix: str = "export the model again") -> Sp
 
 def _too_large(name: str, size_bytes: int) -> SpecError:
     allowed = f"a graph of at most {MOST_BYTES // 1024**2} MiB"
-    because, fix = (
-        f"the graph of the file has {size_bytes} bytes",
-        "export a single layer, if the layers of the model are equal",
-    )
+    because = f"the graph of the file has {size_bytes} bytes"
+    fix = "export a single layer, if the layers of the model are equal"
     return spec_error("model", name, allowed, because, fix, fault="is too large")
 
 

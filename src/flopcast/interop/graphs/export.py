@@ -60,10 +60,8 @@ def exported_graph(factory: str, sizes: Mapping[str, int]) -> OperatorGraph:
         raise
     except Exception as error:  # whatever the user's code raises
         because = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-        allowed, fix = (
-            "a model that torch.export can export",
-            "follow the advice of torch.export on this error",
-        )
+        allowed = "a model that torch.export can export"
+        fix = "follow the advice of torch.export on this error"
         raise spec_error(field, factory, allowed, because, fix) from error
     left = {name: size for name, size in sizes.items() if make or name not in SIZES_OF_NAMED}
     return read_archive(file.getvalue(), factory.partition(":")[2].rpartition("/")[2], left)

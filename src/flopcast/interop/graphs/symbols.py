@@ -164,10 +164,8 @@ def sizes_of(words: Iterable[str]) -> dict[str, int]:
     for word in words:
         name, _, number = word.partition("=")
         if not name or not number.isdecimal() or not 0 < int(number) < 10**9:
-            allowed, because = (
-                "NAME=NUMBER, such as batch=8",
-                "the option sets the value of one symbolic size",
-            )
+            allowed = "NAME=NUMBER, such as batch=8"
+            because = "the option sets the value of one symbolic size"
             raise spec_error("--size", word, allowed, because, "write the name of the size and a number")
         found[name] = int(number)
     return found

@@ -88,10 +88,8 @@ def model_from_config(document: Document) -> tuple[dict[str, object], tuple[str,
     'not given, so the default of gpt2: vocab_size 50257, hidden_'
     """
     if not isinstance(document.data, dict):
-        because, fix = (
-            "a configuration is a mapping from keys to values",
-            "give the config.json of the model",
-        )
+        because = "a configuration is a mapping from keys to values"
+        fix = "give the config.json of the model"
         where, fault = document.where(()), "is not a mapping"
         raise spec_error("document", document.data, "a mapping", because, fix, where, fault)
     refuse_other_heads(document, document.data)
@@ -158,10 +156,8 @@ def _family(reader: Reader) -> str:
         because, fault = "flopcast determines the family of a model from this key", "is missing"
         fix = "give the config.json of a model; flopcast predict reads job files"
     elif written in NO_FAMILY:
-        because, fix = (
-            f"{written} is not the name of a family",
-            f"copy {key} from the original config.json of the model",
-        )
+        because = f"{written} is not the name of a family"
+        fix = f"copy {key} from the original config.json of the model"
     allowed = some_of(sorted(FAMILIES))
     problem = _fault(reader.document, path, key, value, allowed, because, fix)
     raise SpecError([replace(problem, fault=fault)])

@@ -205,10 +205,8 @@ def _sequence(args: JobBuilder, block: Path) -> None:
     args.put(("batch", "sequence_length"), length, *SEQUENCE)
     longest = args.count("--max-position-embeddings", length)
     if longest < length:
-        flag, because = (
-            "--max-position-embeddings",
-            f"each of the {length} tokens of a sequence needs a position",
-        )
+        flag = "--max-position-embeddings"
+        because = f"each of the {length} tokens of a sequence needs a position"
         args.fault(flag, longest, f"{length} or more", because, f"write {flag} {length}")
     kind = _positions(args)
     args.put(

@@ -55,10 +55,8 @@ def columns_of(header: str, rules: Rules) -> Columns:
     names = [name.strip().strip('"').lower() for name in header.split(",")]
     found, problems = [], []
     if names[0][:1].isdecimal():
-        because, fix = (
-            "line 1 contains values",
-            f"add the line {TIMES[0]},{PROMPTS[0]},{OUTPUTS[0]} above line 1",
-        )
+        because = "line 1 contains values"
+        fix = f"add the line {TIMES[0]},{PROMPTS[0]},{OUTPUTS[0]} above line 1"
         where = f"{rules.path}:1"
         raise spec_error(f"{rules.field} header", header, "names of columns", because, fix, where=where)
     for known in (TIMES, PROMPTS, OUTPUTS):
@@ -190,9 +188,7 @@ def _no_hash(words: list[list[str]], lines: Integers, rules: Rules) -> SpecError
     row = next(
         row for row, each in enumerate(words) if not all(w.isdecimal() and len(w) < 19 for w in each)
     )
-    allowed, because = (
-        "whole numbers that are separated by spaces",
-        "each number identifies a block of the prompt",
-    )
+    allowed = "whole numbers that are separated by spaces"
+    because = "each number identifies a block of the prompt"
     value, where = " ".join(words[row]), f"{rules.path}:{lines[row]}"
     return spec_error(f"{rules.field} hashes", value, allowed, because, f"write {allowed}", where=where)

@@ -62,16 +62,12 @@ def row_problems(rows: Rows, rules: Rules, before_s: float) -> list[Problem]:
 def _problems(rows: Rows, rules: Rules, before_s: float) -> Iterator[Problem]:
     untimed = np.isnan(rows.arrival_s)
     if np.isnan(before_s):
-        fix, because = (
-            "give either every request of the trace an arrival time, or no request",
-            "earlier requests of the trace have no arrival time",
-        )
+        fix = "give either every request of the trace an arrival time, or no request"
+        because = "earlier requests of the trace have no arrival time"
         yield from _named(~untimed, rows, rules, "arrival", "no time", because, fix, rows.arrival_s)
     elif np.isfinite(before_s) or not untimed.all():
-        fix, because = (
-            "give either every request of the trace an arrival time, or no request",
-            "other requests of the trace have an arrival time",
-        )
+        fix = "give either every request of the trace an arrival time, or no request"
+        because = "other requests of the trace have an arrival time"
         yield from _named(untimed, rows, rules, "arrival", "a time", because, fix)
     for name, values in (("prompt_tokens", rows.prompt_tokens), ("output_tokens", rows.output_tokens)):
         because = "a request has at least one token of prompt and of output"

@@ -252,10 +252,8 @@ class _Experiment:
         value = self._data.get(str(path[0]), usual)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
             return value
-        because, fix = (
-            "this key is a number of tokens, devices or milliseconds",
-            f"set {path[0]} to {usual or 1000}",
-        )
+        because = "this key is a number of tokens, devices or milliseconds"
+        fix = f"set {path[0]} to {usual or 1000}"
         self._fault(path, value, "a number above 0", because, fix)
         return usual or 1.0
 

@@ -134,10 +134,8 @@ class LaunchReader(ConfigReader):
         name = self.named_model or self.text(key)
         if not name:
             if not self.faulty(key):
-                because, allowed = (
-                    "the deployment needs a model to serve",
-                    "the name of a model of the Hugging Face hub, or a folder",
-                )
+                because = "the deployment needs a model to serve"
+                allowed = "the name of a model of the Hugging Face hub, or a folder"
                 self.fault(key, allowed, because, "add --model NAME", "is missing")
             return None
         name = name.rstrip("/")
