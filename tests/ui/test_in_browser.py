@@ -343,6 +343,17 @@ def test_a_keyboard_reaches_every_field_in_their_order_on_the_page(browser, serv
     assert outline != "none"
 
 
+def test_a_change_with_which_a_job_fits_is_applied_by_one_click(browser, server):
+    page = opened(browser, server, "/?model=llama-3-8b&cluster=rtx-4090-8&gpus=1&lora=16&samples=10k")
+    assert page.inner_text("#glance") == "No answer: see why"
+
+    page.locator(".changes li", has_text="QLoRA 16").get_by_text("Apply").click()
+    page.wait_for_selector("#answer .tiles")
+
+    assert (page.input_value("[name=qlora]"), page.input_value("[name=lora]")) == ("16", "")
+    assert "Fits" in page.inner_text("#answer")
+
+
 def test_tiles_of_an_answer_fill_their_rows(browser, server):
     """The last tile of each row ends where the row ends."""
     page = opened(browser, server, f"/?{WHOLE}")

@@ -124,7 +124,7 @@ def _row(columns: list[str], cells: list[str], where: str) -> Row | list[Problem
             where,
             f"{name}: {text}",
             "a whole number from 0",
-            "this field is a whole number",
+            "the value is not a whole number",
             _count_fix(name, text),
         )
         for name, text in named.items()

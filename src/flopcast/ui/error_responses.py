@@ -8,6 +8,8 @@ import json
 import re
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
+from urllib.parse import urlencode
 
 from flopcast.errors import Problem
 from flopcast.files.yaml_text import COMMAND_LINE
@@ -34,6 +36,7 @@ NAMED = re.compile(r"--(?P<option>[a-z][a-z-]*)|\b(?P<dotted>(?:plan|traffic|bat
 EDIT = re.compile(
     rf"\b(?:write|set|use|add) (?:--)?(?P<name>{'|'.join((*FIELDS, *Plan.model_fields))})(?:=| to | (?=\d))"
 )
+OPTION = re.compile(r"--([a-z]+) ([\w.:=-]+)")
 COMMAND = re.compile(r" ?\((?:see )?flopcast [a-z ]+\)|(?<=; )flopcast [a-z ]+ lists them")
 
 
@@ -70,8 +73,32 @@ def errors_as_html(message: str, problems: Sequence[Problem] = ()) -> str:
     named = list(problems)
     count = f"{len(named)} error{'s' if len(named) != 1 else ''} in the input"
     items = "".join(f"<li>{_problem(each)}</li>" for each in named)
-    text = f"<ul>{items}</ul>" if named else f"<p>{escape(in_labels(message))}</p>"
+    text = f"<ul>{items}</ul>" if named else _message(message)
     return f'<div class="faults" role="alert"><h2>{count if named else "No answer"}</h2>{text}</div>'
+
+
+def _message(message: str) -> str:
+    """Return a message as paragraphs; indented lines become a list, with buttons that apply changes."""
+    html = ""
+    for indented, lines in groupby(message.splitlines(), lambda line: line.startswith("  ")):
+        texts = [(escape(in_labels(each.strip())), _button(each)) for each in lines]
+        tag = "li" if indented else "p"
+        shown = "".join(f"<{tag}>{text}{button}</{tag}>" for text, button in texts)
+        html += f'<ul class="changes">{shown}</ul>' if indented else shown
+    return html
+
+
+def _button(change: str) -> str:
+    """Return the button that fills the fields of a change, such as --seq 4096; "" for other texts.
+
+    >>> _button("--qlora 16 in the place of --lora 16")
+    ' <button type="button" data-fill="qlora=16&amp;lora=">Apply</button>'
+    """
+    edit, _, replaced = change.partition(" (")[0].partition(" in the place of ")
+    fields = dict(OPTION.findall(edit)) | {name: "" for name, _ in OPTION.findall(replaced)}
+    if not fields or not fields.keys() <= FORM_FIELDS:
+        return ""
+    return f' <button type="button" data-fill="{escape(urlencode(fields))}">Apply</button>'
 
 
 def _problem(problem: Problem) -> str:

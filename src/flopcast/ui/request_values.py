@@ -157,6 +157,6 @@ def count(words: Words, name: str) -> int | None:
             text = value
     if not text.isdecimal() or not 0 < int(text[:12]) < 10**9:
         right = rewritten_whole(value, USUAL_COUNTS.get(name, 8))
-        because = "this field is a whole number"
+        because = "the value is not a whole number"
         raise spec_error(name, value, "a whole number above 0", because, f"set {name} to {right}", REQUEST)
     return int(text)

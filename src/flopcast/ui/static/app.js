@@ -85,12 +85,17 @@ function work() {
         event.preventDefault();
       });
     }
+    for (const button of answer.querySelectorAll('[data-fill]')) {
+      const fields = Object.fromEntries(new URLSearchParams(button.dataset.fill));
+      button.hidden = Object.keys(fields).some((name) => !form.elements[name]);
+      button.addEventListener('click', () => { fill(fields); if (page === 'search') search(); else ask(); });
+    }
     for (const { name, value } of answer.querySelector('#advice, #used')?.attributes || []) {
       const field = name.startsWith('data-used-') && document.getElementById('field-' + name.slice(10));
       if (field) field.placeholder = value;
     }
     const glance = document.getElementById('glance');
-    const tiles = answer.querySelectorAll('.tiles dd'), faults = answer.querySelectorAll('.faults li').length;
+    const tiles = answer.querySelectorAll('.tiles dd'), faults = answer.querySelectorAll('.faults ul:not(.changes) li').length;
     if (!glance) return;
     if (tiles.length > 1)
       glance.textContent = `${tiles[0].firstChild.textContent} a step · ${tiles[1].firstChild.textContent}`;
