@@ -466,6 +466,8 @@ def test_factors_that_move_nothing_are_folded_and_none_is_left_out(name):
 def test_a_curve_without_prices_has_no_drawing_of_money(curve):
     _, steps = curve
 
+    assert "cost of 1e6 tokens" in scaling(steps, fine_tunes=True).html
+    assert "1e12" not in scaling(steps, fine_tunes=True).html
     html = scaling([replace(one, many_usd=None) for one in steps]).html
 
     assert 'id="rate-drawing"' in html
@@ -540,7 +542,7 @@ def test_the_table_of_the_curve_has_its_numbers(curve):
         row = shown[one.num_devices, one.batch]
         assert row["step"] == pytest.approx(one.step_time_s, rel=1e-8)
         assert row["rate"] == pytest.approx(one.tokens_per_s, rel=1e-8)
-        assert row["1e12 tokens"] == pytest.approx(one.many_usd, rel=1e-8)
+        assert row["cost of 1e12 tokens"] == pytest.approx(one.many_usd, rel=1e-8)
         assert row["fits"] == ("yes" if one.fits else "no")
 
 

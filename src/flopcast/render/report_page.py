@@ -44,7 +44,7 @@ def as_html(
     job = report.job
     sections = [] if found is None else [measured(found)]
     sections += [where(report), pipeline(report), memory(report), roofline(report)]
-    sections += [scaling(scaled)] if scaled else []
+    sections += [scaling(scaled, fine_tunes=report.job.fine_tunes)] if scaled else []
     saved = saving(report)
     sections += [limits(report), costs(report), *([] if saved is None else [saved])]
     sections += [evidence(report), repeat(report)]

@@ -56,8 +56,11 @@ def pipeline(report: Report) -> Section:
         plot,
         legend(hues),
     )
-    text = f"<p>One step without jitter, between two synchronisations of all stages. {rule(report)}</p>"
-    return Section("pipeline", "The pipeline over one step", html=text + figure + _table(report))
+    alone = report.job.plan.pipeline_parallel == 1
+    between = "" if alone else ", between two synchronisations of all stages"
+    text = f"<p>One step without jitter{between}. {rule(report)}</p>"
+    heading = "One step over time" if alone else "The pipeline over one step"
+    return Section("pipeline", heading, html=text + figure + _table(report))
 
 
 def rule(report: Report) -> str:

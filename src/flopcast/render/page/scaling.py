@@ -6,7 +6,7 @@ Elsewhere: these predictions (search/scaled.py).
 
 from collections.abc import Callable, Sequence
 
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
 from flopcast.render.page.drawing import Axis, figure, grid, legend, line, mark, names
 from flopcast.render.page.frame import Section
 from flopcast.render.page.table import Cell, Quantity, rate, seconds, share, table
@@ -17,7 +17,7 @@ HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 340, 136, 985, 14, 290
 SHAPES = {KEPT: (0, "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z"), GROWN: (1, "M-4.5,-4.5H4.5V4.5H-4.5z")}
 
 
-def scaling(steps: Sequence[ScaledStep]) -> Section:
+def scaling(steps: Sequence[ScaledStep], *, fine_tunes: bool = False) -> Section:
     """Return the section with the curves and their numbers.
 
     Parameters
@@ -25,7 +25,10 @@ def scaling(steps: Sequence[ScaledStep]) -> Section:
     steps : sequence of ScaledStep
         Predictions with other numbers of replicas; not empty. Each number of devices may occur twice: with
         the global batch kept, and with the batch of each replica kept.
+    fine_tunes : bool
+        Whether costs are those of 1e6 tokens, because a fine-tune trains on far fewer than 1e12.
     """
+    money = FEW_MONEY if fine_tunes else MONEY
     rows: list[tuple[Cell, ...]] = [
         (
             Quantity(one.num_devices, f"{one.num_devices}"),
@@ -35,17 +38,16 @@ def scaling(steps: Sequence[ScaledStep]) -> Section:
             rate(one.tokens_per_s, "tokens/s"),
             rate(one.tokens_per_s / one.num_devices, "tokens/s"),
             share(one.mfu_ratio),
-            "–" if one.many_usd is None else Quantity(one.many_usd, show_usd(one.many_usd)),
+            "–" if one.many_usd is None else Quantity(money.of(one), show_usd(money.of(one))),
             "yes" if one.fits else "no",
         )
         for one in sorted(steps, key=lambda one: (one.num_devices, one.batch != KEPT))
     ]
-    headings = (
-        "devices", "batch", "sequences", "step", "rate", "rate per device", "MFU", "1e12 tokens", "fits",
-    )  # fmt: skip
+    of_step = ("step", "rate", "rate per device", "MFU", money.name, "fits")
+    headings = ("devices", "batch", "sequences", *of_step)
     caption = "The same plan with more or fewer data-parallel replicas; everything else as in the job."
     several = len({one.num_devices for one in steps}) > 1
-    curves = [RATE, MONEY] if all(one.many_usd is not None for one in steps) else [RATE]
+    curves = [RATE, money] if all(one.many_usd is not None for one in steps) else [RATE]
     drawn = "".join(drawing(steps, curve) for curve in curves) if several else ""
     return Section("scaling", "More and fewer devices", html=drawn + table(caption, headings, rows))
 
@@ -90,6 +92,12 @@ MONEY = ScalingCurve(
     show=show_usd,
     logarithmic=False,
     caption="Cost of 1e12 tokens against devices.",
+)
+FEW_MONEY = replace(
+    MONEY,
+    name="cost of 1e6 tokens",
+    of=lambda one: (one.many_usd or 0.0) / 1e6,
+    caption="Cost of 1e6 tokens against devices.",
 )
 
 
