@@ -17,17 +17,17 @@ from flopcast.units import show, show_memory, show_seconds, show_usd
 
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "end_to_end": "end to end", "inter_token": "between tokens"}
 LABELS = {
-    "mlp": "dense feed-forward layers",
+    "mlp": "MLP",
     "experts": "experts",
     "attention": "attention projections",
     "decode_attention": "decode attention",
     "prompt_attention": "prefill attention",
     "communication": "communication between devices",
     "expert_communication": "all-to-all of experts",
-    "head": "head and sampling",
+    "head": "output layer and sampling",
     "norm": "norms",
     "embedding": "embedding",
-    "host": "host",
+    "host": "kernel launches and host work",
     "draft": "drafting",
     "adapters": "adapters",
     "fetch": "waiting for weights from other devices",
