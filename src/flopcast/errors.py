@@ -111,10 +111,8 @@ def _with_variable(problem: Problem) -> Problem:
     name = variable[1] or variable[2]
     fix = f"write the value of {name} in place of {variable[0]}"
     if SCRIPT.search(problem.where):
-        because, fix = (
-            f"the script does not set the variable {name}",
-            f"set {name} in the script, or add --env {name}=VALUE",
-        )
+        because = f"the script does not set the variable {name}"
+        fix = f"set {name} in the script, or add --env {name}=VALUE"
     return replace(problem, because=because, fix=fix)
 
 

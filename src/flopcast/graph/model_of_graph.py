@@ -41,10 +41,8 @@ def model_of_graph(graph: OperatorGraph) -> tuple[dict[str, object], tuple[str, 
     known = lowering(graph)
     steps = steps_of(known)
     if not steps:
-        allowed, because = (
-            "a graph with operators",
-            "all operators of the graph are views, which run no kernels",
-        )
+        allowed = "a graph with operators"
+        because = "all operators of the graph are views, which run no kernels"
         raise spec_error("model", graph.name, allowed, because, "export the model with its forward pass")
     crossing = _crossing_elements(known, steps)
     borders = _borders(steps, crossing)

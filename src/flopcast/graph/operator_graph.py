@@ -207,10 +207,8 @@ def _in_order(graph: OperatorGraph, writer: Mapping[str, int]) -> list[int]:
                 ready.append(reader)
     if len(order) < len(needs):
         stuck = next(node.name for place, node in enumerate(graph.nodes) if waiting[place])
-        allowed, because = (
-            "a graph without cycles",
-            "the operators of a cycle would wait for each other forever",
-        )
+        allowed = "a graph without cycles"
+        because = "the operators of a cycle would wait for each other forever"
         raise SpecError([Problem("graph.node", stuck, allowed, because, "export the model again")])
     return order
 

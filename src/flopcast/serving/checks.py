@@ -127,10 +127,8 @@ def _of_plan(job: ServingJob) -> Iterator[Problem]:
         allowed = f"at most {blocks}, the number of blocks of the model"
         yield Problem("plan.pipeline_parallel", plan.pipeline_parallel, allowed, because, fix)
     if plan.drafting is not None and plan.pipeline_parallel > 1:
-        because, fix = (
-            "speculative decoding with pipeline stages is not supported yet",
-            "set plan.pipeline_parallel to 1",
-        )
+        because = "speculative decoding with pipeline stages is not supported yet"
+        fix = "set plan.pipeline_parallel to 1"
         yield Problem(
             "plan.pipeline_parallel", plan.pipeline_parallel, "1, because plan.draft is given", because, fix
         )
@@ -201,10 +199,8 @@ def _of_adapters(job: ServingJob) -> Iterator[Problem]:
         yield Problem("plan.adapter_rank", None, "at least 1", because, fix, fault="is missing")
     unused = "adapter_rank" if plan.adapter_rank is not None else "adapter_slots"
     if not traffic.adapters and getattr(plan, unused) is not None:
-        because, fix = (
-            "the requests of the traffic use no adapters",
-            f"set traffic.adapters to 10, or remove plan.{unused}",
-        )
+        because = "the requests of the traffic use no adapters"
+        fix = f"set traffic.adapters to 10, or remove plan.{unused}"
         yield Problem(
             f"plan.{unused}", getattr(plan, unused), "no value, because traffic.adapters is 0", because, fix
         )

@@ -225,10 +225,8 @@ def read_result(raw: bytes, name: str) -> BenchmarkResult:
         return ENGINE.read(data, name)
     if isinstance(data, dict) and isinstance(data.get("time_to_first_token"), dict):
         return GENAI_PERF.read({**data, **dict(_statistics(data))}, name)
-    because, fix = (
-        "the file is not the result of a serving benchmark that flopcast knows",
-        "give the result of a benchmark, such as the file that vllm bench serve --save-result writes",
-    )
+    because = "the file is not the result of a serving benchmark that flopcast knows"
+    fix = "give the result of a benchmark, such as the file that vllm bench serve --save-result writes"
     raise spec_error("--log", name, KNOWN, because, fix, name)
 
 

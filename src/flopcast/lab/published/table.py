@@ -246,10 +246,8 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
     because = f"the header does not contain {lacks}, but is otherwise most similar to {name}"
     fix = f"add the missing columns to the header, or rename the columns that hold their values: {lacks}"
     if len(missing[name]) == len(kinds[name]):
-        because, fix = (
-            "the first line contains no column of these kinds",
-            "give a CSV file of measured runs",
-        )
+        because = "the first line contains no column of these kinds"
+        fix = "give a CSV file of measured runs"
     read = {*kinds[name], *HEADERS[name].columns, *HEADERS[name].derived, *HEADERS[name].passive}
     near = nearest(missing[name][0], set(columns) - read)
     if len(missing[name]) == 1 and near:
