@@ -45,13 +45,10 @@ def _check(
 ) -> None:
     """Refuse tables of another kind, and options that such a table has no constants for."""
     if others:
-        raise spec_error(
-            "--runs",
-            others[0],
-            f"tables of {kind.name} only",
-            f"the scores of {kind.name} have other columns than the scores of training runs",
-            "validate this table in a separate command",
-        )
+        allowed = f"tables of {kind.name} only"
+        because = f"the scores of {kind.name} have other columns than the scores of training runs"
+        fix = "validate this table in a separate command"
+        raise spec_error("--runs", others[0], allowed, because, fix)
     judging.check()
     if judging.sources or judging.constants not in kind.constants or judging.report is not None:
         *flags, last = ("", *(OPTIONS[name][0] for name in kind.constants if name in OPTIONS))

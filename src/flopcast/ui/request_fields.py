@@ -116,14 +116,9 @@ def brought_from(
     """
     if not name.strip() or len(name) > MOST_NAME or not name.isprintable():
         allowed = f"a name of at most {MOST_NAME} characters"
-        raise spec_error(
-            "name",
-            name,
-            allowed,
-            "the ending of the file name shows the format",
-            "write config.json",
-            "request",
-        )
+        because = "the ending of the file name shows the format"
+        fix = "write config.json"
+        raise spec_error("name", name, allowed, because, fix, "request")
     if not text.strip():
         raise spec_error(
             "text", text, "the text of a file", "the file is empty", "choose another file", "request"

@@ -99,12 +99,9 @@ def _adapter(reader: JobReader) -> None:
             reader.refuse_frozen("load_in_4bit", "false, because no adapter is given", "add adapter: qlora")
         return
     if kind == "qlora" and not four and reader.has("load_in_4bit"):
-        reader.fault(
-            "load_in_4bit",
-            "true, because adapter is qlora",
-            "QLoRA stores the frozen weights in 4 bits",
-            "write true",
-        )
+        allowed = "true, because adapter is qlora"
+        because = "QLoRA stores the frozen weights in 4 bits"
+        reader.fault("load_in_4bit", allowed, because, "write true")
     quantised = "load_in_4bit" if four else "adapter" if kind == "qlora" else ""
     every = reader.flag("lora_target_linear") or reader.raw("lora_target_modules") == "all-linear"
     if not reader.has("lora_r"):

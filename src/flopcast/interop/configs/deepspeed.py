@@ -179,12 +179,10 @@ def read_precision(reader: JobReader) -> str:
     half = reader.flag("fp16.enabled", auto=auto)
     brain = reader.flag(bf16, reader.raw(bf16) == AUTO and not half, auto=auto)
     if half and brain:
-        reader.fault(
-            "fp16.enabled",
-            "one of fp16 and bf16",
-            "all weights must have the same data type",
-            "set one to false",
-        )
+        allowed = "one of fp16 and bf16"
+        because = "all weights must have the same data type"
+        fix = "set one to false"
+        reader.fault("fp16.enabled", allowed, because, fix)
     if not half and not brain and not reader.faulty("fp16.enabled", bf16):
         reader.refuse(bf16, "training in fp32", 'set "bf16": {"enabled": true}')
     return "fp16" if half else "bf16"

@@ -157,12 +157,10 @@ def _precision(reader: JobReader) -> str:
     wanted |= {named} if named else set()
     if len(wanted) > 1:
         key = "precision" if named else "fp16.enabled"
-        reader.fault(
-            key,
-            "one of fp16 and bf16",
-            f"the file states {' and '.join(sorted(wanted))}, but all weights have the same data type",
-            "remove all but one of these settings",
-        )
+        allowed = "one of fp16 and bf16"
+        because = f"the file states {' and '.join(sorted(wanted))}, but all weights have the same data type"
+        fix = "remove all but one of these settings"
+        reader.fault(key, allowed, because, fix)
         return "bf16"
     precision = next(iter(wanted), "")
     if precision in ("", "fp32"):

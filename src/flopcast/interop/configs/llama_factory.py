@@ -69,12 +69,9 @@ def _stage(reader: JobReader) -> str:
     trains = reader.flag("do_train", default=not reader.flag("do_predict"))
     if not trains:
         because = "flopcast predicts training"
-        reader.fault(
-            "do_train" if reader.has("do_train") else "do_predict",
-            "do_train: true",
-            because,
-            "set do_train to true",
-        )
+        allowed = "do_train: true"
+        fix = "set do_train to true"
+        reader.fault("do_train" if reader.has("do_train") else "do_predict", allowed, because, fix)
     return stage
 
 

@@ -115,12 +115,9 @@ def _sizes(reader: JobReader, known: int | None) -> dict[str, int]:
             key = pattern.format(axis)
             degree = reader.count(key, usual, least=-1)
             if degree == 0:
-                reader.fault(
-                    key,
-                    "-1 (the remaining devices), or at least 1",
-                    "a parallelism degree is at least 1",
-                    "write 1",
-                )
+                allowed = "-1 (the remaining devices), or at least 1"
+                because = "a parallelism degree is at least 1"
+                reader.fault(key, allowed, because, "write 1")
             sizes[axis] *= max(degree, 1)
             left += [axis] if degree == -1 and reader.has(key) else []
     named = left or ["fsdp"]
@@ -255,12 +252,10 @@ def _override(reader: JobReader) -> None:
             continue
         if number < 1:
             least = sum(block.count for block in model.blocks[:-1]) + 1
-            reader.fault(
-                key,
-                f"{least} or more",
-                f"{base} has several kinds of layers, and needs at least one layer of each kind",
-                f"write {least}",
-            )
+            allowed = f"{least} or more"
+            because = f"{base} has several kinds of layers, and needs at least one layer of each kind"
+            fix = f"write {least}"
+            reader.fault(key, allowed, because, fix)
             continue
         reader.put(("model", *(last if part == "-" else part for part in path)), number, key)
 
@@ -292,12 +287,9 @@ def _model(reader: JobReader) -> None:
     gated = "linear" in words
     activation = GATES.get(words[0], "") if gated else {"gelu": "gelu", "relu": "relu"}.get(words[0], "")
     if not activation:
-        reader.fault(
-            "mlp_activations",
-            "[silu, linear], [gelu, linear], [gelu] or [relu]",
-            "flopcast does not support this value yet",
-            "choose one",
-        )
+        allowed = "[silu, linear], [gelu, linear], [gelu] or [relu]"
+        because = "flopcast does not support this value yet"
+        reader.fault("mlp_activations", allowed, because, "choose one")
     block = ("model", "blocks", 0)
     reader.put(("model", "name"), PurePath(reader.document.name).stem)
     reader.put(("model", "hidden"), hidden, "base_emb_dim")

@@ -130,12 +130,9 @@ def activate(reader: JobReader, flags: TranslatedFlags, key: str, gate: str) -> 
             flags.add(known[name], key)
     elif name:
         allowed = ", ".join(dict.fromkeys([*known, *GELU]))
-        reader.fault(
-            key,
-            allowed,
-            f"flopcast does not support other {'gated ' if gated else ''}activations yet",
-            "choose the most similar one",
-        )
+        because = f"flopcast does not support other {'gated ' if gated else ''}activations yet"
+        fix = "choose the most similar one"
+        reader.fault(key, allowed, because, fix)
 
 
 def _precision(reader: JobReader, flags: TranslatedFlags) -> None:
@@ -173,10 +170,7 @@ def _peft(reader: JobReader) -> None:
     names = reader.texts("peft.target_modules") or tuple(TARGETS)
     known = [TARGETS[name] for name in names if name in TARGETS]
     if len(known) < len(names):
-        reader.fault(
-            "peft.target_modules",
-            ", ".join(TARGETS),
-            "adapters of other linear layers are not supported yet",
-            "name these",
-        )
+        allowed = ", ".join(TARGETS)
+        because = "adapters of other linear layers are not supported yet"
+        reader.fault("peft.target_modules", allowed, because, "name these")
     reader.put_adapters(known, "peft.target_modules", ("peft.dim", 32), ("peft.dropout", 0.0))

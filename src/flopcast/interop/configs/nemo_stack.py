@@ -99,12 +99,9 @@ def _of_whole(reader: JobReader, half: bool) -> dict[str, object]:
     wide = reader.flag(O2)
     if wide and half:
         because = "NeMo accumulates gradients in fp32 only if weights are bf16"
-        reader.fault(
-            O2,
-            f"false, because weights are fp16, or true together with {APEX}",
-            because,
-            f"write {O2}: false",
-        )
+        allowed = f"false, because weights are fp16, or true together with {APEX}"
+        fix = f"write {O2}: false"
+        reader.fault(O2, allowed, because, fix)
     hidden = ("model.sequence_parallel", "model.gradient_accumulation_fusion")
     alone = reader.count("model.pipeline_model_parallel_size") == 1
     beside = wide and alone and not any(reader.flag(key) for key in hidden)

@@ -193,12 +193,8 @@ def _agree(inner: JobReader, batch: TrainerBatch, precision: str) -> None:
     for key, value in stated.items():
         if inner.raw(key) not in (None, AUTO, value):
             text = str(value).lower()
-            inner.fault(
-                key,
-                f'"auto", or {text}',
-                "the file of the Trainer states a different value",
-                'write "auto"',
-            )
+            because = "the file of the Trainer states a different value"
+            inner.fault(key, f'"auto", or {text}', because, 'write "auto"')
 
 
 def _leaves(data: dict[str, object]) -> list[tuple[tuple[str, str], object]]:

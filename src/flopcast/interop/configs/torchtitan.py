@@ -102,12 +102,9 @@ def _degrees(reader: JobReader) -> int:
     shard_key = key_of(reader, SHARD) if reader.has(*(f"{s}.{SHARD}" for s in SECTIONS)) else OLD_SHARD
     replicas, shards = reader.count(key_of(reader, REPLICATE)), reader.count(shard_key, -1, least=-1)
     if shards == 0:
-        reader.fault(
-            shard_key,
-            "-1 (the remaining devices), or at least 1",
-            "a parallelism degree is at least 1",
-            "write -1",
-        )
+        allowed = "-1 (the remaining devices), or at least 1"
+        because = "a parallelism degree is at least 1"
+        reader.fault(shard_key, allowed, because, "write -1")
         shards = 1
     share = sizes["tensor_parallel"] * sizes["context_parallel"] * sizes["pipeline_parallel"]
     shared = next((key for field, key in keys.items() if sizes[field] > 1), shard_key)
@@ -196,12 +193,8 @@ def _recompute(reader: JobReader) -> None:
         )
         option = EVERY_SECOND
     if not option.isdecimal() or int(option) < 1:
-        reader.fault(
-            option_key,
-            '"op", or a number n for every n-th layer',
-            "flopcast does not support this value",
-            'write "op"',
-        )
+        because = "flopcast does not support this value"
+        reader.fault(option_key, '"op", or a number n for every n-th layer', because, 'write "op"')
         return
     if int(option) > 1:
         reader.put(("plan", "recompute_method"), "every", option_key)

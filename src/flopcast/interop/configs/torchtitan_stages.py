@@ -72,12 +72,8 @@ def read_stages(reader: JobReader, degree_key: str, stages: int) -> None:
         chunks = -(-whole // reader.count(each_key)) // stages
         if chunks < 1 or (chunks > 1) != (fewest > 1):
             allowed = "a number that gives each stage one chunk, or several under a looped schedule"
-            reader.fault(
-                each_key,
-                allowed,
-                f"{whole} layers, embedding and head included, are divided over {stages} stages",
-                "remove it",
-            )
+            because = f"{whole} layers, embedding and head included, are divided over {stages} stages"
+            reader.fault(each_key, allowed, because, "remove it")
             return
     if chunks > 1:
         reader.put(("plan", "virtual_stages"), chunks, each_key, key)

@@ -154,12 +154,10 @@ def _precision(reader: JobReader) -> str:
     if reader.raw(brain_key) == AUTO:
         reader.assume("precision bf16, because bf16 is auto and the devices support it", brain_key)
     if brain and half:
-        reader.fault(
-            half_key,
-            "one of bf16 and fp16",
-            "all weights must have the same data type",
-            f"remove {half_key}",
-        )
+        allowed = "one of bf16 and fp16"
+        because = "all weights must have the same data type"
+        fix = f"remove {half_key}"
+        reader.fault(half_key, allowed, because, fix)
     if reader.flag("fp8"):
         reader.assume("fp8 with one scale per tensor, as in torchao", "fp8")
         return "fp8_current"
@@ -184,13 +182,9 @@ def _sharding(reader: JobReader, replicas: int, batch: TrainerBatch, precision: 
     has_fsdp = bool(fsdp) or reader.below("fsdp_config") or reader.has("dp_shard_size")
     has_deepspeed = reader.has("deepspeed") or reader.below("deepspeed")
     if has_fsdp and has_deepspeed:
-        reader.fault(
-            "deepspeed",
-            "DeepSpeed or FSDP",
-            "only one of these settings can determine how states are sharded",
-            "remove one",
-            "conflicts with fsdp",
-        )
+        allowed = "DeepSpeed or FSDP"
+        because = "only one of these settings can determine how states are sharded"
+        reader.fault("deepspeed", allowed, because, "remove one", "conflicts with fsdp")
     if has_deepspeed:
         _note_compiled(reader)
         return read_inside(reader, batch, precision)

@@ -193,12 +193,9 @@ def _check_heads(reader: Reader, decoder: DecoderFacts) -> None:
         and not {hidden, heads} & set(reader.problems)
     ):
         allowed = f"a divisor of {hidden} = {decoder.hidden}"
-        reader.fault(
-            heads,
-            allowed,
-            "all heads have the same size",
-            f"set {heads} to {nearest_divisor(decoder.hidden, decoder.heads)}",
-        )
+        because = "all heads have the same size"
+        fix = f"set {heads} to {nearest_divisor(decoder.hidden, decoder.heads)}"
+        reader.fault(heads, allowed, because, fix)
     if decoder.kv_heads is not None and decoder.heads % decoder.kv_heads and heads not in reader.problems:
         allowed = f"a divisor of {heads} = {decoder.heads}"
         fix = f"set {groups} to {nearest_divisor(decoder.heads, decoder.kv_heads)}"
@@ -215,12 +212,9 @@ def _check_musts(reader: Reader, family: Family, decoder: DecoderFacts) -> None:
     for key in ("torch_dtype", "dtype"):
         if reader.raw(key) not in (None, *DTYPES):
             allowed = ", ".join(DTYPES)
-            reader.fault(
-                key,
-                allowed,
-                "these are the formats in which weights are stored",
-                f"correct or remove {key}",
-            )
+            because = "these are the formats in which weights are stored"
+            fix = f"correct or remove {key}"
+            reader.fault(key, allowed, because, fix)
 
 
 def _refuse_mappings(reader: Reader) -> None:

@@ -40,12 +40,10 @@ def rotary_dim(read: Reader) -> float:
     if "rotary_dim" in read.values and read.raw("rotary_dim") is None:
         return 1.0
     if turned > head:
-        read.fault(
-            "rotary_dim",
-            f"at most {head}, the number of elements of a head",
-            "rotary position embeddings apply to rotary_dim elements of each head",
-            f"set rotary_dim to {head}",
-        )
+        allowed = f"at most {head}, the number of elements of a head"
+        because = "rotary position embeddings apply to rotary_dim elements of each head"
+        fix = f"set rotary_dim to {head}"
+        read.fault("rotary_dim", allowed, because, fix)
     return min(1.0, turned / head)
 
 

@@ -155,12 +155,9 @@ def hunyuan_experts(read: Reader) -> dict[str, object]:
         if isinstance(value, list) and len(set(map(str, value))) == 1:
             value = value[0]
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            read.fault(
-                key,
-                "one whole number for all layers",
-                "flopcast supports only equal layers here",
-                "correct it",
-            )
+            allowed = "one whole number for all layers"
+            because = "flopcast supports only equal layers here"
+            read.fault(key, allowed, because, "correct it")
             value = default
         numbers[key] = value or default
     return {

@@ -229,13 +229,10 @@ def _kinds(read: Reader) -> list[str]:
     if listed is not None:
         return [KINDS[kind] for kind in listed]
     if pattern is None:
-        read.fault(
-            PATTERN,
-            "one letter for each layer",
-            "it says which layers the model has",
-            f"add {PATTERN}",
-            "is missing",
-        )
+        allowed = "one letter for each layer"
+        because = "it says which layers the model has"
+        fix = f"add {PATTERN}"
+        read.fault(PATTERN, allowed, because, fix, "is missing")
         return []
     letters = pattern if isinstance(pattern, str) else ""
     if not letters or set(letters) - set(LETTERS) or len(letters) != number:

@@ -37,12 +37,10 @@ def _block(read: Reader, heads: int, ffn_hidden: int, activation: str, **other: 
     turned = other.pop("rotary", True)
     known = ACTIVATIONS.get(activation)
     if known is None or not known[gated]:
-        read.fault(
-            "hidden_act",
-            ", ".join(name for name, kinds in ACTIVATIONS.items() if kinds[gated]),
-            "flopcast does not support other activations",
-            "choose gelu",
-        )
+        allowed = ", ".join(name for name, kinds in ACTIVATIONS.items() if kinds[gated])
+        because = "flopcast does not support other activations"
+        fix = "choose gelu"
+        read.fault("hidden_act", allowed, because, fix)
         known = ACTIVATIONS["gelu"]
     return {
         "mixer": {

@@ -140,13 +140,8 @@ class Arguments:
             number = -1.0
         if not 0 <= number <= 1:
             allowed = "a number from 0 to 1"
-            self.fault(
-                flag,
-                self.text(flag),
-                allowed,
-                "the setting is a probability or a fraction",
-                f"write {flag} 0.1",
-            )
+            fix = "the setting is a probability or a fraction"
+            self.fault(flag, self.text(flag), allowed, fix, f"write {flag} 0.1")
             return default_fraction
         return number
 
@@ -183,14 +178,8 @@ class Arguments:
     def clash(self, flag: str, other: str, because: str) -> None:
         """Report two flags that contradict each other, if both are given."""
         if self.has(flag) and self.has(other):
-            self.fault(
-                flag,
-                None,
-                f"either {flag} or {other}",
-                because,
-                f"remove {flag} or {other}",
-                f"conflicts with {other}",
-            )
+            because = f"either {flag} or {other}"
+            self.fault(flag, None, because, because, f"remove {flag} or {other}", f"conflicts with {other}")
 
     def assume(self, text: str, flag: str = "") -> None:
         """Report an assumption of the prediction, with the line of the flag that it concerns."""

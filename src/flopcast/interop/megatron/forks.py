@@ -102,13 +102,9 @@ def _numbers(args: Arguments, flag: str, least: int = 1) -> list[int]:
     if parts and all(part.isdecimal() and int(part) >= least for part in parts):
         return [int(part) for part in parts]
     text = " ".join(word.text for word in args.words(flag))
-    args.fault(
-        flag,
-        text,
-        f"whole numbers, {least} or more",
-        "these settings are whole numbers",
-        f"write {flag} {least}",
-    )
+    because = f"whole numbers, {least} or more"
+    fix = "these settings are whole numbers"
+    args.fault(flag, text, because, fix, f"write {flag} {least}")
     return [max(least, 1)]
 
 

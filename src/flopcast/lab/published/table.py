@@ -232,14 +232,8 @@ def _unknown_header(path: Path, columns: tuple[str, ...]) -> Problem:
     allowed = f"a table of one of these kinds: {'; '.join(kinds)}"
     if set(HEADER) <= set(columns):
         because = f"the header is that of {FUNCTIONAL_TESTS}, to which flopcast fits nothing"
-        return Problem(
-            "--runs",
-            str(path),
-            allowed,
-            because,
-            f"run flopcast validate --runs {path.name}",
-            where=f"{path}:1",
-        )
+        fix = f"run flopcast validate --runs {path.name}"
+        return Problem("--runs", str(path), allowed, because, fix, where=f"{path}:1")
     missing = {name: [mark for mark in marks if mark not in columns] for name, marks in kinds.items()}
     name = min(kinds, key=lambda kind: len(missing[kind]) / len(kinds[kind]))
     lacks = ", ".join(missing[name])
