@@ -198,6 +198,15 @@ def test_every_public_function_is_annotated_and_shows_how_it_is_called(name):
     assert all(each.annotation is not inspect.Parameter.empty for each in signature.parameters.values())
 
 
+def test_options_of_a_job_that_a_prediction_gets_are_an_error_with_the_right_call():
+    with pytest.raises(
+        flopcast.SpecError, match=r"write flopcast.predict\(flopcast.job\('llama-3-8b', gpus=8\)\)"
+    ):
+        flopcast.predict("llama-3-8b", gpus=8)
+    with pytest.raises(flopcast.SpecError, match="pass gpus to"):
+        flopcast.search_plans(flopcast.job(**WORDS), gpus=8)
+
+
 def test_importing_flopcast_loads_neither_numpy_nor_pydantic():
     import sys
 

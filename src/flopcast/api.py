@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from flopcast.argument_checks import check_job
+from flopcast.argument_checks import check_job, without_options
 from flopcast.errors import spec_error
 from flopcast.library.curves import load_serving_book
 from flopcast.prediction import programs_of
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 SHARED = Predictor()  # of all callers of `predict` and `predict_memory`
 
 
+@without_options
 def predict(job: Job) -> Report:
     """Predict one training step, with the efficiency curves of the catalogue.
 
@@ -151,6 +152,7 @@ def predict_checkpoint(job: Job, loading: Job | None = None) -> CheckpointReport
     return checkpoint_report(report, loading, both)
 
 
+@without_options
 def predict_memory(job: Job) -> MemoryReport:
     """Return the memory of the job on each device, and whether the job fits. Needs no efficiency curves.
 

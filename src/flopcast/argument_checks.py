@@ -53,6 +53,25 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
     return call
 
 
+def without_options(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Return a function of a job that raises a SpecError with a fix if it gets options of flopcast.job."""
+    known, name = signature(function).parameters, function.__name__
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+        if options := {word: value for word, value in kwargs.items() if word not in known}:
+            words = [*map(repr, args[:1]), *(f"{word}={value!r}" for word, value in options.items())]
+            fix = f"write flopcast.{name}(flopcast.job({', '.join(words)}))"
+            because = f"{name} takes a job, and flopcast.job takes the options of the job"
+            (first, value), *_ = options.items()
+            fix = fix if args and isinstance(args[0], str) else f"pass {first} to flopcast.job"
+            fault = "is not a known argument"
+            raise spec_error(first, value, ", ".join(known), because, fix, fault=fault)
+        return function(*args, **kwargs)
+
+    return call
+
+
 def check_job(value: object, name: str = "job") -> None:
     """Refuse a value that is not a job, or a job of which a part has a wrong type.
 

@@ -7,7 +7,7 @@ Elsewhere: the search itself (search/), one prediction (api.py).
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from flopcast.argument_checks import check_job
+from flopcast.argument_checks import check_job, without_options
 from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library.curves import load_book
@@ -18,6 +18,7 @@ from flopcast.search.space import Space
 from flopcast.spec.job import Job
 
 
+@without_options
 def search_plans(
     jobs: Job | Sequence[Job],
     space: Space | Mapping[str, object] | None = None,
