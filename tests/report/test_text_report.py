@@ -8,6 +8,7 @@ from conftest import make_job
 from sample_reports import PARTS, report_of, sample_report
 from unmarked import unmarked
 
+import flopcast
 from flopcast.cost.factor_kinds import KINDS, kind_of
 from flopcast.cost.kernels.curve_book import CurveBook
 from flopcast.prediction import memory_of, predict
@@ -135,6 +136,13 @@ def test_numbers_are_told_in_the_units_of_their_kind():
     assert f"{show(report.metrics.tokens_per_s, 'tokens/s')}," in text
     assert f"{report.metrics.device_flop_per_s / 1e12:.0f} TFLOP/s per device" in text
     assert f"{report.metrics.mfu_ratio:.1%}" in text
+
+
+def test_the_rate_of_a_device_is_shown_if_there_are_several():
+    for devices in (1, 2):
+        report = report_of(flopcast.job("llama-3.2-1b", gpus=devices, plan=f"dp={devices} mbs=1 gbs=8"))
+
+        assert ("per device" in line_of(as_text(report), "rate ")) == (devices > 1)
 
 
 def test_memory_alone_lists_every_stage():

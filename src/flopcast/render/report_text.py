@@ -65,11 +65,12 @@ def _answer(report: Report) -> list[str]:
     job, metrics = report.job, report.metrics
     low, high = (show_seconds(bound, like=report.step_time_s) for bound in report.bounds_s)
     mfu, hfu = f"{metrics.mfu_ratio:.1%}", f"; HFU {metrics.hfu_ratio:.1%}"
+    unit = f"{job.batch_unit}/s"
+    of_one = f", {show(metrics.device_tokens_per_s, unit)} per device" * (job.cluster.num_devices > 1)
     lines = [
         *_subject(job),
         f"step      {answer(show_seconds(report.step_time_s))}   (90 %: {low} to {high})",
-        f"rate      {show(metrics.tokens_per_s, f'{job.batch_unit}/s')},"
-        f" {show(metrics.device_tokens_per_s, f'{job.batch_unit}/s')} per device",
+        f"rate      {show(metrics.tokens_per_s, unit)}{of_one}",
         f"MFU       {mfu}  ({metrics.attained} per device{job.flop_note}{'' if mfu in hfu else hfu})",
         *_needs(report.memory),
     ]

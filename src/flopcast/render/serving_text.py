@@ -74,9 +74,9 @@ def _answer(report: ServingReport) -> list[str]:
             f"{NAMES[metric]:8}  {answer(show_seconds(mean.value))} on average   {_interval(mean)}"
         )
     rate = report.output_tokens_per_s
-    each = rate.value / job.devices
+    of_one = f", {show(rate.value / job.devices, 'tokens/s')} per device" * (job.devices > 1)
     lines += [
-        f"rate      {show(rate.value, 'tokens/s')} of output, {show(each, 'tokens/s')} per device",
+        f"rate      {show(rate.value, 'tokens/s')} of output{of_one}",
         f"requests  {report.requests_per_s.value:.3g}/s,"
         f" {report.decoding * job.kinds[-1].passes_in_flight:.0f} decoding concurrently on each replica",
     ]

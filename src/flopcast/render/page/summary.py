@@ -101,7 +101,11 @@ def _rates(report: Report) -> tuple[Tile, ...]:
     mfu, hfu = (markup(share(ratio)) for ratio in (metrics.mfu_ratio, metrics.hfu_ratio))
     attained = markup(Quantity(metrics.device_flop_per_s / 1e12, f"{metrics.device_flop_per_s / 1e12:.0f}"))
     return (
-        ("Throughput", markup(rate(metrics.tokens_per_s, unit)), f"{per_device} per device"),
+        (
+            "Throughput",
+            markup(rate(metrics.tokens_per_s, unit)),
+            f"{per_device} per device" * (report.job.cluster.num_devices > 1),
+        ),
         (
             "MFU",
             mfu,
