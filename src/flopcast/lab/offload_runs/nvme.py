@@ -1,13 +1,14 @@
 """Runs of MLP-Offload and of DeepSpeed with the optimizer on drives, on one node of four devices.
 
 Source: data/offload/mlp_offload_log_phases.csv, logs of DataStates/artifacts (MIT) on GitHub; totals of the
-same and of other runs are in headlines.yaml, `zero3_nvme_offload_40b_120b`. One row is one run.
+same and of other runs are in headlines.yaml, `zero3_nvme_offload_40b_120b`. One row is one run. Shapes that
+neither of them states are those of the scripts that started the runs, in the same repository.
 
 DeepSpeed keeps states and fp32 gradients on the drives: an update reads 16 bytes of each parameter and
 writes 12, after the backward pass has written 4. MLP-Offload keeps gradients on the host, puts a quarter of
-the states into the file system, and leaves on the host what its memory holds, which is not read or written.
-Models have feed-forward layers of four times their width, which the allocated memory of the logs shows, and
-a vocabulary of 32000. Layers are recomputed.
+the states into the file system, and leaves on the host the subgroups for which the scripts reserve slots,
+which are not read or written.
+Models have SwiGLU, four heads of keys and values, and the vocabulary of GPT-2. Layers are recomputed.
 """
 
 from collections.abc import Mapping
@@ -18,10 +19,10 @@ from flopcast.lab.run_tables import RunTable
 from flopcast.units import Number
 
 MACHINE, MULTI_PATH = "4-h100-nvme", "MLP-Offload"
-STATE_BYTES = 12.0  # of a parameter
-CACHED_BYTES = 185e9  # of states that MLP-Offload leaves on the host, fitted on its five published runs
+CACHED_PARAMETERS = 32 * 100e6  # of each rank: the scripts cache subgroups in 32 slots
 SECOND_PATH_FRACTION = 0.25  # of what is on storage
-VOCABULARY = 32000
+FFN_HIDDEN = {(128, 5120): 20480, (64, 8192): 21824, (96, 10240): 28672}  # by layers and hidden size
+USUAL_FFN_HIDDEN, KV_HEADS, VOCABULARY = 28672, 4, 50304
 
 
 def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
@@ -49,13 +50,19 @@ def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
 
 def _job(row: Mapping[str, str], fitted: bool) -> dict[str, object]:
     layers, hidden, heads = (int(row[name]) for name in ("layers", "hidden", "heads"))
+    wide = FFN_HIDDEN.get((layers, hidden), USUAL_FFN_HIDDEN)
+    parameters = layers * hidden * (2 * hidden * (1 + KV_HEADS / heads) + 3 * wide)
     devices = int(row["dp"]) * int(row["tp"])
     return {
         "model": {
             "hidden": hidden,
             "vocabulary": VOCABULARY,
             "blocks": [
-                {"count": layers, "mixer": {"heads": heads}, "feed_forward": {"ffn_hidden": 4 * hidden}}
+                {
+                    "count": layers,
+                    "mixer": {"heads": heads, "kv_heads": KV_HEADS},
+                    "feed_forward": {"ffn_hidden": wide, "activation": "swiglu"},
+                }
             ],
         },
         "cluster": machines()[MACHINE].cluster(devices, fitted),
@@ -70,7 +77,7 @@ def _job(row: Mapping[str, str], fitted: bool) -> dict[str, object]:
             "micro_batch": int(row["micro_batch"]),
             "global_batch": int(row["global_batch"]),
             "recompute": "full",
-            "offload": _placements(row, 12.0 * layers * hidden**2),
+            "offload": _placements(row, parameters),
         },
     }
 
@@ -83,7 +90,7 @@ def _placements(row: Mapping[str, str], parameters: Number) -> list[dict[str, ob
     """Return where the states of so many parameters are."""
     if not _is_multi_path(row):
         return [{"kind": "optimizer", "tier": "nvme"}]
-    cached = min(0.99, CACHED_BYTES / (STATE_BYTES * parameters))
+    cached = min(0.99, CACHED_PARAMETERS * int(row["dp"]) * int(row["tp"]) / parameters)
     second = (1 - cached) * SECOND_PATH_FRACTION
     states = {"host": cached, "nvme": 1 - cached - second, "file_system": second}
     placed = [{"kind": "optimizer", "tier": tier, "fraction": each} for tier, each in states.items()]
