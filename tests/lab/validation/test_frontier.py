@@ -90,14 +90,14 @@ def test_llama_on_the_equal_nodes_of_lumi_is_at_most_16_percent_too_fast():
         assert 1.0 < rate / tokens_per_s < 1.16
 
 
-def test_rccl_on_two_equal_nodes_of_lumi_is_no_slower_than_predicted():
+def test_an_all_reduce_takes_as_long_as_on_two_equal_nodes_of_lumi():
     """Measured: 85 GB/s over an all-reduce of 128 MiB (checks/microbenchmarks/gpu/rccl_test.py)."""
     size, dies = np.array([2.0**27]), Group(inside=np.array([8.0]), nodes=np.array([2.0]))
     frontier, book = catalog.cluster("frontier"), CurveBook(curves={})
 
     seconds = message_seconds("all_reduce", size, dies, frontier, book).alone_s.item()
 
-    assert 2 * 15 / 16 * size.item() / seconds == pytest.approx(73e9, rel=0.01)
+    assert 2 * 15 / 16 * size.item() / seconds == pytest.approx(85e9, rel=0.01)
 
 
 LEVELS = {  # arXiv:2501.04266; 8 micro-batches of one sequence and no overlap are chosen (docs/accuracy)
@@ -132,7 +132,7 @@ def test_levels_of_shards_for_20b_on_384_dies():
     zero3_s, two_levels_s, three_levels_s = times_on_384_dies(1.0)
 
     assert time_of_20b_s("levels", 64) / three_levels_s == pytest.approx(0.94, rel=0.10)
-    # published 1.405 and 1.71: too low, because the rates of RCCL between nodes are unknown
+    # published 1.405 and 1.71, which no bandwidth between nodes explains (below)
     assert 1.15 < zero3_s / two_levels_s < 1.405
     assert 1.05 < two_levels_s / three_levels_s < 1.71
 
@@ -143,14 +143,14 @@ def test_no_bandwidth_between_nodes_gives_both_published_speed_ups_of_levels():
     assert zero3_s / two_levels_s == pytest.approx(1.405, rel=0.1)
     assert two_levels_s / three_levels_s < 1.2
 
-    zero3_s, two_levels_s, three_levels_s = times_on_384_dies(0.07)
+    zero3_s, two_levels_s, three_levels_s = times_on_384_dies(0.06)
     assert two_levels_s / three_levels_s == pytest.approx(1.71, rel=0.1)
     assert zero3_s / two_levels_s > 2.5
 
 
 def test_published_speed_ups_of_levels_need_a_time_that_only_zero_plus_plus_has():
     """A time of both, such as that of quantisation, only lessens the speed-up of three levels."""
-    zero3_s, two_levels_s, three_levels_s = times_on_384_dies(0.24)
+    zero3_s, two_levels_s, three_levels_s = times_on_384_dies(0.2)
     assert zero3_s / three_levels_s == pytest.approx(1.405 * 1.71, rel=0.02)
 
     more_s = 1.71 * three_levels_s - two_levels_s
