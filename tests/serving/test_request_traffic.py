@@ -130,6 +130,7 @@ def test_objectives_have_a_metric_a_percentile_and_a_time():
     slo = slo_of("ttft_p99=2s tpot_p95.5=50ms e2e=1min")
 
     assert slo == Slo(ttft_s=2.0, tpot_s=0.05, tpot_percentile=95.5, end_to_end_s=60.0)
+    assert slo.text() == "ttft_p99=2s tpot_p95.5=50ms end_to_end_p99=60s"
     assert slo_of(slo.text()) == slo
 
 

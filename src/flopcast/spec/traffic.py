@@ -276,7 +276,8 @@ class Slo(StrictModel):
         for name in SLO_METRICS:
             limit_s, percentile = getattr(self, f"{name}_s"), getattr(self, f"{name}_percentile")
             if limit_s is not None:
-                words.append(f"{name}_p{percentile:.12g}={limit_s:.12g}s")
+                limit = f"{limit_s:.12g}s" if limit_s >= 1 else f"{limit_s * 1e3:.12g}ms"
+                words.append(f"{name}_p{percentile:.12g}={limit}")
         return " ".join(words)
 
 
