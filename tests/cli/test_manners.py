@@ -209,7 +209,7 @@ def test_a_folder_that_does_not_exist_is_told_before_any_work(tmp_path):
 
 
 def test_a_text_without_keys_or_commands_is_no_job(tmp_path):
-    file = tmp_path / "hello.log"
+    file = tmp_path / "hello.txt"
     file.write_text("hello\n", encoding="utf-8")
 
     ended = flopcast("import", str(file))

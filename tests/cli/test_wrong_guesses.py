@@ -70,6 +70,7 @@ FIXES = {  # a command line → the fix of one of its errors
     "calibrate fit --data nothing --out x": "choose the path of a folder",
     "calibrate constants --runs nothing.csv": "choose a CSV file that exists",
     f"{JOB} --plan none": "leave out the plan; flopcast then chooses one",
+    "llama-3-8b --gpus 16": "write predict before llama-3-8b",
     "catalog gpus h100": "flopcast catalog devices h100",
     "validate --precision int8": "choose one of these values, such as --precision amp",
     "predict llama-3.2-1b --gpus 60 --plan 'dp=5 gbs=60'": "set --gpus to 56 or 64",
@@ -90,6 +91,9 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
     "sweep job.yaml": (
         "model: llama-3-8b\nplan: {tp: 2}\n",
         "run flopcast search job.yaml, or give a file that lists the values of each axis",
+    ),
+    "diagnose train.log": (
+        "iteration 1\n", "write --log train.log, which flopcast predict and flopcast diagnose read"
     ),
     "import graph job.yaml": ("a: 1\n", "give a .onnx or .pt2 file, or export the model again"),
     "export vllm job.yaml": (
@@ -133,7 +137,7 @@ IN_FILES = {  # a command line → a file, and the fix of the only error
 def test_a_file_with_a_slip_has_one_error_with_an_edit_that_helps(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text, fix = IN_FILES[line]
-    (name,) = re.findall(r"[\w]+\.(?:yaml|toml|csv|py)", line)
+    (name,) = re.findall(r"[\w]+\.(?:yaml|toml|csv|py|log)", line)
     (tmp_path / name).write_text(text)
     ended = flopcast(*shlex.split(line))
 

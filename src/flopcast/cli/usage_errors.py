@@ -226,17 +226,16 @@ def _extra_arguments(error: click.ClickException, context: click.Context) -> Pro
 
 def _unknown_command(word: str, context: click.Context, group: click.Group) -> Problem:
     """Return the fault of a word in the place of a command; a file's name needs a command before it."""
+    from flopcast.requests.words import is_model  # loads the catalogue, which only this error needs
+
     known, where = group.list_commands(context), context.command_path
     near = difflib.get_close_matches(word.lower(), known, n=1)
-    is_file = "." in word or "/" in word
+    is_file = "." in word or "/" in word or ("predict" in known and is_model(word))
     command = near[0] if near else known[0]
-    fix = (
-        f"{where} {command}{f' {word}' if is_file else ''}"
-        if near or is_file
-        else "choose one of these commands"
-    )
+    fix = f"{where} {command}" if near else "choose one of these commands"
+    fix = f"write {command} before {word}" if is_file else fix
     because = (
-        f"{where} needs a command before the file" if is_file else f"{where} has no command with this name"
+        f"{where} needs a command before the job" if is_file else f"{where} has no command with this name"
     )
     return Problem(word, None, ", ".join(known), because, fix, fault="is not a command")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flopcast.errors import Problem, SpecError, spec_error
+from flopcast.errors import Problem, SpecError, shown, spec_error
 from flopcast.files.inputs import exists
 from flopcast.files.yaml_text import COMMAND_LINE, Document, read_yaml
 from flopcast.library.edits import placed
@@ -68,12 +68,14 @@ def read_source(request: JobRequest) -> JobSource:
     if commands and len(request.files) > 1:
         because, fix = "a command already describes the whole job", "write the commands into one script"
         raise spec_error("job", request.files[-1], "one command, without files", because, fix)
+    if log := next((word for word in request.files if Path(word).suffix == ".log"), ""):
+        because = "a log of a run does not describe the whole job"
+        fix = f"write --log {log}, which flopcast predict and flopcast diagnose read"
+        allowed = "a job file, a launch script, a configuration, or the name of a model"
+        raise spec_error("job", log, allowed, because, fix, fault=f"{shown(log)} is a log")
     if is_graph(request.files[0]):
-        return JobSource(
-            document=with_model(
-                Document(COMMAND_LINE, {}, {}), request.files[0], request.size, request.autocast
-            )
-        )
+        empty = Document(COMMAND_LINE, {}, {})
+        return JobSource(document=with_model(empty, request.files[0], request.size, request.autocast))
     if commands:
         return source_of(commands[0].encode(), COMMAND, request, _reader_in(Path()))
     place, *further = map(Path, request.files)

@@ -95,16 +95,8 @@ def with_named_model(request: JobRequest) -> JobRequest:
         allowed, because = "one model", "a job has exactly one model"
         right = [name for name in named if is_model(str(name)) or exists(str(name))]
         fix = f"leave out {' or '.join(map(str, right if len(right) == 2 else named[1:]))}"
-        problems.append(
-            Problem(
-                "model",
-                named[1],
-                allowed,
-                because,
-                fix,
-                fault=f"= {shown(named[0])} and also {shown(named[1])}",
-            )
-        )
+        fault = f"= {shown(named[0])} and also {shown(named[1])}"
+        problems.append(Problem("model", named[1], allowed, because, fix, fault=fault))
     if problems:
         raise SpecError(problems)
     if not models:
