@@ -208,9 +208,10 @@ def _away_bytes(job: ServingJob, counts: Sequence[float], by_layer: Sequence[flo
     if not share or streaming is None:
         return job.plan.peer_weight_fraction * max(held - max(by_layer[blocks]), 0.0)
     window = streaming.window_layers * max(by_layer[blocks])
+    copied = streaming.file_copy_fraction * max(by_layer)
     if streaming.whole_layers:
-        return max(share * held - window, 0.0)
-    return share * max(held - window, 0.0)
+        return max(share * held - window, 0.0) - copied
+    return share * max(held - window, 0.0) - copied
 
 
 def fetched_bytes(job: ServingJob) -> float:

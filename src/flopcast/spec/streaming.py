@@ -110,6 +110,10 @@ class Streaming(StrictModel):
         of kernels and copies on each link, and otherwise their sum.
     window_layers : int
         Layers whose weights, keys and values are copied to the device and kept there at the same time.
+    file_copy_fraction : float
+        Bytes of weights in the format of their file, which are in memory together with the converted ones
+        while an embedding, a head or a block is loaded, per byte of converted weights. 0.5 if files in 16
+        bits become weights in fp32.
     kernel_tokens : int or None
         New tokens that a kernel computes at once. A larger pass computes each layer in parts that share the
         weights, so that only a part needs memory for activations. None computes all tokens at once.
@@ -134,6 +138,7 @@ class Streaming(StrictModel):
     whole_layers: bool = False
     overlapped: bool = True
     window_layers: int = Field(default=2, ge=1)
+    file_copy_fraction: float = Field(default=0.0, ge=0, le=1)
     kernel_tokens: int | None = Field(default=None, ge=1)
     weight_fraction: Fraction = 0.8
     cache_fraction: Fraction = 0.8
