@@ -97,6 +97,30 @@ def test_between_steps_gradients_and_activations_are_free():
     )
 
 
+def test_the_gradients_of_a_single_micro_batch_replace_its_activations_layer_by_layer():
+    stack = stack_with(memory={"keeps_gradients": False})
+
+    for micro_batch in (1, 2, 4, 8, 16):  # small ones keep less than the gradients that replace them
+        kept = Kept(f"mbs={micro_batch} gbs={micro_batch}", stack=stack)
+        buffered = Kept(f"mbs={micro_batch} gbs={micro_batch}")
+
+        standing = sum(kept.memory.standing.values()).item()
+        layers = [  # in the order of the backward pass, one by one: their state before it, what they need
+            (layer, sum(weight.elements.item() for weight in layer.weights))
+            for layer in reversed(kept.programs.layers)
+            for _ in range(BLOCKS if layer.kind == "block" else 1)
+        ]
+        left = sum(layer.kept_bytes.item() for layer, _ in layers)
+        made, levels = 0.0, []
+        for layer, parameters in layers:
+            logits = 6.0 * micro_batch * LENGTH * VOCABULARY if layer.kind == "head" else 0.0
+            levels.append(left + made + max(layer.working_bytes.item(), logits))
+            left -= layer.kept_bytes.item()
+            made += 2.0 * parameters
+        assert kept.allocated == pytest.approx([standing + max(*levels, made)], rel=1e-3)
+        assert kept.allocated < buffered.allocated
+
+
 def test_a_buffer_of_gradients_stays_between_steps():
     stack = stack_with(memory={"workspace_bytes": 0.0, "keeps_gradients": True})
 

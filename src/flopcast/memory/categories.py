@@ -21,17 +21,16 @@ States: arXiv:1910.02054, section 3.1. Activations: arXiv:2205.05198, section 4.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import numpy as np
 
 from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
 from flopcast.memory.communicators import communicators_opened
+from flopcast.memory.fullest_layer import all_gradients, at_fullest, born_late
 from flopcast.memory.layouts import size_of
 from flopcast.memory.outside import on_device, returned_activations
 from flopcast.memory.sharded import (
     gathered_parameters,
-    gradient_shards,
     parameter_shards,
     secondary_copy,
     trained_shard,
@@ -76,10 +75,18 @@ def low_precision_weights(programs: Programs) -> Floats:
 
 
 def gradients(programs: Programs) -> Floats:
-    """Return gradients summed over micro-batches, in the stack's dtype; sharded only with ZeRO-2 and 3."""
-    if programs.plans.structure.zero >= 2:
-        return gradient_shards(programs)
-    return programs.trained_parameters * ELEMENT_BYTES[programs.stack.gradients.dtype]
+    """Return gradients that exist all step long: in a buffer, or summed over several micro-batches."""
+    return all_gradients(programs) * (1.0 - born_late(programs))
+
+
+def late_gradients(programs: Programs) -> Floats:
+    """Return all gradients of plans of which the only backward pass makes them (fullest_layer.py)."""
+    return all_gradients(programs) * born_late(programs)
+
+
+def born_gradients(programs: Programs) -> Floats:
+    """Return those of them that exist when the backward pass is at its fullest layer."""
+    return at_fullest(programs).gradients_bytes
 
 
 def optimizer_states(programs: Programs) -> Floats:
@@ -151,17 +158,17 @@ def weight_gradients_waiting(programs: Programs) -> Floats:
 
 def freed_activations(programs: Programs) -> Floats:
     """Return the activations that the backward pass has already freed, as a negative number."""
-    return -_at_fullest(programs)[0]
+    return -at_fullest(programs).freed_bytes
 
 
 def layer_at_work(programs: Programs) -> Floats:
     """Return temporary tensors of one layer's backward pass: gradients, recomputed or gathered tensors."""
-    return _at_fullest(programs)[1]
+    return at_fullest(programs).working_bytes
 
 
 def logits(programs: Programs) -> Floats:
     """Return the logits of one micro-batch: those saved for the loss, or their gradients."""
-    return _at_fullest(programs)[2]
+    return at_fullest(programs).logits_bytes
 
 
 def gradient_buckets(programs: Programs) -> Floats:
@@ -207,12 +214,14 @@ WAITING: dict[str, Category] = {"weight_gradients_waiting": weight_gradients_wai
 AT_WORK: dict[str, Category] = {
     "gathered_parameters": gathered_parameters,
     "unreduced_gradients": unreduced_gradients,
+    "gradients": born_gradients,
     "activations": freed_activations,
     "returned_activations": returned_activations,
     "layer_at_work": layer_at_work,
     "logits": logits,
 }
 UPDATE: dict[str, Category] = {
+    "gradients": late_gradients,
     "gradient_buckets": gradient_buckets,
     "main_gradients": main_gradients,
     "update": update,
@@ -242,70 +251,6 @@ def _over_kinds(size_bytes: Floats, programs: Programs) -> Floats:
     return of_kinds.transpose(1, 2, 0).reshape(1, classes, chunks * kinds)
 
 
-def freed_by_layer(programs: Programs) -> Floats:
-    """Return what a chunk has freed of a micro-batch when each layer's backward begins.
-
-    Of a run of equal layers the last: the fullest, as none of the others has had its backward.
-
-    Returns
-    -------
-    array of shape (plans, 1, chunk classes, layers)
-    """
-    held = programs.stages.chunk_counts[:, None]
-    kept = _stacked(
-        [held[..., part] * layer.kept_bytes[:, :, None] for part, layer in enumerate(programs.layers)]
-    )
-    behind_bytes: Floats = kept[..., ::-1].cumsum(axis=-1)[..., ::-1] - kept
-    return behind_bytes
-
-
-def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
-    """Return what each layer's backward needs, without logits and in logits; (plans, 1, 1) each.
-
-    The head is at work in the loss, with logits as the stack keeps them, and in its products, with their
-    gradient in the model's dtype; the one that needs more counts.
-    """
-    found = []
-    for layer in programs.layers:
-        working, logits_bytes = layer.working_bytes[:, :, None], ZERO[:, :, None]
-        if layer.kind == "head":
-            number = _logits(programs)[:, :, None]
-            in_loss = number * programs.stack.memory.logit_bytes
-            in_products = number * ELEMENT_BYTES[programs.plans.structure.activations]
-            loss = in_loss > working
-            working, logits_bytes = (
-                np.where(loss, 0.0, working - in_products),
-                np.where(loss, in_loss, in_products),
-            )
-        found.append((working, logits_bytes))
-    return found
-
-
-@lru_cache(maxsize=1)  # three categories in turn ask for the same programs
-def _at_fullest(programs: Programs) -> tuple[Floats, Floats, Floats]:
-    """Return what is freed, needed and in logits at the layer where a chunk's backward is fullest.
-
-    The shapes are (plans, 1, chunk classes).
-    """
-    held = programs.stages.chunk_counts[:, None]
-    freed_bytes, work = freed_by_layer(programs), _work_by_layer(programs)
-    needed_bytes = _stacked([working + size for working, size in work])
-    level = np.where(held > 0, needed_bytes - freed_bytes, -np.inf)
-    fullest, any_held = level.argmax(axis=-1)[..., None], held.sum(axis=-1) > 0
-
-    def there(by_layer_bytes: Floats) -> Floats:
-        each = np.broadcast_to(by_layer_bytes, level.shape)
-        return np.where(any_held, np.take_along_axis(each, fullest, axis=-1)[..., 0], 0.0)
-
-    working_bytes, logits_bytes = (_stacked(list(each)) for each in zip(*work, strict=True))
-    return there(freed_bytes), there(working_bytes), there(logits_bytes)
-
-
-def _stacked(of_layers: list[Floats]) -> Floats:
-    """Return sizes of layers on a last axis."""
-    return np.stack(np.broadcast_arrays(*of_layers), axis=-1)
-
-
 def _over_layers(programs: Programs, of_layers: list[Floats]) -> Floats:
     """Return the sum over a chunk's layers of a size of each, (plans, 1, chunk classes)."""
     held = programs.stages.chunk_counts[:, None]
@@ -317,17 +262,6 @@ def _over_layers(programs: Programs, of_layers: list[Floats]) -> Floats:
 def _holds_any(programs: Programs) -> Counts:
     """Return 1 for a class of stages, 0 for a class that pads the batch."""
     return (programs.stages.multiplicity > 0).astype(np.float64)
-
-
-def _logits(programs: Programs) -> Counts:
-    """Return the logits of one micro-batch on the head's rank: tokens × this rank's rows of the table.
-
-    All tokens, with sequence parallelism too: the head works on the gathered sequence. Further predictions
-    have logits of their own, all of them there when the first backward begins.
-    """
-    workload = programs.workload
-    rows = programs.layers[-1].weights[0].elements / workload.model.hidden
-    return (1 + workload.model.mtp) * workload.split.tokens * rows
 
 
 def _sent_bytes(programs: Programs) -> Floats:

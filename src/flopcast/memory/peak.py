@@ -122,10 +122,10 @@ def memory_on(programs: Programs, stages: Iterable[int]) -> Iterator[FullestMome
     Slices like the stages of a pipeline need what its stages need: tests/memory/test_slices.py.
     """
     weights, standing = CategoryBytes.of(programs), sizes(STANDING, programs)
-    update = sum((standing | sizes(UPDATE, programs)).values(), ZERO)
+    update = sum((*standing.values(), *sizes(UPDATE, programs).values()), ZERO)
     for stage in stages:
         working = _held_on(programs, weights, stage)
-        allocated = np.maximum(sum((standing | working).values(), ZERO), update)
+        allocated = np.maximum(sum((*standing.values(), *working.values()), ZERO), update)
         yield _peak(programs, allocated, np.arange(len(allocated)))
 
 
@@ -160,8 +160,7 @@ def _held_on(programs: Programs, weights: CategoryBytes, stage: int) -> dict[str
 
 def _with_working(programs: Programs, of_chunks: CategoryBytes, working: dict[str, Floats]) -> PeakMemory:
     standing, updating = sizes(STANDING, programs), sizes(UPDATE, programs)
-    backward = standing | working
-    update = standing | updating
+    backward, update = added(standing, working), added(standing, updating)
     totals = [sum(part.values(), ZERO) for part in (backward, update)]
     at_update = np.asarray(totals[1] > totals[0])
     categories = {
@@ -186,6 +185,11 @@ def _with_working(programs: Programs, of_chunks: CategoryBytes, working: dict[st
         updating=updating,
         of_chunks=of_chunks,
     )
+
+
+def added(sizes_bytes: dict[str, Floats], others_bytes: dict[str, Floats]) -> dict[str, Floats]:
+    """Return the sums of the sizes of two dicts by category."""
+    return sizes_bytes | {name: size + sizes_bytes.get(name, ZERO) for name, size in others_bytes.items()}
 
 
 def _peak(programs: Programs, allocated_bytes: Floats, plan: Integers) -> FullestMoment:

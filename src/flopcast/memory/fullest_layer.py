@@ -1,0 +1,142 @@
+"""The layer at which the backward pass of a chunk needs the most memory.
+
+Answers: where is the backward of a chunk fullest, and what is freed, needed and already made by then?
+Elsewhere: what a layer keeps (workload/backward.py) and needs (workload/backward_memory.py), the categories
+made of these sizes (categories.py).
+
+While a backward pass frees activations, it makes gradients. A stack without a buffer for gradients, whose
+step has a single micro-batch, has none before (`zero_grad` of PyTorch frees them), and has all of them only
+at the end of the pass. The fullest layer is then the first of a run of equal layers whose gradients are
+smaller than what they keep, and otherwise the last.
+
+References
+----------
+Gradients that are freed between steps: `set_to_none` of `torch.optim.Optimizer.zero_grad`.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from flopcast.dtypes import ELEMENT_BYTES, ZERO, Counts, Floats
+from flopcast.memory.sharded import gradient_shards
+from flopcast.records import dataclass
+from flopcast.workload.program import Programs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class FullestLayer:
+    """Bytes at the fullest layer of the backward of each chunk, (plans, 1, chunk classes).
+
+    `freed_bytes`: activations of layers whose backward has run. `gradients_bytes`: gradients of these
+    layers, of plans that are `born_late`.
+    """
+
+    freed_bytes: Floats
+    gradients_bytes: Floats
+    working_bytes: Floats
+    logits_bytes: Floats
+
+
+def all_gradients(programs: Programs) -> Floats:
+    """Return all gradients of a stage, in the stack's dtype; sharded only with ZeRO-2 and 3."""
+    if programs.plans.structure.zero >= 2:
+        return gradient_shards(programs)
+    return programs.trained_parameters * ELEMENT_BYTES[programs.stack.gradients.dtype]
+
+
+def born_late(programs: Programs) -> Counts:
+    """Return 1 for plans of which no gradient exists before the only backward pass, else 0; (plans, 1)."""
+    plans = programs.plans
+    single = (plans.num_micro_batches == 1) & (plans.pipeline_parallel == 1)
+    late: Counts = single * float(not programs.stack.memory.keeps_gradients)
+    return late
+
+
+@lru_cache(maxsize=1)  # four categories in turn ask for the same programs
+def at_fullest(programs: Programs) -> FullestLayer:
+    """Return what is freed, made and needed where a chunk's backward is fullest.
+
+    Of a run of equal layers, the first and the last to run backward are considered: what lies between is
+    never fuller than both.
+    """
+    counts = programs.stages.chunk_counts[:, None]
+    kept_bytes = _stacked([layer.kept_bytes[:, :, None] for layer in programs.layers])
+    work = [_stacked(list(each)) for each in zip(*_work_by_layer(programs), strict=True)]
+    held, kept, made, *work = np.broadcast_arrays(counts, kept_bytes, _gradients_by_layer(programs), *work)
+    freed, born = _behind(kept * held), _behind(made * held)
+    before = np.maximum(held - 1.0, 0.0)  # layers of the run whose backward precedes that of the last
+    ends = [(freed, born, *work, held), (freed + before * kept, born + before * made, *work, held)]
+    freed, born, working, logits, held = (np.concatenate(each, axis=-1) for each in zip(*ends, strict=True))
+    there = held > 0
+    level = np.where(there, working + logits - freed + born, -np.inf)
+    fullest = level.argmax(axis=-1)[..., None]
+
+    def chosen(by_layer_bytes: Floats) -> Floats:
+        found_bytes = np.take_along_axis(by_layer_bytes, fullest, axis=-1)[..., 0]
+        return np.where(there.any(axis=-1), found_bytes, 0.0)
+
+    return FullestLayer(
+        freed_bytes=chosen(freed),
+        gradients_bytes=chosen(born),
+        working_bytes=chosen(working),
+        logits_bytes=chosen(logits),
+    )
+
+
+def _behind(of_runs: Floats) -> Floats:
+    """Return, for each run, the sum over those whose backward precedes it; the last axis is of runs."""
+    behind: Floats = of_runs[..., ::-1].cumsum(axis=-1)[..., ::-1] - of_runs
+    return behind
+
+
+def _gradients_by_layer(programs: Programs) -> Floats:
+    """Return the gradients of one layer of each run, of plans that are `born_late`; else zeros."""
+    late = born_late(programs)
+    if not late.any():
+        return ZERO[:, :, None, None]
+    trained = np.maximum(programs.trained_parameters[:, :1], 1.0)
+    each_bytes = all_gradients(programs)[:, :1] / trained * late
+    counts = [
+        sum((weight.elements for weight in layer.weights if weight.trained and not weight.tied), ZERO)
+        for layer in programs.layers
+    ]
+    return _stacked([(count * each_bytes)[:, :, None] for count in counts])
+
+
+def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
+    """Return what each layer's backward needs, without logits and in logits; (plans, 1, 1) each.
+
+    The head is at work in the loss, with logits as the stack keeps them, and in its products, with their
+    gradient in the model's dtype; the one that needs more counts.
+    """
+    found = []
+    for layer in programs.layers:
+        working, logits_bytes = layer.working_bytes[:, :, None], ZERO[:, :, None]
+        if layer.kind == "head":
+            number = _logits(programs)[:, :, None]
+            in_loss = number * programs.stack.memory.logit_bytes
+            in_products = number * ELEMENT_BYTES[programs.plans.structure.activations]
+            loss = in_loss > working
+            working, logits_bytes = (
+                np.where(loss, 0.0, working - in_products),
+                np.where(loss, in_loss, in_products),
+            )
+        found.append((working, logits_bytes))
+    return found
+
+
+def _stacked(of_layers: list[Floats]) -> Floats:
+    """Return sizes of layers on a last axis."""
+    return np.stack(np.broadcast_arrays(*of_layers), axis=-1)
+
+
+def _logits(programs: Programs) -> Counts:
+    """Return the logits of one micro-batch on the head's rank: tokens × this rank's rows of the table.
+
+    All tokens, with sequence parallelism too: the head works on the gathered sequence. Further predictions
+    have logits of their own, all of them there when the first backward begins.
+    """
+    workload = programs.workload
+    rows = programs.layers[-1].weights[0].elements / workload.model.hidden
+    return (1 + workload.model.mtp) * workload.split.tokens * rows
