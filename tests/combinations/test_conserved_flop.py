@@ -22,7 +22,7 @@ from flopcast.report.recomputed import recomputed_flop
 from flopcast.spec.plan import Plan
 
 SEQUENCES = 32
-AGAIN = ("none", "full", "selective", "selective:mlp", "full:every:2")
+AGAIN = ("none", "full", "selective", "selective:mlp", "full:every:2", "selective:operators")
 PRECISIONS = ("bf16", "fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4")
 SCHEDULES = ("auto", "gpipe", "zb_h1", "zb_h2")
 EARLY = stack("torch-fsdp2")

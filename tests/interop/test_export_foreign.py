@@ -190,6 +190,7 @@ TITAN = {
     "chunks": "dp=4 pp=4 vpp=2 gbs=64 zero=3",
     "whole": "dp=16 gbs=64 zero=3 recompute=full",
     "every second": "dp=16 gbs=64 zero=3 recompute=full:every:2",
+    "operators": "dp=16 gbs=64 zero=3 recompute=selective:operators",
     "context": "dp=4 cp=4 gbs=64 zero=3 context_exchange=all_gather",
 }
 

@@ -87,7 +87,7 @@ PLANS = {
     " precision=fp8_current",
     "torchtitan/llama3_70b_interleaved.toml": "dp=2 tp=8 pp=4 vpp=2 mbs=1 gbs=64 sp zero=3 recompute=full"
     " stage_layers=10,11,10x5,9 schedule=interleaved_1f1b",
-    "torchtitan/llama3_8b_fsdp.toml": "dp=8 mbs=1 gbs=8 zero=3 recompute=full:every:2",
+    "torchtitan/llama3_8b_fsdp.toml": "dp=8 mbs=1 gbs=8 zero=3 recompute=selective:operators",
     "torchtitan/llama3_8b_hsdp_cp.toml": "dp=8 cp=8 dp_shard=4 mbs=1 gbs=8 zero=3 recompute=full",
     "torchtitan/llama3_8b_registry.json": "dp=8 mbs=2 gbs=16 zero=3 recompute=full precision=fp8_current",
     "axolotl/llama31_8b_full_fsdp.yaml": "dp=8 mbs=2 gbs=64 zero=3 recompute=full",

@@ -55,7 +55,7 @@ def test_a_precision_is_one_word(printed, meant):
     [
         ("False", "none"),
         ("True", "full"),
-        ("selective op", "full:every:2"),
+        ("selective op", "selective:operators"),
         ("selective", "selective"),
         ("full:block:4", "full:block:4"),
     ],

@@ -133,7 +133,7 @@ def test_a_group_and_the_one_across_it_meet_in_one_rank():
 
 
 def test_context_parallel_ranks_share_with_their_neighbours():
-    programs = realised(LLAMA, GENERIC, "dp=16 cp=4 gbs=16 zero=3 shards=gradients:4")
+    programs = realised(LLAMA, GENERIC, "dp=16 cp=4 gbs=32 zero=3 shards=gradients:4")
 
     assert standing(programs, "gradients") == pytest.approx(4 * at(programs.parameters) / 16)
 

@@ -24,6 +24,7 @@ from flopcast.records import dataclass
 _PREDICTION = re.compile(r"^mtp\d+\.")  # what stands before the names of a block in multi-token prediction
 _UP = ("q_up", "kv_up", "join_queries", "join_keys", "enter_q", "enter_kv", "enter_rotated")
 LATENT_UP = frozenset(f"attention.{name}" for name in _UP)
+OPERATORS = "operators"  # selective recompute by operator (workload/recomputed_operators.py)
 GATE = frozenset({"experts.clamp", "experts.activation"})  # what one function of Megatron-Core runs
 
 
@@ -81,6 +82,9 @@ def _is_latent_up(item: Item) -> bool:
 
 
 MODULES: dict[str, Module] = {  # what holds more stands first
+    OPERATORS: Module(
+        holds=lambda item: item.group == OPERATORS, discards=True, views=("attention.k", "attention.v")
+    ),
     "attention": Module(holds=_is_attention),
     "moe": Module(holds=_is_moe),
     "mlp": Module(holds=_is_mlp),
@@ -137,7 +141,10 @@ def run_of(item: Item, chosen: Iterable[str]) -> str:
 
 
 def known_modules(items: Iterable[Item]) -> tuple[str, ...]:
-    """Return modules and groups that hold at least one of these items and that a mode may name."""
+    """Return modules and groups that hold at least one of these items and that a mode may name.
+
+    Every block has operators.
+    """
     run = tuple(items)
-    known = [name for name, module in MODULES.items() if any(map(module.holds, run))]
+    known = [OPERATORS, *(name for name, module in MODULES.items() if any(map(module.holds, run)))]
     return tuple(sorted({*known, *(item.group for item in run if item.group)}))

@@ -84,10 +84,10 @@ def at_fullest(programs: Programs) -> FullestLayer:
     )
 
 
-def _behind(of_runs: Floats) -> Floats:
+def _behind(of_runs_bytes: Floats) -> Floats:
     """Return, for each run, the sum over those whose backward precedes it; the last axis is of runs."""
-    behind: Floats = of_runs[..., ::-1].cumsum(axis=-1)[..., ::-1] - of_runs
-    return behind
+    behind_bytes: Floats = of_runs_bytes[..., ::-1].cumsum(axis=-1)[..., ::-1] - of_runs_bytes
+    return behind_bytes
 
 
 def _gradients_by_layer(programs: Programs) -> Floats:

@@ -26,6 +26,7 @@ from flopcast.workload.layer_strategies import by_layout
 from flopcast.workload.lower import lower
 from flopcast.workload.recompute import kinds_of_layers, recomputed_modules
 from flopcast.workload.recompute_order import Until
+from flopcast.workload.recomputed_operators import marked
 from flopcast.workload.stages import divide_all
 
 
@@ -93,10 +94,11 @@ def _of_layers(model: Model, structure: Plan, batch: Batch, stack: Stack) -> _Ag
     slots = tuple(share * kind.shared_by for share, kind in pairs)  # of a rank, with its part of a sequence
     for layer in layers:
         modules = recomputed_modules(layer, workload, stack)
-        again = _again(layer.forward, modules, "end")
+        forward = marked(layer.forward, modules)
+        again = _again(forward, modules, "end")
         if layer.checkpoint != INNER:
             fused = stack.fuses_attention
-            short = {item.name for item in _again(layer.forward, modules, stack.recompute_until)}
+            short = {item.name for item in _again(forward, modules, stack.recompute_until)}
             again = [
                 item
                 for item in again
@@ -125,5 +127,5 @@ def _flop(item: Item, causal: bool, shares: tuple[float, ...]) -> float:
     if isinstance(item.work, BatchedMatmul):
         seen = 1.0 if item.work.mean_keys is None else 2.0 * item.work.mean_keys / item.work.keys
         flop = flop * seen * (0.5 if causal else 1.0)
-    of_kinds = np.broadcast_to(flop, (len(shares), 1))[:, 0]
+    of_kinds = np.broadcast_to(flop * item.count, (len(shares), 1))[:, 0]
     return float(np.dot(shares, of_kinds))

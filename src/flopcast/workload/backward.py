@@ -18,13 +18,14 @@ import numpy as np
 
 from flopcast.dtypes import ZERO, Floats
 from flopcast.layers.base import SOURCE
-from flopcast.layers.modules import run_of
+from flopcast.layers.modules import OPERATORS, run_of
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.operators.messages import AllGather, RingPass
 from flopcast.records import replace
 from flopcast.workload.message_order import launched_before
 from flopcast.workload.recompute_order import Until, recompute_order, run_again
+from flopcast.workload.tensor_sizes import tensor_bytes
 
 WHOLE_LAYER = "layer"  # the recompute group that holds everything
 OF_ENCODER = (SOURCE, f"{SOURCE}.full")  # what the encoder's last block keeps for all decoder blocks
@@ -151,12 +152,17 @@ def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[st
                 kept[source.inputs[0]] = source.kept_bytes
             else:
                 kept[tensor] = np.maximum(kept.get(tensor, ZERO), size_bytes)
-    return kept
+    read = {name for item in chosen.read_again() for name in item.inputs}
+    return kept | {
+        item.output: tensor_bytes(items)[item.output] * (1.0 - chosen.shares[item.name])
+        for item in items
+        if chosen.shares.get(item.name, 1.0) < 1.0 and item.output in read
+    }
 
 
 def _entering(item: Item, run: str) -> tuple[tuple[str, Floats], ...]:
     """Return what a message at the start of a recomputed run reads; it is kept to send it again."""
-    if not run or not isinstance(item.work, AbstractMessage):
+    if run in ("", OPERATORS) or not isinstance(item.work, AbstractMessage):
         return ()
     size_bytes = item.work.message_bytes if item.kept_bytes is None else item.kept_bytes
     return ((item.inputs[0], size_bytes),)

@@ -34,6 +34,7 @@ from flopcast.workload.low_precision import low_precision_layer
 from flopcast.workload.offload import with_activations_outside, with_bookkeeping
 from flopcast.workload.program import Accounting, Layer, Workload, account_of
 from flopcast.workload.recompute import blocks_at_work, checkpoint_bytes, checkpointed, recomputed_modules
+from flopcast.workload.recomputed_operators import marked
 from flopcast.workload.rewrites import REWRITES, SKIPS_WORK
 from flopcast.workload.rewrites.fused_loss import fused_loss
 from flopcast.workload.rewrites.ring_scores import ring_scores
@@ -78,9 +79,8 @@ def _expert_software(layer: Layer, software: Software) -> Layer:
 
 def _ring_scores(layer: Layer, software: Software) -> Layer:
     """Send keys and values round a ring one after the other, where scores are stored."""
-    if software.stack.fuses_attention:
-        return layer
-    return replace(layer, forward=ring_scores(layer.forward))
+    fused = software.stack.fuses_attention
+    return layer if fused else replace(layer, forward=ring_scores(layer.forward))
 
 
 def _fused_loss(layer: Layer, software: Software) -> Layer:
@@ -118,21 +118,21 @@ def _backward(layer: Layer, software: Software) -> Layer:
     logical, workload, stack = layer.logical, software.workload, software.stack
     if logical.frozen:
         return forward_only(layer)
-    forward, recomputed = layer.forward, with_recast(recomputed_modules(logical, workload, stack), stack)
-    own, writes = recomputed - {WHOLE_LAYER}, stack.memory.writes_weight_gradients
-    peak = backward_peak(forward, own, writes)
-    others = blocks_at_work(logical, workload) - 1.0  # of a group that runs again together
-    peak = peak + total_bytes(kept_tensors(forward, frozenset())) * others
+    recomputed = with_recast(recomputed_modules(logical, workload, stack), stack)
+    forward = marked(layer.forward, recomputed)
+    peak = backward_peak(forward, recomputed - {WHOLE_LAYER}, stack.memory.writes_weight_gradients)
+    every_bytes = total_bytes(kept_tensors(forward, frozenset()))
+    peak = peak + every_bytes * (blocks_at_work(logical, workload) - 1.0)
     whole = WHOLE_LAYER in recomputed
     kept = kept_bytes(forward, recomputed, workload.plans.structure, stack)
     if whole:
         kept = checkpoint_bytes(logical, workload)
         peak = peak + logical.input_bytes  # autograd holds the output
     cut = whole and workload.plans.structure.partition_activations
-    ends_a_run = logical.checkpoint != INNER  # one of a group's blocks does
+    until = stack.recompute_until if logical.checkpoint != INNER else "end"  # a group's first block ends it
     return replace(
         layer,
-        backward=derive_backward(forward, recomputed, stack.recompute_until if ends_a_run else "end"),
+        backward=derive_backward(forward, recomputed, until),
         kept_bytes=kept,
         working_bytes=peak - (kept if not cut else ZERO),
     )
@@ -141,8 +141,8 @@ def _backward(layer: Layer, software: Software) -> Layer:
 def _checkpoint(layer: Layer, software: Software) -> Layer:
     """Gather and drain around a layer that runs again as a whole."""
     workload, stack = software.workload, software.stack
-    whole = WHOLE_LAYER in recomputed_modules(layer.logical, workload, stack)
-    if not whole or layer.logical.checkpoint == INNER:
+    modules = recomputed_modules(layer.logical, workload, stack)
+    if WHOLE_LAYER not in modules or layer.logical.checkpoint == INNER:
         return layer
     forward, backward = checkpointed(layer, workload, stack)
     return replace(layer, forward=forward, backward=backward)
@@ -175,8 +175,8 @@ def _reductions(layer: Layer, software: Software) -> Layer:
     stack, plans = software.stack, software.workload.plans
     frozen, on_stage = layer.logical.frozen, software.on_stage
     found = () if frozen else micro_batch_items(stack, plans, layer.weights, on_stage)
-    before = () if frozen else forward_items(stack, plans, layer.weights)
-    layer = replace(layer, forward=(*before, *layer.forward)) if before else layer
+    if before := () if frozen else forward_items(stack, plans, layer.weights):
+        layer = replace(layer, forward=(*before, *layer.forward))
     if not plans.structure.order_rule.splits_backward:
         return replace(layer, backward=(*layer.backward, *found))
     return replace(layer, weight=(*layer.weight, *found, *next_gather(stack, plans)))
@@ -203,10 +203,10 @@ def _exchange_overlap(layer: Layer, software: Software) -> Layer:
 
 def _tensor_overlap(layer: Layer, software: Software) -> Layer:
     """Run tensor-parallel messages of blocks under their products, where the stack does."""
-    how = software.stack.tensor_overlap
+    how, ranks = software.stack.tensor_overlap, software.workload.plans.tensor_parallel
     if how == "none" or layer.kind != "block":
         return layer
-    run = partial(under_products, ranks=software.workload.plans.tensor_parallel, how=how)
+    run = partial(under_products, ranks=ranks, how=how)
     return replace(layer, forward=run(layer.forward), backward=run(layer.backward))
 
 

@@ -11,11 +11,12 @@ A *run* is what is run again in one piece: a module, or each norm by itself (lay
 from functools import lru_cache
 from typing import Literal
 
-from flopcast.layers.modules import run_of, thrown_away
+from flopcast.layers.modules import OPERATORS, run_of, thrown_away
 from flopcast.operators.base import AbstractMessage, AbstractOperator
 from flopcast.operators.item import Item
 from flopcast.operators.quantise import Quantise
-from flopcast.records import dataclass
+from flopcast.records import dataclass, replace
+from flopcast.workload.recomputed_operators import recomputed_shares
 
 RECAST = "recast"  # among the modules: casts of what a module makes and discards run again with it
 Until = Literal["end", "kept", "read"]  # how far a run goes when it runs again
@@ -27,13 +28,17 @@ class RecomputeOrder:
 
     `makers` names the run that makes a tensor again whose module discards its output; `sources` the tensor
     that a message has made another one of: a gathered one, of which the shard is kept, or one that enters
-    the tensor-parallel region whole, unchanged.
+    the tensor-parallel region whole, unchanged. `shares` has the shares of items of which a part runs again
+    and the rest of the result is kept; 0 for all. `saved_elsewhere` are tensors that items outside every
+    run keep.
     """
 
     modules: frozenset[str]
     runs: dict[str, tuple[Item, ...]]
     makers: dict[str, str]
     sources: dict[str, str]
+    shares: dict[str, float]
+    saved_elsewhere: frozenset[str]
 
     def maker(self, tensor: str) -> str:
         """Return the run that recomputes a tensor, or its shard; "" if it is kept."""
@@ -51,8 +56,17 @@ class RecomputeOrder:
         return tuple(dict.fromkeys(found))
 
     def again(self, run: str, until: Until) -> list[Item]:
-        """Return the items of a run as they are recomputed; one without its output runs to its end."""
+        """Return the items of a run as they are recomputed.
+
+        A module without its output runs to its end, operators as far as gradients need them.
+        """
+        if run == OPERATORS:
+            return run_again(self.runs[run], until, self.saved_elsewhere)
         return run_again(self.runs[run], "end" if run in self.makers.values() else until)
+
+    def read_again(self) -> list[Item]:
+        """Return operators that run again because a gradient reads what they make, at once or later."""
+        return self.again(OPERATORS, "read") if OPERATORS in self.runs else []
 
 
 @lru_cache(maxsize=4)  # the backward of a layer, what it keeps and its memory ask one after the other
@@ -77,17 +91,29 @@ def recompute_order(forward: tuple[Item, ...], modules: frozenset[str]) -> Recom
         if isinstance(item.work, AbstractMessage)
         and (item.kept_bytes is not None or not item.work.collective)
     }
+    shares = recomputed_shares(forward) if OPERATORS in modules else {}
     for item in forward:
         name = run_of(item, modules)
         if not name and RECAST in modules and isinstance(item.work, Quantise) and not item.work.of_gradient:
             name = makers.get(sources.get(item.inputs[0], item.inputs[0]), "")
             makers |= {item.output: name} if name else {}
         if name:
-            runs[name] = (*runs.get(name, ()), item)
-    return RecomputeOrder(modules=modules, runs=runs, makers=makers, sources=sources)
+            again = item if name != OPERATORS else replace(item, count=item.count * shares[item.name])
+            runs[name] = (*runs.get(name, ()), again)
+    elsewhere = {name for item in forward if not run_of(item, modules) for name, _ in item.saved()}
+    return RecomputeOrder(
+        modules=modules,
+        runs=runs,
+        makers=makers,
+        sources=sources,
+        shares=shares,
+        saved_elsewhere=frozenset(sources.get(name, name) for name in elsewhere) | elsewhere,
+    )
 
 
-def run_again(run: tuple[Item, ...], until: Until) -> list[Item]:
+def run_again(
+    run: tuple[Item, ...], until: Until, saved_elsewhere: frozenset[str] = frozenset()
+) -> list[Item]:
     """Return the items of a run as they are recomputed.
 
     Parameters
@@ -98,26 +124,28 @@ def run_again(run: tuple[Item, ...], until: Until) -> list[Item]:
         nor does what follows: a block without dropout is spared its last GEMM and the message behind it.
         "read": those alone whose results a gradient reads, at once or by what is made of them. Beside an
         adapter a frozen product stands before the last kept tensor, but nothing in the backward reads it.
+    saved_elsewhere
+        Tensors that items outside the run keep: gradients read them too.
 
     References
     ----------
     "kept": `torch.utils.checkpoint`, `set_checkpoint_early_stop`. "read": dead code of a compiled graph.
     """
-    chosen = run if until == "end" else _until_kept(run) if until == "kept" else _read(run)
+    stop = _until_kept if until == "kept" else _read
+    chosen = run if until == "end" else stop(run, saved_elsewhere)
     return [item.again() for item in chosen]
 
 
-def _until_kept(run: tuple[Item, ...]) -> tuple[Item, ...]:
+def _until_kept(run: tuple[Item, ...], saved_elsewhere: frozenset[str]) -> tuple[Item, ...]:
     """Return the items of a run until its last kept tensor exists; all items if it keeps nothing."""
-    keeping = [place for place, item in enumerate(run) if item.saved()]
-    if not keeping:
-        return run
-    return run[: keeping[-1] + _keeps_own(run[keeping[-1]])]
+    made = [place for place, item in enumerate(run) if _keeps_own(item) or item.output in saved_elsewhere]
+    keeping = [*(place for place, item in enumerate(run) if item.saved()), *(place + 1 for place in made)]
+    return run[: max(keeping)] if keeping else run
 
 
-def _read(run: tuple[Item, ...]) -> tuple[Item, ...]:
+def _read(run: tuple[Item, ...], saved_elsewhere: frozenset[str]) -> tuple[Item, ...]:
     """Return the items of a run that make what is kept, and those that these need."""
-    wanted = {tensor for item in run for tensor, _ in item.saved()}
+    wanted = {tensor for item in run for tensor, _ in item.saved()} | saved_elsewhere
     found: list[Item] = []
     for item in reversed(run):
         if item.output in wanted or _keeps_own(item):

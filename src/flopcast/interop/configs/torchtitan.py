@@ -15,6 +15,7 @@ from flopcast.interop.configs.import_options import ImportOptions
 from flopcast.interop.configs.job_reader import SHARDED_STATES, JobReader
 from flopcast.interop.configs.narrow_states import NARROW, narrowed
 from flopcast.interop.configs.torchtitan_stages import SECTIONS, key_of, read_stages
+from flopcast.layers.modules import OPERATORS
 from flopcast.library import catalog
 from flopcast.records import replace
 from flopcast.schedules import SCHEDULES
@@ -179,19 +180,14 @@ def _recompute(reader: JobReader) -> None:
     mode = reader.choice(mode_key, modes, "selective")
     if mode == "none":
         return
+    option = str(reader.raw(option_key) or EVERY_SECOND)
+    if (mode, option) == ("selective", "op"):
+        reader.put(("plan", "recompute"), "selective", mode_key)
+        reader.put(("plan", "recompute_modules"), [OPERATORS], option_key)
+        return
     reader.put(("plan", "recompute"), "full", mode_key)
     if mode == "full":
         return
-    option = str(reader.raw(option_key) or EVERY_SECOND)
-    if option == "op":
-        reader.assume(
-            (
-                "selective recompute by operator, which repeats every second GEMM, is predicted as "
-                "recompute of every second block"
-            ),
-            option_key,
-        )
-        option = EVERY_SECOND
     if not option.isdecimal() or int(option) < 1:
         because = "flopcast does not support this value"
         reader.fault(option_key, '"op", or a number n for every n-th layer', because, 'write "op"')

@@ -18,6 +18,7 @@ from flopcast.interop.configs.job_reader import FLAVOURS, SHARDED_STATES
 from flopcast.interop.configs.torchtitan import RECIPES, ROTATIONS
 from flopcast.interop.exports.megatron_model import word_of
 from flopcast.interop.exports.same_job import canonical_model, checked
+from flopcast.layers.modules import OPERATORS
 from flopcast.library import catalog
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -126,7 +127,9 @@ def _precision(plan: Plan, settings: Settings) -> Settings:
 
 
 def _recompute(plan: Plan) -> dict[str, object]:
-    """Return settings that recompute whole blocks, every n-th of them, or nothing."""
+    """Return settings that recompute operators, whole blocks, every n-th of them, or nothing."""
+    if plan.recompute == "selective" and plan.recompute_modules == (OPERATORS,):
+        return {"mode": "selective", "selective_ac_option": "op"}
     if plan.recompute == "full" and plan.recompute_method == "every":
         return {"mode": "selective", "selective_ac_option": str(plan.recompute_layers)}
     return {"mode": "full" if plan.recompute == "full" else "none"}

@@ -111,8 +111,8 @@ def offload_word(text: str) -> str:
 def recompute_word(printed: str) -> str:
     """Return the plan's name of a printed recompute mode; an unknown one is unchanged.
 
-    TorchTitan's "selective layer" runs every second block again; its "selective op" every second product
-    of each block (torchtitan/parallelisms/parallelize_llama.py), which costs as much.
+    TorchTitan's "selective layer" runs every second block again, and its "selective op" operators of each
+    block (workload/recomputed_operators.py).
 
     Examples
     --------
@@ -125,7 +125,7 @@ def recompute_word(printed: str) -> str:
     if small in FULL_WORDS:
         return "full"
     if small in ("selective layer", "selective op"):
-        return EVERY_SECOND
+        return EVERY_SECOND if small == "selective layer" else "selective:operators"
     return small
 
 

@@ -42,7 +42,7 @@ def _forked(items: Items, compiled: bool) -> Items:
     gathers = {item.output: item for item in items if _gathers(item)}
     forks: dict[Item, list[Item]] = {}
     for item in items:
-        parts = _parts(item, items)
+        parts = parts_of(item, items)
         gather = gathers.get(item.inputs[0]) if item.inputs else None
         if parts > 1 and (gather is not None or not compiled):
             fork = _fork(item, parts, compiled)
@@ -56,7 +56,7 @@ def _gathers(item: Item) -> bool:
     return isinstance(item.work, AllGather) and item.work.axis == "tp"
 
 
-def _parts(item: Item, items: Items) -> int:
+def parts_of(item: Item, items: Items) -> int:
     """Return how many matrices a product has in such a model, by what reads its result."""
     if not isinstance(item.work, Matmul):
         return 1

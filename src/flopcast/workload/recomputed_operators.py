@@ -1,0 +1,77 @@
+"""Selective recompute by operator (TorchTitan): cheap operators and every second product run again.
+
+Answers: which share of each item of a block runs again in the backward pass?
+Elsewhere: when it runs again (recompute_order.py), what is kept instead (backward.py).
+
+A list of operators has results that are kept: linear layers, fused attention, and the reduce-scatter of
+tensor parallelism. Of the linear layers, counted from the start of a block, every second one runs again
+after all. Everything else runs again: norms, activation functions, the products of experts (`_grouped_mm`
+is not in the list), their exchanges, and the router's product.
+
+An item may stand for several linear layers beside each other: queries, keys and values, or the two halves
+of a gated layer. A part of it then runs again.
+
+References
+----------
+torchtitan/distributed/activation_checkpoint.py (the count of products) and `_op_sac_save_list` of
+torchtitan/models/llama3/infra/parallelize.py. Exchanges of experts are taken to run again, as in 2025; the
+list of 2026 keeps `all_to_all_single`. https://github.com/pytorch/torchtitan
+"""
+
+from flopcast.layers.attention import CORE
+from flopcast.layers.modules import OPERATORS
+from flopcast.layers.router import PARTS
+from flopcast.operators.item import Item
+from flopcast.operators.matmul import Matmul
+from flopcast.operators.messages import ReduceScatter
+from flopcast.records import replace
+from flopcast.workload.rewrites.separate_projections import parts_of
+
+
+def marked(forward: tuple[Item, ...], modules: frozenset[str]) -> tuple[Item, ...]:
+    """Return items of which those that run again, even in part, have a group, if modules name operators."""
+    if OPERATORS not in modules:
+        return forward
+    shares = recomputed_shares(forward)
+    return tuple(replace(item, group=OPERATORS) if shares[item.name] > 0 else item for item in forward)
+
+
+def recomputed_shares(forward: tuple[Item, ...]) -> dict[str, float]:
+    """Return the share of each item that runs again, by its name.
+
+    Examples
+    --------
+    >>> from flopcast.dtypes import constant
+    >>> from flopcast.operators.item import kernel
+    >>> work = Matmul(m=constant(4), n=constant(4), k=constant(4), dtype="bf16")
+    >>> linears = [kernel(name, work, (), name, component="mlp") for name in ("up", "down")]
+    >>> recomputed_shares(tuple(linears))
+    {'up': 0.0, 'down': 1.0}
+    """
+    shares: dict[str, float] = {}
+    number = 0
+    products = [item.work for item in forward if isinstance(item.work, Matmul)]
+    for item in forward:
+        shares[item.name] = 1.0
+        scatters = isinstance(item.work, ReduceScatter) and item.work.axis == "tp"
+        if scatters or item.group == CORE:
+            shares[item.name] = 0.0
+        elif isinstance(item.work, Matmul) and not item.name.endswith(PARTS[0]):
+            parts = parts_of(item, forward)
+            widths = _widths(item, products[products.index(item.work) :], parts)
+            again = [width for part, width in enumerate(widths, number) if part % 2]
+            shares[item.name] = sum(again) / sum(widths)
+            number += parts
+    return shares
+
+
+def _widths(item: Item, products: list[Matmul], parts: int) -> tuple[float, ...]:
+    """Return the relative widths of the linear layers that an item stands for.
+
+    Of queries, keys and values, the queries are as wide as the input of the next product, the output layer.
+    """
+    behind = [work for work in products if work is not item.work]
+    if parts < 3 or not isinstance(item.work, Matmul) or not behind:
+        return (1.0,) * parts
+    ratio = float((behind[0].k / item.work.n).flat[0])
+    return ratio, (1.0 - ratio) / 2, (1.0 - ratio) / 2
