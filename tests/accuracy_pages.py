@@ -27,9 +27,10 @@ from flopcast.lab.validation.sweeps import sweeps_of_runs, sweeps_of_suite
 from flopcast.library.constants import shipped
 from flopcast.render.decisions import decisions_as_markdown
 from flopcast.render.from_one_run_tables import from_one_run_as_markdown
-from flopcast.render.published_tables import runs_as_markdown
+from flopcast.render.published_tables import memory_table, runs_as_markdown
 from flopcast.render.suite_comparison import as_markdown as suites_as_markdown
 from flopcast.render.suite_comparison import memory_as_markdown
+from flopcast.render.tables import as_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -553,7 +554,13 @@ def memory_numbers(measured):
         }
     printed = [row for row in measured.published.judged("none").rows if row.memory_error is not None]
     other = [abs(row.memory_error) for row in printed if row.run.source != "simumax-b200"]
-    return found | {"memory.published": percent(max(other)) if other else "–"}
+    collections = (measured.collected, measured.collected_2, measured.collected_3, measured.collected_4)
+    rows = [row for tables in (measured.development, *collections) for row in tables.judged("none").rows]
+    table = replace(memory_table(rows), title="", caption="")
+    return found | {
+        "memory.published": percent(max(other)) if other else "–",
+        "memory.development": as_markdown("", {}, [table]).strip().join("\n\n"),
+    }
 
 
 def filled(text, found):

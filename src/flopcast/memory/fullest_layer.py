@@ -115,13 +115,12 @@ def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
         working, logits_bytes = layer.working_bytes[:, :, None], ZERO[:, :, None]
         if layer.kind == "head":
             number = _logits(programs)[:, :, None]
+            element_bytes = ELEMENT_BYTES[programs.plans.structure.activations]
             in_loss = number * programs.stack.memory.logit_bytes
-            in_products = number * ELEMENT_BYTES[programs.plans.structure.activations]
-            loss = in_loss > working
-            working, logits_bytes = (
-                np.where(loss, 0.0, working - in_products),
-                np.where(loss, in_loss, in_products),
-            )
+            in_products = np.minimum(in_loss, number * element_bytes)
+            working = working - number * element_bytes
+            loss = in_loss > working + in_products
+            working, logits_bytes = (np.where(loss, 0.0, working), np.where(loss, in_loss, in_products))
         found.append((working, logits_bytes))
     return found
 
@@ -139,4 +138,6 @@ def _logits(programs: Programs) -> Counts:
     """
     workload = programs.workload
     rows = programs.layers[-1].weights[0].elements / workload.model.hidden
+    if programs.stack.memory.gathers_logits:
+        rows = rows * workload.plans.tensor_parallel
     return (1 + workload.model.mtp) * workload.split.tokens * rows

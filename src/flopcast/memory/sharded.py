@@ -64,8 +64,8 @@ def secondary_copy(programs: Programs) -> Floats:
 def gradient_shards(programs: Programs) -> Floats:
     """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all.
 
-    The dtype of shards is that of the stack's sharding and the dtype of whole gradients that of its
-    gradients. Gradients that leave for the host layer by layer count with the part that stays on the
+    Both are in the dtype of the stack's sharding: FSDP2 adds whole gradients up in the dtype in which it
+    reduces them (`to_accumulated_grad_if_needed`). Gradients that leave for the host layer by layer count with the part that stays on the
     device.
     """
     stack, shard = programs.stack, trained_shard(programs)
@@ -73,7 +73,7 @@ def gradient_shards(programs: Programs) -> Floats:
         shard = programs.trained_parameters / ranks_of(programs.plans, "gradients")
     if stack.offload.gradient_flush in ("blocking", "overlapped"):  # they leave layer by layer
         shard = shard * on_device(programs, "gradients")
-    whole_bytes = programs.trained_parameters * ELEMENT_BYTES[stack.gradients.dtype]
+    whole_bytes = programs.trained_parameters * ELEMENT_BYTES[stack.sharding.gradient_dtype]
     return np.where(
         _reduced_at_once(programs) > 0, shard * ELEMENT_BYTES[stack.sharding.gradient_dtype], whole_bytes
     )

@@ -6,7 +6,8 @@ Elsewhere: the page as HTML (published_page.py), the shorter text (published_tex
 (lab/validation/published_statistics.py), how tables are written (tables.py).
 """
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterable, Iterator
 
 from flopcast.cost.factor_kinds import kind_of
 from flopcast.cost.factors import FAMILIES
@@ -14,6 +15,7 @@ from flopcast.lab.validation.published import ComparedRun, Published
 from flopcast.lab.validation.published_statistics import (
     KINDS,
     by_family,
+    by_memory,
     by_source,
     formulas,
     of_rows,
@@ -21,6 +23,7 @@ from flopcast.lab.validation.published_statistics import (
     worst,
 )
 from flopcast.lab.validation.statistics import grouped
+from flopcast.memory.verdict import ALLOCATED_HIGH_RATIO, ALLOCATED_LOW_RATIO
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.published_text import cells, plan_words
 from flopcast.render.tables import PrintedTable, as_markdown
@@ -87,6 +90,7 @@ def tables(published: Published) -> Iterator[PrintedTable]:
             yield PrintedTable(caption=f"By {CAPTIONS[name]}:", first=name, headings=COLUMNS, lines=lines)
         yield _worst(published)
         yield _unfitted(published)
+        yield memory_table(published.rows)
         yield _not_fitting(published)
         yield PrintedTable(
             title="FLOP as printed",
@@ -179,6 +183,27 @@ def _unfitted(published: Published) -> PrintedTable:
     caption = "flopcast predicts these runs, but fits no constant on them, for the reason in the table:"
     return PrintedTable(
         title=title, caption=caption, first="reason", headings=("rows", "errors"), lines=lines
+    )
+
+
+def memory_table(rows: Iterable[ComparedRun]) -> PrintedTable:
+    """Return a table of predicted over measured peaks of memory, with a line for each group."""
+    lines = []
+    for (framework, family, kind), members in sorted(by_memory(rows).items()):
+        ratios = sorted(1.0 + (row.memory_error or 0.0) for row in members)
+        inside = [ALLOCATED_LOW_RATIO <= ratio <= ALLOCATED_HIGH_RATIO for ratio in ratios]
+        numbers = f"{statistics.median(ratios):.2f}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        lines.append(
+            (framework, [family, kind, str(len(ratios)), *numbers, f"{statistics.mean(inside):.0%}"])
+        )
+    return PrintedTable(
+        title="Peak memory",
+        caption="Predicted peak divided by the measured peak. *allocated* is the memory that the framework"
+        " gave out, *reserved* includes the cache of its allocator, and *device* is what the driver shows. A"
+        f" peak is inside if it is at most {ALLOCATED_HIGH_RATIO - 1.0:.1%} from the prediction.",
+        first="framework",
+        headings=("kind of model", "memory", "rows", "median", "range", "inside 90 %"),
+        lines=tuple(lines),
     )
 
 

@@ -157,6 +157,9 @@ class Memory(StrictModel):
     logit_bytes : float
         Memory for each logit while the loss is computed. The default of 6 bytes is one 16-bit copy and one
         fp32 copy.
+    gathers_logits : bool
+        Whether each tensor-parallel rank gathers the logits of the whole vocabulary. Only their memory is
+        predicted, and not the time to gather them.
     stage_outputs : int
         Number of copies of its output that a stage keeps for each micro-batch until its backward pass.
     weight_gradients : str
@@ -187,6 +190,7 @@ class Memory(StrictModel):
 
     workspace_bytes: float = Field(default=64e6, ge=0)
     logit_bytes: float = Field(default=6.0, ge=0)
+    gathers_logits: bool = False
     stage_outputs: int = Field(default=0, ge=0)
     weight_gradients: Literal["written", "placeholder"] = "written"
     keeps_gradients: bool = False

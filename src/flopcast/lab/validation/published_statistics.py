@@ -14,6 +14,7 @@ from flopcast.cost.factors import FAMILIES
 from flopcast.lab.validation.flop_audit import UNKNOWN
 from flopcast.lab.validation.published import UNREADABLE, ComparedRun, LeftOut
 from flopcast.lab.validation.repeats import by_configuration, clustered_errors, noise_floor
+from flopcast.lab.validation.run import memory_kind
 from flopcast.lab.validation.statistics import errors, grouped
 from flopcast.units import nine_digits
 
@@ -77,6 +78,15 @@ def of_rows(rows: Sequence[ComparedRun]) -> dict[str, float]:
 def by_source(rows: Iterable[ComparedRun]) -> dict[str, list[ComparedRun]]:
     """Return rows by the source that published them."""
     return grouped(rows, lambda row: row.run.source)
+
+
+def by_memory(rows: Iterable[ComparedRun]) -> dict[tuple[str, str, str], list[ComparedRun]]:
+    """Return the rows that print a peak of memory, by framework, family and kind of memory."""
+
+    def key(row: ComparedRun) -> tuple[str, str, str]:
+        return row.run.software.framework, row.family, memory_kind(row.run.observed.memory_unit)
+
+    return grouped((row for row in rows if row.memory_error is not None), key)
 
 
 def by_family(rows: Sequence[ComparedRun]) -> dict[str, dict[str, float]]:
