@@ -207,7 +207,7 @@ def assert_members_agree(together, texts):
 @pytest.mark.parametrize("blocks", [1, 16])
 def test_the_table_of_the_head_has_its_gradient_while_all_activations_are_there(blocks):
     model = with_blocks(blocks).model_copy(update={"vocabulary": 400 * 1024})
-    stack = stack_with(memory={"logit_bytes": 0.0})
+    stack = stack_with(memory={"logit_bytes": 2.0})
 
     kept = Kept("gbs=2 pp=1", model=model, stack=stack)
 

@@ -199,8 +199,8 @@ def memory_table(rows: Iterable[ComparedRun]) -> PrintedTable:
     return PrintedTable(
         title="Peak memory",
         caption="Predicted peak divided by the measured peak. *allocated* is the memory that the framework"
-        " gave out, *reserved* includes the cache of its allocator, and *device* is what the driver shows. A"
-        f" peak is inside if it is at most {ALLOCATED_HIGH_RATIO - 1.0:.1%} from the prediction.",
+        " gave out, *reserved* includes the cache of its allocator, and *device* is what the driver shows."
+        f" A peak is inside if it is at most {ALLOCATED_HIGH_RATIO - 1.0:.1%} from the prediction.",
         first="framework",
         headings=("kind of model", "memory", "rows", "median", "range", "inside 90 %"),
         lines=tuple(lines),

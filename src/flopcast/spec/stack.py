@@ -158,8 +158,7 @@ class Memory(StrictModel):
         Memory for each logit while the loss is computed. The default of 6 bytes is one 16-bit copy and one
         fp32 copy.
     gathers_logits : bool
-        Whether each tensor-parallel rank gathers the logits of the whole vocabulary. Only their memory is
-        predicted, and not the time to gather them.
+        Whether each tensor-parallel rank holds all logits. The time to gather them is not predicted.
     stage_outputs : int
         Number of copies of its output that a stage keeps for each micro-batch until its backward pass.
     weight_gradients : str
@@ -243,8 +242,7 @@ class Stack(StrictModel):
         How attention is computed. "flash": by one fused kernel, which does not write the attention scores
         to memory. "materialised": by separate kernels, which write the attention scores to memory.
     ring_scores : bool
-        Whether the framework supports context parallelism with materialised attention scores (ring
-        self-attention, arXiv:2105.13120).
+        Whether context parallelism works with materialised attention scores (arXiv:2105.13120).
     attention_generation : str
         Which fused attention kernel runs: a version of FlashAttention, or its first implementation in
         Triton. "newest" means the newest kernel for which flopcast has measurements on the device.
@@ -252,8 +250,7 @@ class Stack(StrictModel):
         Fusions and other changes that the framework applies to the operators of a model, in order. The
         names are listed in `workload.rewrites.REWRITES`.
     synchronise_each_layer : bool
-        Whether the host synchronises with the device before and after each recomputed layer (an option of
-        DeepSpeed that GPT-NeoX uses).
+        Whether the host synchronises with the device around each recomputed layer (GPT-NeoX, DeepSpeed).
     rank_orders : tuple of str
         Rank orders, in addition to tp-cp-dp-pp, that an option of the launcher selects. A search tries
         these orders for plans without context parallelism and with ZeRO stage 0 or 1. A plan that the user
@@ -265,9 +262,8 @@ class Stack(StrictModel):
         "kept": as soon as all tensors that the first forward pass kept exist again (PyTorch's non-reentrant
         checkpoint). "read": as soon as all tensors that the backward pass reads exist (compiled blocks).
     fused_loss : str
-        When the cross entropy is computed by one fused kernel that reads 16-bit logits, instead of several
-        kernels on fp32 logits. "none": never. "uncut": without tensor parallelism of the head. "all":
-        always.
+        When one fused kernel that reads 16-bit logits computes the cross entropy, instead of several on
+        fp32 logits. "none": never. "uncut": without tensor parallelism of the head. "all": always.
     tensor_overlap : str
         How all-gathers and reduce-scatters of sequence parallelism overlap with the GEMM next to them.
         "none": they do not overlap. "chunks": both are divided into chunks (Megatron-LM's
