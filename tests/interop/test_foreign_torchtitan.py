@@ -166,10 +166,10 @@ def test_an_unknown_key_in_a_list_of_mappings_is_refused_if_it_may_be_costly():
         ({"mode": "full"}, ("full", None, None)),
         ({"mode": "selective", "selective_ac_option": "3"}, ("full", "every", 3)),
         ({"mode": "selective", "selective_ac_option": 1}, ("full", None, None)),
-        ({"mode": "selective", "selective_ac_option": "op"}, ("full", "every", 2)),
+        ({"mode": "selective", "selective_ac_option": "op"}, ("selective", None, None)),
     ],
 )
-def test_recompute_is_whole_blocks_or_every_so_manyth(given, wanted):
+def test_recompute_is_of_operators_or_of_whole_blocks_or_every_so_manyth(given, wanted):
     plan = plan_of(activation_checkpoint=given)
 
     assert tuple(plan.get(f"recompute{end}") for end in ("", "_method", "_layers")) == wanted

@@ -21,13 +21,14 @@ name = "llama3"
 flavor = "8B"
 [training]
 local_batch_size = 1
+global_batch_size = 16
 seq_len = 2048
 {more}
 [parallelism]
 data_parallel_shard_degree = -1
 """
 VERL = """
-data: {{train_batch_size: 8, max_length: 1024, use_dynamic_bsz: false, micro_batch_size_per_gpu: 1}}
+data: {{train_batch_size: 16, max_length: 1024, use_dynamic_bsz: false, micro_batch_size_per_gpu: 1}}
 model: {{path: meta-llama/Llama-3.2-1B}}
 engine: {{strategy: fsdp2, {more}}}
 """
