@@ -71,7 +71,7 @@ def test_no_constant_was_fitted_on_a_source_that_was_collected(table):
 def test_first_scores_are_of_all_rows_but_the_one_that_was_refused(found):
     assert len(printed(TABLE)) == 1 + sum(int(first[0]) for first in FIRST_SCORES_OF_COLLECTED.values())
     assert {reason.partition(":")[0] for row in found.left_out for reason in row.reasons} == {
-        "plan.recompute_modules"
+        "plan.recompute"
     }
 
 
