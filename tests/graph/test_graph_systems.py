@@ -129,7 +129,7 @@ def test_factorised_weights_and_a_divided_domain_need_the_memory_of_their_sizes(
 
     def memory_of(**sizes):
         return predict(
-            job(model=neural_operator(**sizes), cluster="dgx-a100", gpus=1, plan="mbs=1 gbs=1 zero=0")
+            job(model=neural_operator(**sizes), cluster="dgx-a100", gpus=1, plan="mbs=1 gbs=2 zero=0")
         ).memory
 
     dense, factorised = memory_of(), memory_of(compression=150)

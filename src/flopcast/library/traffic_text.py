@@ -91,7 +91,7 @@ def slo_of(text: str, where: str = "--slo") -> Slo:
     Examples
     --------
     >>> slo_of("ttft_p99=2s tpot_p95=50ms e2e=1min").text()
-    'ttft_p99=2s tpot_p95=0.05s end_to_end_p99=60s'
+    'ttft_p99=2s tpot_p95=50ms end_to_end_p99=60s'
     """
     data: dict[str, object] = {}
     problems = []

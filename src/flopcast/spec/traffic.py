@@ -260,7 +260,7 @@ class Slo(StrictModel):
     Examples
     --------
     >>> Slo(ttft_s=2.0, tpot_s=0.05, tpot_percentile=95).text()
-    'ttft_p99=2s tpot_p95=0.05s'
+    'ttft_p99=2s tpot_p95=50ms'
     """
 
     ttft_s: float | None = Field(default=None, gt=0)
