@@ -102,7 +102,7 @@ def test_only_modules_that_discard_their_output_throw_anything_away(name, cut):
 def test_modules_that_a_mode_may_name_hold_something(name, cut):
     items = items_of(name, cut)
 
-    assert OPERATORS in known_modules(items)  # it holds items of every module (test_recomputed_operators.py)
+    assert OPERATORS in known_modules(items)  # of every module: test_recomputed_operators.py
     for module in {*known_modules(items)} - {OPERATORS}:
         assert any(module_of(item, {module}) == module for item in items), module
     for module in set(MODULES) - set(known_modules(items)):
