@@ -9,6 +9,7 @@ from command_line import flopcast
 
 from flopcast import serving_job
 from flopcast.library import catalog
+from flopcast.library.traffic_text import traffic_of
 from flopcast.serving.memory import serving_memory
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.serving_job import ServingJob
@@ -30,6 +31,33 @@ def test_the_answer_names_latencies_rates_memory_and_what_was_assumed():
     assert found.code == 0
     for word in ("TTFT", "TPOT", "goodput", "KV cache", "cost", "what the uncertainty depends on", "90 %"):
         assert word in found.out
+
+
+def test_few_equal_requests_have_the_latencies_of_ten_thousand():
+    for load in ("concurrency=1 prompt=1024 output=64", "concurrency=16 prompt=20000 output=64"):
+        few, many = (
+            as_json(*ARGUMENTS, "--plan", "tp=8 weights=fp8", "--traffic", load + requests)["latencies_s"]
+            for requests in ("", " requests=10000")
+        )
+
+        for latency in ("ttft", "tpot", "end_to_end"):
+            expected = pytest.approx(many[latency]["mean"]["value"], rel=0.01)
+            assert few[latency]["mean"]["value"] == expected, (load, latency)
+
+
+def test_only_equal_requests_in_a_closed_loop_are_fewer():
+    equal, drawn = "concurrency=16 prompt=9 output=9", "concurrency=16 prompt=lognormal(9,0.5) output=9"
+    numbers = {
+        equal: 16 * 64,
+        equal.replace("16", "2"): 500,
+        equal.replace("16", "900"): 10_000,
+        drawn: 10_000,
+        f"{equal} turns=2": 10_000,
+        "rate=4/s prompt=9 output=9": 10_000,
+        f"{equal} requests=7": 7,
+    }
+
+    assert {load: traffic_of(load).num_requests for load in numbers} == numbers
 
 
 def test_a_closed_loop_keeps_littles_law():

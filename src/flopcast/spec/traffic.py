@@ -17,8 +17,8 @@ from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
 DEFAULT_REQUESTS = 10_000  # the 99th percentile then has a hundred requests above it
-# Equal requests repeat themselves: after 64 turns, their mean latencies are those of 10,000 requests within
-# 0.5 %, and 500 are also enough where they come one after another.
+# Equal requests repeat themselves. With 64 of them in turn for each one that is served concurrently, and at
+# least 500, mean latencies differ by less than 1 % from those of 10,000 requests.
 TURNS_OF_EQUAL, LEAST_OF_EQUAL = 64, 500
 MOST_REQUESTS = 20_000_000
 Percentile = Annotated[float, Gt(0), Lt(100)]
@@ -86,8 +86,8 @@ class Traffic(StrictModel):
         minus this number (Zipf's law). With 0, all are used equally.
     requests : int or None
         Number of requests that are simulated. By default all of a trace, and else 10,000, so that the 99th
-        percentile of a latency has a hundred requests above it. If a constant number of equal requests are
-        served concurrently, 64 for each of these are enough, and at least 500.
+        percentile of a latency has a hundred requests above it. If all requests are equal and `concurrency`
+        is given, 64 for each concurrent one, and at least 500.
     seed : int
         Seed of the random numbers; the same seed gives the same requests.
     prefix_hit_share : float or None
