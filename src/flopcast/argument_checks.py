@@ -54,7 +54,7 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def without_options(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Return a function of a job that raises a SpecError with a fix if it gets options of flopcast.job."""
+    """Wrap a function that takes a job, so that options of flopcast.job raise a SpecError with a fix."""
     known, name = signature(function).parameters, function.__name__
 
     @wraps(function)

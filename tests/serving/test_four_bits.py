@@ -106,7 +106,7 @@ def test_devices_without_integer_engines_refuse_the_format():
 
 
 def test_llama_cpp_reads_the_head_and_the_embedding_in_four_bits_as_well():
-    """Gemma 3 4B with one table of 262,208 x 2,560 elements for both; a weight has about 4.5 bits."""
+    """Gemma 3 4B shares a table of 262,208 x 2,560 weights between both; a weight takes about 4.5 bits."""
     llama_cpp = serving_job(
         "gemma-3-4b", engine="llama.cpp", cluster="rtx-3090-8", plan="tp=1 weights=int4"
     )

@@ -12,7 +12,7 @@ import click
 
 from flopcast.cli.calibrate_constants import constants
 from flopcast.cli.import_measurements import from_run
-from flopcast.cli.options import FILE, print_json
+from flopcast.cli.options import FILE, FOLDER, print_json
 from flopcast.cli.progress import OfRuns
 from flopcast.cli.terminal import print_text
 
@@ -39,7 +39,7 @@ def command() -> None:
 @command.command("fit", short_help="Fit efficiency curves to measured times of kernels and collectives.")
 @click.option(
     "--data",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=FOLDER,
     required=True,
     help="Folder with measurements, in subfolders operators/, peers/ or collectives/.",
 )
@@ -106,7 +106,7 @@ def jitter(suite: str) -> None:
 )
 @click.option(
     "--data",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=FOLDER,
     required=True,
     help="Folder with measurements, in subfolders operators/, peers/ or collectives/.",
 )

@@ -20,6 +20,7 @@ from flopcast.cli.terminal import print_text
 from flopcast.units import parse_length
 
 FILE = click.Path(path_type=Path)  # the type of an option that names a file
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 CLUSTER = "Name of a cluster (flopcast catalog clusters); dgx-h100:4 has 4 nodes"
 CLUSTER_OR_NONE = click.option("--cluster", help=f"{CLUSTER}.", shell_complete=names_of("clusters"))
 Command = Callable[..., None]

@@ -74,7 +74,7 @@ def _is_one_call(item: Item) -> bool:
 
 
 def _launches_of_an_expert(work: GroupedMatmul) -> float:
-    """Return the launches for the GEMM of one expert: 2 if its operand is cast to 8 or 4 bits, else 1.
+    """Return how many launches the GEMM of an expert needs: 2 with a cast to 8 or 4 bits, else 1.
 
     The GEMM of the weight gradient reads the operands that the other GEMMs have cast.
     """

@@ -85,7 +85,7 @@ def late_gradients(programs: Programs) -> Floats:
 
 
 def born_gradients(programs: Programs) -> Floats:
-    """Return those of them that exist when the backward pass is at its fullest layer."""
+    """Return the late gradients that exist when the backward pass is at its fullest layer."""
     return at_fullest(programs).gradients_bytes
 
 

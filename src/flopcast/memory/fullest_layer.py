@@ -126,7 +126,7 @@ def _work_by_layer(programs: Programs) -> list[tuple[Floats, Floats]]:
 
 
 def _stacked(of_layers: list[Floats]) -> Floats:
-    """Return sizes of layers on a last axis."""
+    """Return the sizes of several layers in one array, whose last axis is the layers."""
     return np.stack(np.broadcast_arrays(*of_layers), axis=-1)
 
 

@@ -64,8 +64,8 @@ def secondary_copy(programs: Programs) -> Floats:
 def gradient_shards(programs: Programs) -> Floats:
     """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all.
 
-    Both are in the dtype of the stack's sharding: FSDP2 adds whole gradients up in the dtype in which it
-    reduces them (`to_accumulated_grad_if_needed`). Gradients that leave for the host layer by layer count
+    Both have the dtype of `stack.sharding`: FSDP2 accumulates whole gradients in the dtype of their
+    reduction (`to_accumulated_grad_if_needed`). Gradients that leave for the host layer by layer count
     with the part that stays on the device.
     """
     stack, shard = programs.stack, trained_shard(programs)

@@ -50,8 +50,8 @@ def missing_part(key: str, where: str) -> Problem:
 def unknown_base(kind: str, base: object, field: str, document: Document) -> Problem:
     """Return the fault of a base that the catalogue does not list.
 
-    If another kind of the catalogue has this name (a stack below `cluster:`), the line that begins the
-    section of this kind is missing, and the fix adds it.
+    The name may be that of an entry of another kind, for example a stack below `cluster:`. The heading of
+    that section (`stack:`) is then missing, and the fix adds it.
     """
     name, path = base if isinstance(base, str) else "", path_of(field)
     unknown, line = catalog.unknown_name(kind, name, field, document.where(path)), document.lines.get(path)

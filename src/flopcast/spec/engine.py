@@ -215,7 +215,7 @@ class Engine(StrictModel):
         Weights, caches and activations in the memory of the host or on drives; None where the engine keeps
         all of them on the devices.
     narrow_tables : bool
-        Whether the embedding and the head have the format of the other weights, as in files of llama.cpp.
+        Whether the embedding and the head are stored in the format of the other weights, as in llama.cpp.
         By default, both stay in 16 bits.
     whole_vocabulary : bool
         Whether one device has the whole embedding and the whole head, which it computes alone. By default,

@@ -88,9 +88,7 @@ def _supported(case: Case) -> str:
     groups = []
     for group in _named(case):
         over_all = group.model_copy(update={"ranks": 0})
-        wider = (
-            [over_all] if group.messages else []
-        )  # without a format, a group of all ranks is the default
+        wider = [over_all] if group.messages else []  # without a format, this is the default
         groups += [one for one in (group, *wider) if _has(case.stack.sharding.levels, one, case)][:1]
     return _set(groups)
 

@@ -37,7 +37,7 @@ FAMILY: dict[str, Settings] = {"torch-fsdp2": {}, "torch-fsdp2-compiled": {"comp
 
 
 def export_torchtitan(job: Job) -> Exported:
-    """Return settings as TOML, with a comment that repeats them in the form of flags.
+    """Return the settings as TOML, with a comment that shows them as command-line flags.
 
     Raises
     ------

@@ -208,7 +208,7 @@ def slow_settings(
 ) -> Iterator[Suspect]:
     """Yield the settings whose change saves at least LEAST_GAIN of the step and keeps every limit.
 
-    Each other setting that could be changed is added to `negligible`.
+    The function adds all other settings that can be changed to `negligible`.
     """
     known, least_s = report.job.stack.switches, LEAST_GAIN * report.step_time_s
     for setting in (one for one in SETTINGS if known.can(one.switch)):
