@@ -195,6 +195,12 @@ def test_logits_weigh_on_the_last_stage_alone(words):
     assert kept.category("logits") == [0.0, 0.0, 0.0, 6.0 * 2 * LENGTH * VOCABULARY / 4]
 
 
+def test_every_tensor_parallel_rank_may_hold_all_logits():
+    stack = stack_with(memory={"logit_bytes": 6.0, "gathers_logits": True})
+
+    assert Kept("tp=4 mbs=2 gbs=8", stack=stack).category("logits") == [6.0 * 2 * LENGTH * VOCABULARY]
+
+
 def test_deepspeed_keeps_the_output_of_every_stage_for_each_micro_batch_in_flight():
     stack = stack_with(memory={"stage_outputs": 1}, pipeline={"sends_mask": True})
 

@@ -31,6 +31,17 @@ def test_each_zero_stage_keeps_the_bytes_of_its_line_in_the_paper(stage, whole, 
     assert states == pytest.approx(PARAMETERS * (whole + shared / ranks), rel=1e-12)
 
 
+@all_cases(("reduces", "ranks"), [("every_micro_batch", 4), ("last_micro_batch", 1)])
+def test_shards_and_whole_gradients_are_summed_in_the_dtype_of_their_reduction(reduces, ranks):
+    """The accumulation of FSDP2 (`to_accumulated_grad_if_needed`); parameters have 16 bits."""
+    shards = Sharding(gradient_dtype="fp32", reduces=reduces)
+    stack = stack_with(gradients={"dtype": "fp16"}).model_copy(update={"sharding": shards})
+
+    memory = Kept("dp=4 zero=3 gbs=8", stack=stack, model=GPT)
+
+    assert memory.category("gradients") == [4.0 * PARAMETERS / ranks]
+
+
 def test_hybrid_shards_are_cut_over_their_group_alone():
     hybrid, full = (kept(f"dp=64 {words} zero=3 gbs=64") for words in ("dp_shard=8", ""))
 

@@ -73,10 +73,9 @@ def gradient_shards(programs: Programs) -> Floats:
         shard = programs.trained_parameters / ranks_of(programs.plans, "gradients")
     if stack.offload.gradient_flush in ("blocking", "overlapped"):  # they leave layer by layer
         shard = shard * on_device(programs, "gradients")
-    whole_bytes = programs.trained_parameters * ELEMENT_BYTES[stack.sharding.gradient_dtype]
-    return np.where(
-        _reduced_at_once(programs) > 0, shard * ELEMENT_BYTES[stack.sharding.gradient_dtype], whole_bytes
-    )
+    parameters = np.where(_reduced_at_once(programs) > 0, shard, programs.trained_parameters)
+    held_bytes: Floats = parameters * ELEMENT_BYTES[stack.sharding.gradient_dtype]
+    return held_bytes
 
 
 def gathered_parameters(programs: Programs) -> Floats:
