@@ -77,6 +77,9 @@ def predict_serving(job: "ServingJob", leave_out_share: float = 0.1) -> "Serving
     from flopcast.interop.request_traces.reader import read_request_trace
     from flopcast.serving.serve import serve
 
+    if not hasattr(job, "traffic"):
+        allowed, because = "a serving job", f"the value is of type {type(job).__name__}"
+        raise spec_error("job", job, allowed, because, "write flopcast.serving_job(...)")
     if job.traffic.trace is None:
         return serve(job, load_serving_book(job.cluster), leave_out_share=leave_out_share)
     longest = job.model.context_length or None
@@ -257,7 +260,7 @@ def compare(
     )
 
 
-def diagnose(job: Job, log: Path | None = None, trace: Path | None = None) -> "SlowStep":
+def diagnose(job: Job, log: Path | str | None = None, trace: Path | str | None = None) -> "SlowStep":
     """Find out why a job is slower than it should be.
 
     Parameters
@@ -291,8 +294,8 @@ def diagnose(job: Job, log: Path | None = None, trace: Path | None = None) -> "S
     return diagnosed(
         job,
         predict,
-        None if log is None else read_log_file(log),
-        None if trace is None else read_trace(trace),
+        None if log is None else read_log_file(Path(log)),
+        None if trace is None else read_trace(Path(trace)),
     )
 
 

@@ -64,7 +64,7 @@ def meant(value: object, allowed: str) -> str:
 def _number(text: str, allowed: str, *, whole: bool) -> str:
     """Return the number in a text, without its sign, unit or fraction if these are not allowed."""
     try:
-        text = str(parse_length(text))
+        text = str(parse_length(re.sub(r"(?<=\d[kK])i?[bB]$", "", text)))
     except ValueError:
         if re.fullmatch(r"-\d[\d.]* ?[kKmMbBtT]", text) and not whole:
             return text[1:]

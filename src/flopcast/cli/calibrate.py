@@ -43,7 +43,7 @@ def command() -> None:
     required=True,
     help="Folder with measurements, in subfolders operators/, peers/ or collectives/.",
 )
-@click.option("--out", type=FILE, required=True, help="Write the curve files into this folder.")
+@click.option("-o", "--out", type=FILE, required=True, help="Write the curve files into this folder.")
 @click.option(
     "--device", help="Device on which `flopcast measure` ran: a name that `flopcast catalog devices` lists."
 )

@@ -44,7 +44,7 @@ NAME_WIDTH = 58
     is_flag=True,
     help="Fit only how much wider intervals are for unknown frameworks and devices (sites.json).",
 )
-@click.option("--out", type=FILE, help="Write the fitted constants to this file.")
+@click.option("-o", "--out", type=FILE, help="Write the fitted constants to this file.")
 @click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--markdown", "wants_markdown", is_flag=True, help="Print the result as a Markdown page.")
 def constants(

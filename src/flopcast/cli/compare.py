@@ -10,7 +10,7 @@ from flopcast.files.inputs import exists
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
-from flopcast.requests.serving_words import serves
+from flopcast.requests.serving_words import is_training_job, serves
 
 
 @click.command("compare")
@@ -45,6 +45,10 @@ def command(words: tuple[str, ...], request: JobRequest, wants_json: bool) -> No
     names, files, changes = _sides(words)
     asked = [replace(request, files=files[side], changes=changes[side]) for side in range(2)]
     if any(map(serves, asked)):
+        if any(is_training_job(each) for each in asked if not serves(each)):
+            allowed, fix = "two training jobs or two serving jobs", "compare two jobs of the same kind"
+            because = "a training step and a serving job have no metrics in common"
+            raise spec_error("compare", " ".join(words), allowed, because, fix)
         _compare_serving(asked, names, wants_json)
         return
     first, second = map(resolve, asked)

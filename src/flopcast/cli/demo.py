@@ -11,6 +11,7 @@ RUN = "31694544"
 
 @click.command("demo")
 @click.option(
+    "-o",
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),

@@ -10,12 +10,15 @@ import click
 from flopcast.cli.options import FILE, OF_RUN, SAMPLES, SERVING, job_options
 from flopcast.cli.output_files import check_writable, write_output, writing
 from flopcast.cli.suggestions import words
+from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.field_names import UNKNOWN_KEY
+from flopcast.files.inputs import exists
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
 from flopcast.requests.serving_words import serves
+from flopcast.requests.words import is_model
 
 if TYPE_CHECKING:
     from flopcast.files.exported import Exported
@@ -66,6 +69,8 @@ def command(target: str, request: JobRequest, output: Path | None) -> None:
     from flopcast.interop.exports.kinds import exported, kind_named
     from flopcast.render.assumption_lines import with_option
 
+    if exists(target) or is_model(target):
+        raise SpecError([_swapped(target, str(next(iter(request.files), "")))])
     kind_named(target)
     if output is not None and not output.is_dir():
         check_writable("--output", output)
@@ -82,7 +87,6 @@ def _job(request: JobRequest, engine: str | None) -> "Job | ServingJob":
 
     If only keys of training prevent serving, the result is the training job, which no engine can serve.
     """
-    from flopcast.errors import InfeasibleError, SpecError
     from flopcast.requests.serving_request import resolve_serving
 
     if serves(request):
@@ -98,6 +102,14 @@ def _job(request: JobRequest, engine: str | None) -> "Job | ServingJob":
         raise
 
 
+def _swapped(job: str, second: str) -> Problem:
+    """Return the fault of a command line that names the job before the format; `second` follows the job."""
+    allowed = "flopcast export KIND JOB, where KIND is a format, such as megatron"
+    because = f"{job} is a {'file' if exists(job) else 'model'}, and the job comes after KIND"
+    kind = second if second in USUAL else USUAL[0]
+    return Problem("KIND", job, allowed, because, f"flopcast export {kind} {job}")
+
+
 def _write(made: "Exported", output: Path | None) -> None:
     """Write one file to stdout or to a path, or several files to a folder, which is made if it is missing.
 
@@ -106,8 +118,6 @@ def _write(made: "Exported", output: Path | None) -> None:
     SpecError
         There are several files and no folder for them, or binary data would go to a terminal.
     """
-    from flopcast.errors import spec_error
-
     files, several = made.files, len(made.files) > 1
     name, content = files[0]
     if output is None:

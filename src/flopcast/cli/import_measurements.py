@@ -38,7 +38,7 @@ WORST_UNKNOWN_SHARE = 0.05  # of a step, in kernels of no known class
 @click.option(
     "--noise", default="2%", show_default=True, help="Relative standard deviation of the measured times."
 )
-@click.option("--out", type=FILE, help="Write a site file, which other commands read with --site.")
+@click.option("-o", "--out", type=FILE, help="Write a site file, which other commands read with --site.")
 def from_run(
     request: JobRequest,
     observed_step: str | None,
@@ -234,7 +234,7 @@ def posterior_text(posterior: "Posterior") -> str:
     default="",
     help="Collective that was measured, such as all_reduce. Default: the one in the log.",
 )
-@click.option("--out", type=FILE, help="Write the measured times to this CSV file.")
+@click.option("-o", "--out", type=FILE, help="Write the measured times to this CSV file.")
 def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
     """Convert a log of nccl-tests or rccl-tests to measured times of collectives.
 
@@ -266,7 +266,9 @@ def nccl_tests(log: Path, collective: str, out: Path | None) -> None:
 
 @click.command("kineto", short_help="Convert a trace of the PyTorch profiler to times of operators.")
 @click.argument("trace", type=FILE)
-@click.option("--out", type=FILE, help="Write the times of operators and collectives to this CSV file.")
+@click.option(
+    "-o", "--out", type=FILE, help="Write the times of operators and collectives to this CSV file."
+)
 @click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
 def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a trace of torch.profiler (Chrome trace JSON, plain or .gz) to measured times of operators.
@@ -281,7 +283,7 @@ def kineto(trace: Path, out: Path | None, events: Path | None) -> None:
 
 @click.command("nsys", short_help="Convert a report of Nsight Systems to times of operators.")
 @click.argument("trace", type=FILE)
-@click.option("--out", type=FILE, help="Write the measured times of operators to this CSV file.")
+@click.option("-o", "--out", type=FILE, help="Write the measured times of operators to this CSV file.")
 @click.option("--events", type=FILE, help="Write every kernel of the trace to this CSV file.")
 def nsys(trace: Path, out: Path | None, events: Path | None) -> None:
     """Convert a report of Nsight Systems (exported as SQLite) to measured times of operators.

@@ -94,7 +94,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: Minutes | None) -> fl
 
 
 @click.command("measure")
-@click.option("--out", type=FILE, help="Folder for measurements. Existing measurements are kept.")
+@click.option("-o", "--out", type=FILE, help="Folder for measurements. Existing measurements are kept.")
 @click.option(
     "--minutes",
     "budget_s",

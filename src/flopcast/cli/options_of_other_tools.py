@@ -41,7 +41,8 @@ OPTIONS = {  # an edit → the option that it uses, and options that state the s
     'write --traffic "concurrency=16"': ("--traffic", "concurrency max-concurrency"),
     'write --traffic "prompt=2000"': ("--traffic", "input-len input-tokens isl prompt prompt-len"),
     'write --traffic "output=300"': ("--traffic", "output-len output-tokens osl max-tokens"),
-    "write the format before the job: flopcast export megatron JOB": ("--output", "format to"),
+    'write site.power_limit_w="500 W"': ("--site", "power power-cap power-limit tdp"),
+    "write the format before the job: flopcast export megatron JOB": ("export", "format to"),
 }
 _IN_PLAN: Mapping[str, tuple[str, str]] = {
     name: (key, usual) for key, (field, usual) in PLAN.items() for name in OTHER_NAMES[field].split()
@@ -52,7 +53,7 @@ _AS_OPTION: Mapping[str, tuple[str, str]] = {
 
 
 def same_here(option: str, value: str | None, known: Collection[str], given: Collection[str] = ()) -> str:
-    """Return the edit that states in flopcast what an option states elsewhere; "" if none is known.
+    """Return the edit that expresses an option of another tool in flopcast; "" if none is known.
 
     Parameters
     ----------
@@ -87,18 +88,19 @@ def same_here(option: str, value: str | None, known: Collection[str], given: Col
         key, usual = _IN_PLAN[name]
         setting = f"{key}={value or usual}"
         return f'write --plan "{setting}", or add {setting} to the plan'
+    begun = [each for each in known if each.startswith(f"{option}-")]
     needed, edit = _AS_OPTION.get(name, ("", ""))
-    if value and name != "num-gpus" and (same := _by_value(value, known, given)):
+    if value and name != "num-gpus" and not begun and (same := _by_value(value, known, given)):
         return same
     if name in KINDS_OF_DEVICES.split() and not value and "--gpus" in given:
         return f"remove {option}; --gpus is already given"
     if needed not in known:
-        return ""
+        return f"did you mean {begun[0]}?" if len(begun) == 1 else ""
     if needed in given and edit.startswith(f"write {needed}"):
         return f"remove {' '.join(filter(None, (option, value)))}; {needed} is already given"
     if name in KINDS_OF_DEVICES.split() and value:
         edit = _with_device(value) or edit
-    numbered = re.fullmatch(rf'(write {needed} (?:"\w+=)?)[0-9]+((?:/s)?"?)', edit)
+    numbered = re.fullmatch(rf'(write (?:{needed} )?(?:"?[\w.]+=)?"?)[0-9]+((?:/s| W)?"?)', edit)
     return f"{numbered[1]}{value}{numbered[2]}" if value and numbered else edit
 
 
@@ -108,6 +110,8 @@ def _by_value(value: str, known: Collection[str], given: Collection[str]) -> str
     from flopcast.library.edits import long_names
     from flopcast.spec.plan import Plan
 
+    if f"--{value}" == "--json" and "--json" in known:
+        return "write --json"
     fields = {*long_names(Plan), *Plan.model_fields}
     if all(word == "sp" or ("=" in word and word.partition("=")[0] in fields) for word in value.split()):
         return f'write --plan "{value}"' if "--plan" in known and "--plan" not in given else ""
@@ -128,7 +132,7 @@ def _with_device(written: str) -> str:
 
 
 class ForeignOptionError(click.NoSuchOption):
-    """An option of other tools, with the edit that states the same here."""
+    """An option of other tools, with the edit that expresses it in flopcast."""
 
     def __init__(self, name: str, fix: str, context: click.Context) -> None:
         """Keep the name of the option and the edit."""
@@ -137,7 +141,7 @@ class ForeignOptionError(click.NoSuchOption):
 
 
 def next_word(words: Sequence[str], name: str) -> str | None:
-    """Return the value behind an option, after its equals sign or as the next word; None if none is."""
+    """Return the value of an option, after an equals sign or as the next word; None if there is none."""
     for word, following in zip(words, (*words[1:], "-"), strict=True):
         if word.startswith(f"{name}="):
             return word.partition("=")[2]

@@ -55,7 +55,7 @@ def _usage_errors(context: click.Context, words: list[str]) -> Iterator[click.Us
             value = next_word(words, error.option_name)
             if single := next((word for word in words if f"-{word}" in _options(fresh)), ""):
                 error = ForeignOptionError(single, f"write -{single} in place of {single}", fresh)
-            elif fix := same_here(error.option_name, value, _options(fresh), words):
+            elif fix := same_here(error.option_name, value, {*_options(fresh), command.name or ""}, words):
                 error = ForeignOptionError(error.option_name, fix, fresh)
             yield error
             unknown.append(error)
@@ -308,7 +308,7 @@ def _allowed(parameter: click.Parameter, context: click.Context) -> str:
         if kind.min is not None and kind.max is not None and not kind.min_open:
             return f"{number} from {kind.min} to {kind.max}"
         low = "" if kind.min is None else f" {'above' if kind.min_open else 'of at least'} {kind.min}"
-        high = "" if kind.max is None else f" of at most {kind.max}"
+        high = "" if kind.max is None else f"{' of' * (not low)} at most {kind.max}"
         return f"{number}{low}{' and' if low and high else ''}{high}"
     if isinstance(kind, (click.types.IntParamType, click.types.FloatParamType)):
         return number

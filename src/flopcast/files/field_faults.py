@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from flopcast.field_text import field_text
-from flopcast.files.field_examples import EXAMPLES
+from flopcast.files.field_examples import EXAMPLES, MEANT
 from flopcast.files.nearest_names import alternatives, nearest
 from flopcast.records import dataclass
 from flopcast.units import units_of
@@ -151,11 +151,14 @@ def _of_condition(detail: ErrorDetails, name: str, meaning: str, usual: str) -> 
             allowed=allowed, because=because, fix=f"write {name}: {detail['input']}, without quotes"
         )
     other = f"flopcast supports no other value{f' of {meaning}' if meaning else ''}"
-    because = because or (other if kind == "literal_error" else "the value does not have this form")
+    has_words = kind == "literal_error" or QUOTED.search(message)
+    because = because or (other if has_words else "the value does not have this form")
     example = SUCH_AS.search(f"{allowed} ")
     such = example[1] if example else EXAMPLES.get(name)
     right = f"{SUCH}{such}" if such and not QUOTED.search(message) and not LISTED.search(message) else ""
     right = right or _choice(detail["input"], message, usual) or (f"{SUCH}{such}" if such else "")
+    edit = MEANT.get(str(detail["input"]).lower(), "")  # "fsdp" as a ZeRO stage
+    fix = fix or (edit if edit.startswith(f"write {name}=") else "")
     fix = fix or (f"set {name} to {right}" if right else f"change {name}")
     return FieldFault(allowed=allowed, because=because, fix=fix)
 
@@ -252,7 +255,7 @@ def _range(context: Mapping[str, float], info: FieldInfo | None, field: str) -> 
     if lower is None:
         ends["at most"] = ends.pop("of at most") if above is not None else None
     parts = [f"{words} {bound:g}{unit}" for words, bound in ends.items() if bound is not None]
-    return f"{noun} {' and '.join(parts)}"
+    return f"{noun} {' and '.join(parts)}".rstrip()
 
 
 def _inside(detail: ErrorDetails, allowed: str, refused: str, field: str) -> str:
@@ -288,6 +291,8 @@ def _choice(value: object, allowed: str, usual: str) -> str:
     if numbers and isinstance(value, (int, float)):
         return str(min(numbers, key=lambda number: abs(number - value)))
     near = nearest(str(value), words, least_ratio=0.6) if words else []
+    initials = "".join(part[0] for part in re.findall(r"[a-z]+", str(value)))  # "zb" of "zero-bubble"
+    near = near or [word for word in words if len(initials) > 1 and word.startswith(f"{initials}_")]
     digits = re.search(r"\d+$", str(value))
     if digits and usual in words:  # "fp12" is no slip of the pen for "fp16"
         near = [word for word in near if word.endswith(digits[0])]

@@ -31,6 +31,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "sequence_length": "seq-len seq-length max-seq-length max-seq-len context-length max-model-len",
     "hidden": "hidden-size d-model n-embd embed-dim",
     "vocabulary": "vocab-size padded-vocab-size n-vocab",
+    "num_layers": "layers num-hidden-layers n-layers n-layer",
     "count": "num-layers num-hidden-layers n-layers n-layer",
     "heads": "num-attention-heads num-heads n-heads n-head",
     "kv_heads": "num-key-value-heads num-query-groups num-kv-heads n-kv-heads",
@@ -45,6 +46,7 @@ OTHER_NAMES = {  # a key → its names in launchers, trainers and engines, with 
     "output_tokens": "output-len output-tokens osl max-tokens",
     "requests": "num-requests num-prompts",
     "concurrency": "max-concurrency users",
+    "device_time_between_failures_s": "mtbf mtbf-s time-between-failures",
 }
 GLUED = re.compile(r"(\w+) ?(?:=|::?)\s*([{\[]?)")  # a key with the "=" or ":" that should end it
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from flopcast.errors import MISSING, Problem
-from flopcast.files.field_names import UNKNOWN_KEY, same_elsewhere
+from flopcast.files.field_names import ARGUMENT, UNKNOWN_KEY, same_elsewhere
 from flopcast.files.validate import OF_FILES, dotted, names_at, path_of, value_at
 from flopcast.files.yaml_text import Document, Path
 from flopcast.records import replace
@@ -31,6 +31,12 @@ def with_sections(problems: Sequence[Problem], document: Document, noun: type[Ba
     for number, problem in enumerate(problems):
         path = path_of(problem.field)
         path = path if path in document.lines else (*path[:-1], str(path[-1]))
+        if problem.where.startswith(f"{ARGUMENT}{path[-1]}=") and problem.fault == UNKNOWN_KEY:
+            homes = [home for home in _homes(path, document, noun) if home]
+            if len(homes) == 1:
+                value = problem.where.removeprefix(f"{ARGUMENT}{path[-1]}=")
+                edit = f'"{value}"' if " " in value else value
+                placed[number] = replace(problem, fix=f"write {dotted((*homes[0], path[-1]))}={edit}")
         if problem.fault != UNKNOWN_KEY or path not in document.lines:
             continue
         if same_elsewhere(str(path[-1]), problem.allowed.split(", ")):

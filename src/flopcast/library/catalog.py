@@ -87,11 +87,11 @@ def _by_plain_name(kind: str) -> Mapping[str, str]:
 def known(kind: str, written: str) -> str | None:
     """Return the name of the entry that a written name means, or None.
 
-    Case and separators are ignored. In the name of a model, so are the owner on the hub and suffixes that
-    say how the model was tuned or stored. A release with another vocabulary has another number and is
-    another model. If no entry matches, the name may be an id of the hub (hub.py): the result is the entry
-    with the same shapes or, if there is none, the id itself. A size at the end of a name may be missing if
-    only one entry has the rest.
+    Case and separators are ignored. In the name of a model, the owner on the hub and suffixes for tuning or
+    storage are also ignored. A release with another vocabulary has another number and is another model. If
+    no entry matches, the name may be an id of the hub (hub.py): the result is the entry with the same
+    shapes or, if there is none, the id itself. A size at the end of a name may be missing if only one entry
+    has the rest.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def _document(kind: str, own_name: str) -> Document:
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:
     """Return the fault of naming an entry that does not exist.
 
-    What is allowed is cut after some 24 names. A device is answered with the clusters that have it.
+    The list of allowed names ends after 24 names. For a device, the fix names the clusters that have it.
     """
     all_names, name_known = names(kind), name
     with_device = clusters_with(name) if kind == "clusters" else {}
@@ -164,20 +164,23 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
         name_known = "-".join(begun_words(name, all_names)) or name
     near = list(with_device) or hub.of_size(name, all_names) or nearest(name_known, all_names, most=3)
     no_file = ", and there is no such file" if "/" in name and kind == "models" else ""
-    others = [each[:-1] for each in ("models", "clusters") if each != kind and known(each, name)]
-    of_other = "".join(f"; {name} is a {other}" for other in others)
+    others = [each[:-1] for each in ("models", "clusters", "engines") if each != kind and known(each, name)]
+    of_other = "".join(f"; {name} is a{'n' * (other[0] == 'e')} {other}" for other in others)
     price = 'write "2.10 USD/h", or ' * (kind == "prices")
     listing = f" (flopcast catalog {kind} lists all)" * (kind in KINDS)
     if len(with_device) > 1:
         of_other += f"; clusters with it: {', '.join(f'{a} ({b})' for a, b in with_device.items())}"
     fix = f"did you mean {alternatives(near)}?" if near else f"{price}choose one of these names{listing}."
+    fix = f"{fix} {OWN[kind]}" if kind in OWN else fix.rstrip(".")
+    if others == ["engine"]:
+        fix = f"write --engine {name}"
     return Problem(
         where=where,
         field=field or kind[:-1],
         value=name,
         allowed=some_of(all_names, near),
         because=f"the catalogue has no such {kind[:-1]}{of_other}{no_file}",
-        fix=f"{fix} {OWN[kind]}" if kind in OWN and (near or kind == "devices") else fix.rstrip("."),
+        fix=fix,
     )
 
 
@@ -193,9 +196,9 @@ def _only_cluster_with(written: str) -> str | None:
 def clusters_with(written: str) -> dict[str, str]:
     """Return the clusters whose nodes have a device of this name, or of a part of it, with the device.
 
-    Words that no device and no cluster has, such as a vendor's or a brand's, do not count; words of the
-    cluster's own name may stand beside those of the device. At most `MOST_CLUSTERS`, those first whose own
-    name has the first word of the device.
+    Words that occur in no device and no cluster, such as the name of a vendor, are ignored. Words of the
+    cluster's name may accompany those of the device. The result has at most `MOST_CLUSTERS` entries, and
+    begins with clusters whose own name contains the first word of the device.
 
     >>> clusters_with("a40"), clusters_with("NVIDIA A40"), clusters_with("dgx")
     ({'delta-a40': 'a40-48gb'}, {'delta-a40': 'a40-48gb'}, {})
@@ -227,7 +230,7 @@ def _entry(noun: type[Entry], kind: str, name: str) -> Entry:
 
 @lru_cache(maxsize=256)
 def device(name: str) -> Device:
-    """Return a device by name; nouns are frozen, so that all callers may share one."""
+    """Return a device by name; the object is frozen, so all callers may share it."""
     return _entry(Device, "devices", name)
 
 

@@ -19,6 +19,7 @@ from flopcast.spec.batch import Batch
 from flopcast.spec.plan import Plan
 
 WITH_SHORT_NAMES = ("plan", "batch", "traffic")  # parts of a job
+SPACED = re.compile(r"(?<=\w)(?:\s+=\s*|=\s+)(?=[^\s=]+(?:\s|$))")  # an equals sign beside a space
 
 
 @cache
@@ -78,6 +79,9 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
     """
     words: dict[str, object] = {}
     problems = []
+    if (joined := SPACED.sub("=", text)) != text:
+        allowed, because = "settings NAME=VALUE with spaces between them", "a space ends a setting"
+        raise SpecError([Problem(part, text, allowed, because, f'write "{joined}"', where=where)])
     for word in re.sub(r",\s+", ",", text).split():
         short, equals, value = word.partition("=")
         name = _long_names_of(part).get(short, short)
@@ -85,10 +89,10 @@ def words_of(part: str, text: str, where: str = "") -> dict[str, object]:
             allowed = f"settings NAME=VALUE with spaces between them, such as {EXAMPLES[part]}"
             because, fix = f"{short} is not the name of a setting", f"write {part} as {EXAMPLES[part]}"
             problems.append(Problem(part, text, allowed, because, fix, where=where))
-        elif part == "plan" and _joins_settings(value):
+        elif _joins_settings(part, value):
             allowed, because = "settings with spaces between them", "commas separate values of one setting"
-            fix = f'write "{word.replace(",", " ")}"'
-            problems.append(Problem("plan", word, allowed, because, fix, where=where))
+            fix = f'write "{re.sub(r",(?=[a-z_]+=)", " ", word)}"'
+            problems.append(Problem(part, word, allowed, because, fix, where=where))
         elif part == "plan" and not equals and name not in _flags_of_plans():
             allowed, because = "settings NAME=VALUE", f"{word} has no value"
             problems.append(
@@ -112,9 +116,9 @@ def _flags_of_plans() -> Collection[str]:
     return {*Plan.model_fields, *Deployment.model_fields, *MEANT, "auto"}
 
 
-def _joins_settings(value: str) -> bool:
-    """Return whether a value of a plan goes on with a further setting: the "8,pp" of "tp=8,pp=2"."""
-    known = {*_long_names_of("plan"), *Plan.model_fields}
+def _joins_settings(part: str, value: str) -> bool:
+    """Return whether a further setting follows the comma in a value: pp in the "8,pp=2" of "tp=8,pp=2"."""
+    known = {*_long_names_of(part), *_long_names_of(part).values(), *Plan.model_fields}
     return not known.isdisjoint(re.findall(r",(\w+)=", value))
 
 
@@ -289,6 +293,10 @@ def placed(document: Document, path: Path, place: str, inner: Document | None = 
 
 
 def _not_a_change(change: str) -> Problem:
-    allowed = "KEY=VALUE, e.g. plan.tensor_parallel=4"
+    from flopcast.library.catalog import known  # imports this module
+
+    allowed = "KEY=VALUE, such as plan.tensor_parallel=4"
     because = "there is no such file or model, and a change of the job needs an equals sign"
-    return Problem("argument", change, allowed, because, f"remove {change}, or write it as KEY=VALUE")
+    is_cluster = known("clusters", change.partition(":")[0]) is not None
+    fix = f"write --cluster {change}" if is_cluster else f"remove {change}, or write it as KEY=VALUE"
+    return Problem("argument", change, allowed, because, fix)

@@ -33,7 +33,7 @@ def refuse_own_job(document: Document, kind: str) -> None:
     """
     keys = sorted(job_keys(document))
     if len(keys) > 1:
-        because = f"the file has {' and '.join(keys)}, so it is a job file of flopcast"
+        because = f"the file has {', '.join(keys[:-1])} and {keys[-1]}, so it is a job file of flopcast"
         fault, fix = f"is not a file of {kind}", f"run flopcast predict {document.name}"
         raise spec_error(
             document.name, None, f"a configuration or command of {kind}", because, fix, fault=fault

@@ -53,6 +53,7 @@ WRITTEN = (
     *OF_SERVING,
 )  # parts that options replace
 OPTION = re.compile(r"--([a-z]+)\b(?!-)")  # of the command line
+WITH_VALUE = re.compile(rf'{OPTION.pattern} ("[^"]*"|[A-Z]+\b|(?=\S*[\d.])[\w.:/-]*\w)')
 Made = TypeVar("Made")
 
 
@@ -290,6 +291,14 @@ def without_options(problem: Problem) -> Problem:
     named = option is not None and problem.field.partition(".")[0] == option[1]
     where = OPTION.sub(r"argument \1", problem.where).replace(COMMAND_LINE, "arguments")
     words = {
-        name: OPTION.sub(r"\1", getattr(problem, name)) for name in ("field", "allowed", "because", "fix")
+        name: OPTION.sub(r"\1", WITH_VALUE.sub(_as_argument, getattr(problem, name)))
+        for name in ("field", "allowed", "because", "fix")
     }
     return replace(problem, where="" if named else where, **words)
+
+
+def _as_argument(option: re.Match[str]) -> str:
+    """Return an option with a value as an argument of Python: seq=4096 for --seq 4096."""
+    name, value = option.groups()
+    is_plain = value[0] == '"' or value.isupper() or re.fullmatch(r"\d+(\.\d+)?(e\d+)?", value)
+    return f"{name}={value}" if is_plain else f'{name}="{value}"'

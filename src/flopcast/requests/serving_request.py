@@ -99,7 +99,7 @@ def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
     """
     if not isinstance(document.data, dict):
         allowed = "a mapping with model, cluster, engine, plan and traffic"
-        because, fix = "a serving job consists of these parts", "see: flopcast schema"
+        because, fix = "a serving job consists of these parts", "begin the file with model: llama-3-8b"
         where, fault = document.where(()), "is not a mapping"
         raise spec_error("document", document.data, allowed, because, fix, where, fault)
     data, notes, problems = dict(document.data), list[str](), list[Problem]()

@@ -32,6 +32,11 @@ def serves(request: JobRequest) -> bool:
     return not set(_keys(request)).isdisjoint(OF_SERVING)
 
 
+def is_training_job(request: JobRequest) -> bool:
+    """Return whether the file of a request has keys that only a training job has."""
+    return not set(_keys(request)).isdisjoint(OF_TRAINING_JOBS)
+
+
 def refuse_options_of_serving(request: JobRequest) -> None:
     """Check that options of serving are not given with the file of a training job.
 

@@ -186,7 +186,9 @@ def _setting(word: str) -> tuple[str, object]:
     because = "because the short form of a checkpoint consists of these words,"
     from difflib import get_close_matches  # only a wrong word needs it
 
-    near = get_close_matches(name, ("every", "cache", *SETTINGS) if equals else (*METHODS, *STORES), n=1)
+    near = get_close_matches(
+        name, ("every", "cache", *SETTINGS) if equals else (*METHODS, *STORES), n=1, cutoff=0.5
+    )
     fix = f"write {near[0]}{equals}{value} in place of {word}" if near else f"remove {word}"
     raise ValueError(f"words of this list: {words}; {because} and {word!r} is none of them; fix: {fix}")
 

@@ -11,6 +11,7 @@ from flopcast.spec.cluster import Cluster
 from flopcast.spec.divisors import up_to
 from flopcast.spec.slow_parts import DEVICE, HOST, LINK, SlowPart
 
+OTHER_KINDS = {"node": HOST, "cpu": HOST, "hosts": HOST, "nic": LINK, "network": LINK, "links": LINK}
 HARDWARE_MARGIN_RATIO = 1.02  # over the data sheet: what the rounding of a measurement may add
 
 
@@ -75,13 +76,19 @@ def _too_fast(case: Case) -> list[int]:
     return [place for place in _measured(case) if _fastest(case, place) > HARDWARE_MARGIN_RATIO]
 
 
+def _with_known_kind(part: SlowPart) -> str:
+    """Return the edit that corrects the kind in the short form of a slow part."""
+    kind = OTHER_KINDS.get(part.kind.lower(), DEVICE)
+    return f"write {part.model_copy(update={'kind': kind}).word()} in place of {part.word()}"
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         field=lambda c: f"site.slow[{_unknown(c)[0]}].kind",
         holds=lambda c: not _unknown(c),
         allowed=lambda c: ", ".join(_kinds(c.cluster)),
         because="a slow part is a device, a host, a link, or one of the networks of the cluster",
-        fix=lambda c: f"set site.slow[{_unknown(c)[0]}].kind to {LINK}",
+        fix=lambda c: _with_known_kind(c.site.slow[_unknown(c)[0]]),
     ),
     Rule(
         field=lambda c: f"site.slow[{_outside(c)[0]}].index",

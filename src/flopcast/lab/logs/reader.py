@@ -85,7 +85,9 @@ def read_log_file(path: Path) -> Log:
             return _read(_lines(file), path.name)
     except OSError as error:
         allowed = "a file that exists and may be read"
-        fix = "check the path, or give only the part of the log that contains steps"
+        fix = "check the path"
+        if path.is_file():
+            fix = "make the file readable, or give only the part of the log that contains steps"
         raise SpecError([_fault(str(path), allowed, str(error), fix)]) from None
 
 
@@ -273,7 +275,7 @@ def _nothing(reading: _LogState, name: str) -> Problem:
         because, fix = "the file is not text: this line contains a zero byte", "give the log as UTF-8 text"
         return _fault(name, allowed, because, fix, reading.binary_number)
     nearest = f"; the most similar line is: {reading.nearest}" if reading.nearest else ""
-    because = f"none of the {reading.num_lines} lines is a training step{nearest}"
+    because = f"no line of the file is a training step{nearest}"
     fix = "give the output of the rank that prints steps, which is often the last rank"
     return _fault(name, allowed, because, fix, reading.nearest_number)
 
