@@ -79,9 +79,9 @@ numbers by machine, model and method.
   backward passes take 20 to 50 % longer than predicted, because several rings share one network card.
 - For a 13B model on one device, the measured backward pass is up to 90 % longer with interleaved updates
   than with updates on the host. flopcast does not predict this slowdown of the backward pass.
-- Until the 29th of November 2026, the runs with optimizer states on drives had feed-forward layers of four
-  times the hidden size, which we had guessed. With the sizes in the scripts of the runs, the largest error
-  of an update fell from 34 % to 11 % (*left out*). We had seen these errors before, so these scores
+- Until 29 November 2026, we assumed that the feed-forward layers in the runs with optimizer states on
+  drives were four times as wide as the hidden size. With the sizes in the scripts of the runs, the largest
+  error of an update fell from 34 % to 11 % (*left out*). We had seen these errors before, so these scores
   are development scores.
 - For MLP-Offload, flopcast assumes that each rank keeps the states of 32 subgroups in host memory, because
   the scripts set 32 buffer slots. We assume that a slot holds the states of one subgroup.

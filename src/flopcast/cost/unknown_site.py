@@ -7,7 +7,7 @@ Elsewhere: the fit of these constants (lab/calibration/site_fit.py), the factor 
 A stack describes the kernels, overlaps and launches of a framework. If published runs of the framework were
 among those that constants were fitted on, they have shown whether the description is complete. Otherwise
 sites differ from the prediction by more than its factors say. Such a site is more often slower than faster,
-because what a description lacks takes time, so both sides have their own sigma.
+because most effects that a description omits make a step longer, so both sides have their own sigma.
 """
 
 import math
@@ -42,7 +42,7 @@ def site_constant(family: str, unknown: str, side: str) -> str:
 
 
 def unknowns(stack: Stack, device: str) -> tuple[str, ...]:
-    """Return what no fitted run shows about a stack on a device; empty if there are such runs.
+    """Return what is unknown about a stack on a device because no fitted run shows it; empty if nothing is.
 
     >>> known = Stack(name="mine", fitted_on=("a100",), library_fitted_on=("a100", "h100"))
     >>> [unknowns(known, device) for device in ("a100", "h100", "v100")]

@@ -219,7 +219,7 @@ def _not_fitting(published: Published) -> PrintedTable:
     )
     return PrintedTable(
         title=title,
-        caption="These runs did fit, but their predicted peak memory exceeds the memory of a device.",
+        caption="These runs fitted into memory, but their predicted peak exceeds the memory of a device.",
         first="run",
         headings=("predicted peak, as a fraction of device memory", "largest categories of memory", "plan"),
         lines=lines,
