@@ -19,7 +19,7 @@ from flopcast.spec.job import Job
 
 
 class LayoutAnswer(NamedTuple):
-    """The best layout as text and as JSON data, and the job whose plan has it, if it is a plan."""
+    """The best layout as text and as JSON data, and the job with this plan if the layout is a plan."""
 
     text: str
     data: dict[str, object]

@@ -68,7 +68,7 @@ def fit_folder(
     fitted: dict[str, Curves] = {}
 
     def finish(owner: str, fit: Fit) -> Curves:
-        """Return the curves of an owner as its file holds them; fit them if the file is not finished."""
+        """Return the curves of an owner from its file; fit them if the file is not finished."""
         curves = ledger.finished(owner)
         if curves is None:
             curves = ledger.write(owner, fit())
@@ -140,7 +140,7 @@ def tell(owner: str, curves: Curves, say: Say) -> None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FitProgress:
-    """The finished owners (devices and fabrics) of a folder; `digest` identifies the measurements."""
+    """Devices and fabrics with finished curves in a folder; `digest` identifies the measurements."""
 
     folder: Path
     digest: str
@@ -177,7 +177,7 @@ def open_fit_progress(folder: Path, digest: str) -> FitProgress:
     """Return the ledger of a folder, and make the folder if it is missing.
 
     The ledger is empty if it is missing, cannot be read, or belongs to other measurements or to another
-    version of the program. An owner whose curve file is gone counts as unfinished.
+    version of the program. An owner without a curve file counts as unfinished.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:

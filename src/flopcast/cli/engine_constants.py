@@ -45,7 +45,7 @@ def engines_as_json(fitted: "Mapping[str, IterationCost]") -> dict[str, object]:
 
 
 def engines_as_text(fitted: "Mapping[str, IterationCost]") -> str:
-    """Return a line for each engine, as its file in the catalogue has it."""
+    """Return a line for each engine, in the form of its file in the catalogue."""
     if not fitted:
         return "No constant was fitted, because these tables have too few suitable rows."
     return "\n".join(f"{name}\n  {_line(cost)}" for name, cost in sorted(fitted.items()))

@@ -125,9 +125,9 @@ class MeasurementFolder:
 
 
 def by_latency(files: Measured) -> tuple[Measured, Measured]:
-    """Split tables into those of large messages only, and those that also hold small messages.
+    """Split tables into tables of large messages only, and tables that also contain small messages.
 
-    The former take their latency from the tier; the latter give a fitted latency.
+    The latency of the former comes from the tier; the latency of the latter is fitted.
     """
     large = [entry for entry in files if entry[0] not in WITH_LATENCY]
     return large, [entry for entry in files if entry[0] in WITH_LATENCY]

@@ -17,7 +17,7 @@ PAGES = (".html", ".htm", "")  # suffixes of a report's name
 
 
 def check_page(path: Path | None) -> None:
-    """Refuse a report that cannot be written, or whose name promises another format than HTML.
+    """Raise an error if a report cannot be written, or if the ending of its name is not that of HTML.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def check_page(path: Path | None) -> None:
 
 
 def check_writable(option: str, path: Path | None) -> None:
-    """Refuse a file that cannot be written, before any work is done for it.
+    """Raise an error if a file cannot be written; call this before any work is done for the file.
 
     Raises
     ------

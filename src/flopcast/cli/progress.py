@@ -76,7 +76,7 @@ class OfSearch(Clock):
         self._time, self._best = SearchTime(), ""
 
     def expect(self, *, workers: int, settings: int) -> None:
-        """Say what the search is done with: how many processes, and for how many settings."""
+        """Store how many processes the search uses, and how many settings it tries."""
         self._time = SearchTime(workers=workers, settings=settings)
 
     def __call__(self, progress: "Progress") -> None:
@@ -96,12 +96,12 @@ class OfSearch(Clock):
 
 
 class OfRuns(Clock):
-    """Show how many runs are done and the time left, and let an interrupt end the command in good order.
+    """Show how many runs are done and the time left, and print finished results after an interrupt.
 
-    Calling it with a sequence yields its members and counts them. Inside of `with OfRuns(...) as watch`, an
-    interrupt (Ctrl-C) ends the iteration behind the present member, so that what is done can be printed;
-    `interrupted` is then True. A second interrupt ends the command at once. With `whole`, the first
-    interrupt does so too, because finished members have no result of their own.
+    Calling it with a sequence yields its members and counts them. Inside `with OfRuns(...) as watch`, an
+    interrupt (Ctrl-C) ends the iteration after the present member, so that the finished results can be
+    printed; `interrupted` is then True. A second interrupt ends the command at once. With `whole`, the
+    first interrupt also ends the command at once, because finished members have no results of their own.
     """
 
     def __init__(self, total: int = 0, what: str = "runs", *, whole: str = "") -> None:
@@ -164,16 +164,16 @@ class OfRuns(Clock):
 
     @property
     def counts(self) -> str:
-        """Return what is done, of what there is."""
+        """Return the finished part and the whole as text."""
         return f"{self._done:,} of {self._of:,} {self._what}"
 
     def line(self) -> str:
-        """Return the line: the share that is done, the time left at the present rate, and the counts."""
+        """Return the progress line: finished share, time left at the present rate, and counts."""
         since_s = self.seconds - self._since_s
         return f"{self._done / self._of:.0%}{left(since_s, self._done, 0, self._of)}: {self.counts}"
 
     def end(self) -> None:
-        """End the command behind a partial result, with a note, if it was interrupted.
+        """End the command with a note after it printed a partial result, if it was interrupted.
 
         Raises
         ------

@@ -13,7 +13,7 @@ from flopcast.cli.options_of_other_tools import ForeignOptionError
 
 
 class RepeatedOptionError(click.UsageError):
-    """An option that holds one value has several: all but the last would be ignored."""
+    """An option that takes one value was given several, of which all but the last would be ignored."""
 
     def __init__(self, name: str, context: click.Context) -> None:
         """Keep the name of the option."""
@@ -24,7 +24,7 @@ class RepeatedOptionError(click.UsageError):
 def check_option_syntax(group: click.Group, context: click.Context, words: list[str]) -> None:
     """Check that every option after a command has its hyphens and its value, and is given once.
 
-    Words that click cannot parse are left to it.
+    click reports the words that it cannot parse.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def check_option_syntax(group: click.Group, context: click.Context, words: list[
 
 
 def without_value(words: Sequence[str], context: click.Context) -> Iterator[click.BadOptionUsage]:
-    """Yield an error for each option that another option of the command follows instead of its value."""
+    """Yield an error for each option that is followed by another option instead of its value."""
     options = [each for each in context.command.get_params(context) if isinstance(each, click.Option)]
     known = {name for each in options for name in each.opts if name[:2] == "--"}
     valued = {name for each in options if not (each.is_flag or each.count) for name in each.opts}
@@ -68,7 +68,7 @@ def without_value(words: Sequence[str], context: click.Context) -> Iterator[clic
 def repeated(
     order: Sequence[click.Parameter], context: click.Context, words: Sequence[str]
 ) -> Iterator[RepeatedOptionError]:
-    """Yield an error for each option that holds one value and stands twice in a parsed command line."""
+    """Yield an error for each option that takes one value and occurs twice in a parsed command line."""
     for parameter in dict.fromkeys(order):
         single = isinstance(parameter, click.Option) and not (parameter.multiple or parameter.is_flag)
         if single and order.count(parameter) > 1:

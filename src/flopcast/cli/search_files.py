@@ -19,7 +19,7 @@ DRAWINGS = (".html", ".svg")
 
 
 class Written(NamedTuple):
-    """What the files of an answer hold."""
+    """The content of the files that a search writes."""
 
     rows: Sequence[Mapping[str, object]]
     drawing: "FrontDrawing"
@@ -28,7 +28,7 @@ class Written(NamedTuple):
 
 
 def files_writer(files: Mapping[str, Path | None]) -> Callable[[Callable[[], Written]], Iterator[Path]]:
-    """Return a function that writes the requested files of an answer; call this before the search.
+    """Return a function that writes the requested files of a search; call this one before the search.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ NARROWEST = 40  # columns; text for a narrower terminal is broken as for this on
 
 
 def print_text(text: str) -> None:
-    """Print marked text on stdout as suits it: plain, or in colours and broken at the terminal's width."""
+    """Print marked text on stdout: plain, or in colours and wrapped at the width of the terminal."""
     text = with_common_marks(text)
     if _is_terminal(sys.stdout):
         text = fitted(text, max(NARROWEST, width()))

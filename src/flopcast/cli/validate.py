@@ -133,9 +133,9 @@ def command(
 def print_comparison(
     suites: Sequence[str], runs: Sequence[str], judging: Judging, wants_json: bool, wants_markdown: bool
 ) -> None:
-    """Print suites, or tables in their place, beside their predictions; all suites if nothing is named.
+    """Print the measurements and predictions of suites or tables; of all suites if nothing is named.
 
-    An interrupt ends the predictions, and those that are made are printed.
+    An interrupt ends the predictions, and the command prints the finished predictions.
     """
     from flopcast.accuracy import (
         holds_functional_tests,
@@ -225,7 +225,7 @@ def published_runs(
 def print_decisions(
     suites: Sequence[str], paths: Sequence[str], judging: Judging, wants_json: bool, wants_markdown: bool
 ) -> None:
-    """Print how well plans were chosen in the sweeps of tables and suites.
+    """Print how well flopcast chooses plans in the sweeps of tables and suites.
 
     Raises
     ------

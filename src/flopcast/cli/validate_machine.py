@@ -35,7 +35,7 @@ def takes_machine(command: Command) -> Command:
 
 
 def machine_of(device: str | None, precision: str | None, software: str | None) -> "TableFacts | None":
-    """Return what the options say of a table; None if none is given.
+    """Return what the options state about a table; None if none is given.
 
     Raises
     ------

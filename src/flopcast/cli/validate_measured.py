@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 def print_measured(paths: Sequence[str], judging: Judging, wants_json: bool) -> bool:
-    """Print the tables of one of these kinds beside their predictions; return whether there are any.
+    """Print the measurements and predictions of tables of one kind; return whether there are any.
 
-    If constants are fitted on whole runs, each row may also have the prediction with its model left out.
+    If constants are fitted on whole runs, each row may also have a prediction for which its model was left
+    out.
 
     Raises
     ------

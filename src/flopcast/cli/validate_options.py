@@ -40,7 +40,8 @@ class Judging:
     """The constants for predictions of published runs: none, or fitted on other runs.
 
     `left_out` names a source to leave out, `chosen` are the constants whose options were given. At most one
-    may be chosen. `measured_on` says what a table of models that are not decoders does not say itself.
+    may be chosen. `measured_on` contains what a table of models that are not decoders does not state
+    itself.
     """
 
     left_out: str | None
@@ -50,7 +51,7 @@ class Judging:
 
     @property
     def ways(self) -> "tuple[Constants, ...]":
-        """Return which sets of constants the options ask for; all sets if they ask for none."""
+        """Return the sets of constants that the options request; all sets if they request none."""
         from flopcast.lab.validation.published import WAYS
 
         return ("others",) if self.left_out else self.chosen or WAYS
@@ -62,7 +63,7 @@ class Judging:
 
     @property
     def is_one_pass(self) -> bool:
-        """Return whether each run is predicted once, by constants that no other run changes."""
+        """Return whether each run is predicted once, with constants that do not depend on other runs."""
         return not self.left_out and self.constants in ("catalogue", "none")
 
     @property
@@ -76,7 +77,7 @@ class Judging:
         return "others" if "others" in self.chosen else "none"
 
     def check(self) -> None:
-        """Refuse options that choose more than one protocol.
+        """Raise an error if options choose more than one set of constants.
 
         Raises
         ------
@@ -95,7 +96,7 @@ class Judging:
             )
 
     def refuse(self, of_suites: bool = False) -> None:
-        """Refuse every option that needs published runs.
+        """Raise an error for every option that needs published runs.
 
         `of_suites` allows the options that suites accept, too.
 
@@ -114,7 +115,7 @@ class Judging:
 
 
 def ignored(given: Mapping[str, object], allowed: str, because: str, fix: str) -> list[Problem]:
-    """Return the faults of options that were given, but that nothing would read; `fix` may name each."""
+    """Return the faults of options that were given and would have no effect; `fix` may name each."""
     return [
         Problem(name, str(value), allowed, because, fix.replace("{}", name))
         for name, value in given.items()

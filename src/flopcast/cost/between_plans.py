@@ -17,7 +17,7 @@ TIED_RATIO = 1.02
 
 
 def own_share(moved_share: float) -> float:
-    """Return the fraction of its sigma that a plan adds if this share of its factors differs.
+    """Return the fraction of its sigma that a plan adds to a ratio if this share of its factors differs.
 
     >>> own_share(0.05), own_share(0.5)
     (0.25, 1.0)

@@ -27,7 +27,8 @@ class FittedLevel:
     """The level of one factor that was fitted on whole runs: a ratio and its sigma.
 
     The ratio multiplies the factor's own ratio, and `log_sigma_factor` replaces the factor's own sigma.
-    `seen` holds the contexts of the runs behind the level, by part; a part that is absent adds no doubt.
+    `seen` contains the contexts of the runs to which the level was fitted, by part; an absent part adds no
+    uncertainty.
     """
 
     ratio: float
@@ -68,10 +69,10 @@ def scale_of(num_devices: int) -> str:
 
 
 def grown_log_sigma(level: FittedLevel, levels: Mapping[str, FittedLevel], context: Context) -> float:
-    """Return the sigma of a level in a context; it is larger if no run behind the level has that context.
+    """Return the sigma of a level in a context, which is larger if no fitted run has this context.
 
-    For a part of the context that n values were seen of, a new value adds the variance s² + s² / n, where
-    s is the constant `carried[...]` of that part.
+    If the runs show n values of a part of the context, a new value adds the variance s² + s² / n, where s
+    is the constant `carried[...]` of this part.
 
     >>> level = FittedLevel(ratio=1.1, log_sigma_factor=0.03, seen={GENERATION: frozenset(["ampere"])})
     >>> levels = {carried(GENERATION): FittedLevel(ratio=1.0, log_sigma_factor=0.04)}

@@ -50,8 +50,8 @@ class Constant:
 class SiteResiduals:
     """The runs of one family at one site of which something is unknown (`cost/unknown_site.py`).
 
-    `log_gap_factors` are log(measured / predicted), and `log_sigma_factors` the sigmas of these predictions
-    without the doubt about the site.
+    `log_gap_factors` are log(measured / predicted), and `log_sigma_factors` are the sigmas of these
+    predictions without the uncertainty of the site.
     """
 
     source: str
@@ -63,11 +63,11 @@ class SiteResiduals:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """All constants, the largest change first, and the noise by model family, as a log sigma.
+    """All constants, ordered by descending change, and the noise of each model family as a log sigma.
 
     The noise is what remains between predicted and measured steps of a family after all constants were
-    fitted; it is a factor of its own in the interval of every prediction of that family. `sites` holds the
-    residuals behind the constants `unknown_site[...]`.
+    fitted; it is a factor of its own in the interval of every prediction of that family. `sites` contains
+    the residuals to which the constants `unknown_site[...]` were fitted.
     """
 
     constants: tuple[Constant, ...]

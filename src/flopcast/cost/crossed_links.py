@@ -24,14 +24,14 @@ Axis = tuple[str, bool]  # the axis of a group; whether each of its ranks sends 
 
 
 def node_of_ranks(ranks: int, cluster: Cluster) -> Integers:
-    """Return the scale-up domain on which each rank runs, as placement.py fills them."""
+    """Return the scale-up domain of each rank, in the order in which placement.py fills domains."""
     per_node = int(ranks_per_domain(constant(ranks), cluster.scale_up_devices).item())
     nodes: Integers = np.arange(ranks) // per_node
     return nodes
 
 
 def speeds_of_groups(axis: str, plan: Plan, nodes: Integers, links: LinkMatrix) -> tuple[Counts, Counts]:
-    """Return the speed of each rank's group along an axis as a ring and as an exchange with all, (ranks,).
+    """Return the speed of each rank's group along an axis, as a ring and as an all-to-all, (ranks,).
 
     The speeds are relative to the mean of all pairs, and infinite for a group on one node.
     """

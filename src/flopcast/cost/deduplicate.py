@@ -32,10 +32,10 @@ Work = AbstractOperator | AbstractMessage | HostWork | TierCopy | HostUpdate
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PricedOnce:
-    """The same items, those of equal splits with one row for each of these; and the groups of their ranks.
+    """The items, with one row for all plans of equal splits, and the groups of their ranks.
 
-    `items` are in the caller's order; `narrowed` says which have rows of splits. `groups` are by axis, of
-    plans and of splits.
+    `items` are in the caller's order; `narrowed` says which of them have one row for each split. `groups`
+    contains the groups of plans and of splits, by axis.
     """
 
     items: tuple[Item, ...]

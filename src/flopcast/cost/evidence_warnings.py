@@ -11,9 +11,10 @@ from flopcast.spec.cluster import Device
 
 
 def warnings_of(used: Iterable[tuple[Curve, bool]], device: Device) -> list[str]:
-    """Return sentences about curves, each with whether the curve was measured at all.
+    """Return warnings about curves, each with a flag that says whether the curve was measured.
 
-    Curves of a relative carry its efficiency over; where there is none, times are data-sheet estimates.
+    A curve of a related device transfers its efficiency; without such a curve, times are estimated from
+    data sheets.
     """
     entries = tuple(used)
     lent = [(curve.owner, curve.name) for curve, _ in entries if curve.owner in device.relatives]

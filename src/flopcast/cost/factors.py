@@ -27,7 +27,7 @@ NINETY_PERCENT = 1.6449  # two-sided 90 % of a normal distribution, in sigmas
 
 
 def unexplained(family: str) -> str:
-    """Return the name of the factor for deviations of a family's steps that no other factor explains."""
+    """Return the name of the factor for unexplained differences in the steps of a family."""
     return f"unexplained[{family}]"
 
 
@@ -53,9 +53,9 @@ class Factor:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FactorBook:
-    """What is known of factors before a prediction: fitted levels, then the site's own values.
+    """The factors that are known before a prediction: fitted levels, then the values of the site.
 
-    `context` is the job's: a level is less sure in a context that its runs do not have
+    `context` is the context of the job: a level is less certain in a context that its runs do not have
     (constant_transfer.py). Pricing reports the factors that it used.
 
     Examples
@@ -101,10 +101,10 @@ class FactorBook:
         return grown_log_sigma(level, self.levels, self.context)
 
     def derate(self, stack: Stack) -> Factor:
-        """Return the factor by which matrix products are slower in the training of this stack than alone.
+        """Return the factor by which GEMMs take longer in the training of this stack than in benchmarks.
 
-        If no run has measured a stack, only the part that stacks share is known, and the uncertainty of its
-        own part stays.
+        Without runs of a stack, only the part that all stacks share is known, and the stack's own part
+        keeps its prior uncertainty.
         """
         name, own = f"{SHARED_DERATE}[{stack.label}]", stack.derate
         common = None if own.own or name in self.levels else self.levels.get(SHARED_DERATE)
@@ -114,9 +114,9 @@ class FactorBook:
         return self.get(name, doubt, own.ratio * common.ratio)
 
     def of_whole_steps(self, stack: Stack, cluster: Cluster) -> Iterator[Factor]:
-        """Yield the factors that scale no item, where runs have shown how far steps lie apart.
+        """Yield the factors that scale no single item but describe how much measured steps vary.
 
-        The last is the doubt about the ratio of two plans, whose ratio a site cannot set.
+        The last factor is the uncertainty of the ratio of two plans; a site file cannot set its ratio.
         """
         sigmas = {
             family: self.levels[shared].log_sigma_factor

@@ -31,9 +31,9 @@ PRIORS = "prior efficiencies of the kernels of exported graphs: no step was meas
 def software_of(
     programs: Programs, cluster: Cluster, book: CurveBook, factors: FactorBook
 ) -> GraphSoftware | None:
-    """Return the numbers that price exported graphs; None of a model that has no part of one.
+    """Return the numbers that price exported graphs; None if no part of the model is an exported graph.
 
-    They are constants, as the levels of factors are: without levels, the priors hold.
+    These numbers are constants, like the levels of factors: without levels, the priors are used.
     """
     items, whole = programs.items(), is_graph(programs.workload.model.blocks)
     if not (whole or any(map(is_of_graphs_alone, items))):
@@ -44,9 +44,9 @@ def software_of(
 
 
 def price_graph(graph: GraphSoftware, items: list[Item], state: Pricing) -> list[PricedItem]:
-    """Price all kernels of a graph together: one factor scales them all.
+    """Price all kernels of a graph together, with one factor that scales all of them.
 
-    A family that no table has, such as sorts, has a factor of its own, too.
+    A family that no table contains, such as sorts, has an additional factor of its own.
     """
     device = state.cluster.node.device
     parts = graph.parts(items, device)

@@ -29,7 +29,7 @@ SINGLE_CALL_S = 15e-6 * 0.38
 
 
 def launch_seconds(item: Item, alone_s: Floats, stack: Stack) -> Floats:
-    """Return the seconds of launching an item on a host of speed 1; 0 if the item takes no time.
+    """Return the seconds in which a host of speed 1 launches an item; 0 if the item takes no time.
 
     The shape is (1, 1) or that of `alone_s`. Python launches forward and recomputed kernels, and C++ code
     of the framework launches backward kernels. If each expert has its own GEMM, a loop in C++ launches

@@ -24,7 +24,7 @@ from flopcast.workload.program import Programs
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Used:
-    """A curve that priced something, and whether it had to extrapolate.
+    """A curve that was used for a price, and whether the curve was extrapolated.
 
     `extrapolated` is true if any shape of any item is outside the curve's range. `calibrated`
     is False for a data-sheet estimate.
@@ -40,8 +40,9 @@ class LinkUse:
     """The link that a message occupies, and the fraction of its seconds; arrays shaped like its price.
 
     `tier` is an index into the cluster's tiers. The remaining seconds are latency, in which the link is
-    free for other messages. `cards_ratio` is the bandwidth of all network cards that carry the message over
-    that of the tier inside the domain, which limits them; 0 inside a domain, where there is no such limit.
+    free for other messages. `cards_ratio` is the bandwidth of all network cards that carry the message,
+    divided by that of the tier inside the domain, which limits them; it is 0 inside a domain, where there
+    is no such limit.
     """
 
     FIELDS: ClassVar[tuple[str, ...]] = ("tier", "fraction", "cards_ratio")
@@ -57,15 +58,16 @@ class LinkUse:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ItemPrice:
-    """One item's cost: seconds of one execution alone, broadcast over plans.
+    """The price of one item: the seconds of one execution alone, broadcast over plans.
 
-    `alone_s` has shape (plans, 1) or (plans, stage classes), with 1 for what does not vary. Factors are
-    already in it and named: those of `wholly` scale it in all plans, those of `partly` in some, by masks
-    (plans, 1). `moves` is `d log(alone_s) / d log(factor)` for each factor: 1, or 0 if the seconds are at
-    their least value, which no factor goes below. Exactly at that value it is the derivative towards longer
-    times. `host_s` is spent by the launching thread before the kernel can start, in addition to the
-    kernel's launch latency, which `alone_s` contains; items that take no time (a message to the same rank,
-    an epilogue) are not launched. `link` is the link of a message, None for all other items.
+    `alone_s` has shape (plans, 1) or (plans, stage classes), with 1 for what does not vary. The seconds
+    include all factors: those of `wholly` scale them in all plans, and those of `partly` in some plans,
+    given by masks (plans, 1). `moves` is `d log(alone_s) / d log(factor)` for each factor: 1, or 0 if the
+    seconds have their least value, below which no factor can reduce them. Exactly at that value it is the
+    derivative towards longer times. `host_s` is spent by the launching thread before the kernel can start,
+    in addition to the kernel's launch latency, which `alone_s` contains; items that take no time (a message
+    to the same rank, an epilogue) are not launched. `link` is the link of a message; None for all other
+    items.
     """
 
     alone_s: Floats
@@ -121,7 +123,7 @@ class ItemPrice:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The row of prices of each stage of a kind of replica, and its micro-batches; None for the plan's.
+    """The price row of each stage of a kind of replica, and its micro-batches; None: those of the plan.
 
     Replicas of one pattern have the same prices on every stage, so that one simulation serves all of them
     (cost/parts.py).
@@ -133,7 +135,7 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Priced:
-    """Programs with a price for each item: items hold arrays, so that they compare and hash by identity."""
+    """Programs with a price for each item; items contain arrays, so they are compared by identity."""
 
     programs: Programs
     cluster: Cluster

@@ -39,7 +39,7 @@ def axes_of(programs: Programs) -> set[str]:
 def priced_in_groups(cluster: Cluster, book: CurveBook, price_on: PriceOn) -> tuple[Priced, ...]:
     """Return the prices on each group of nodes: those inside the group, then those of messages to others.
 
-    Two for each group, in order; one alone for a cluster of equal nodes.
+    There are two for each group, in order, or a single one for a cluster of equal nodes.
     """
     if len(cluster.groups) == 1:
         return (price_on(cluster, book),)

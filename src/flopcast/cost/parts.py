@@ -33,7 +33,7 @@ NEXT, BEFORE = "next", "before"  # axes of transfers: from a stage to the next, 
 class LinkSpeed:
     """The speed of the messages of one axis on one tier, relative to what the cluster describes.
 
-    An empty axis stands for all; `to_all` is None for rings and exchanges with all ranks alike.
+    An empty axis means all axes; `to_all` is None if the speed is the same for rings and for all-to-alls.
     """
 
     axis: str
@@ -116,7 +116,7 @@ class _Ranks:
         return self.replicas * self.stages
 
     def slowest(self, speeds: Counts) -> Counts:
-        """Return the lowest speed of the ranks of each place, (places,)."""
+        """Return the lowest speed of the ranks at each place, (places,)."""
         found = np.full(self.places, np.inf)
         np.minimum.at(found, self.place, speeds)
         return found

@@ -39,9 +39,9 @@ MIRROR = "mirror"  # of the two halves of a pipeline that mirrors itself (spec/m
 class Group:
     """Ranks of one collective: `inside` on each node, on `nodes` nodes; arrays (plans, 1).
 
-    Every rank inside drives its own network card, so `inside` is also the number of rails. Where ranks
-    do not fill their nodes evenly, it is their mean: 9 ranks on 3 nodes of 4 are 3 inside. `depth` counts
-    the tiers below that of the node, such as that of two dies on one package, that join all ranks too.
+    Every rank inside drives its own network card, so `inside` is also the number of rails. If ranks do not
+    fill their nodes evenly, it is the mean: for 9 ranks on 3 nodes of 4, it is 3. `depth` counts the tiers
+    below that of the node that also join all ranks, such as the tier of two dies on one package.
     """
 
     inside: Counts
@@ -67,15 +67,15 @@ def group_on(cluster: Cluster, axis: str, plans: Plans) -> Group:
 def axis_group(axis: str, plans: Plans, devices_per_node: int) -> Group:
     """Return the group of a rank along `axis`.
 
-    "dp" joins the ranks that hold the same parameters: data- and context-parallel ones together.
-    "pp" is a pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model"
-    joins all tensor-parallel ranks and stages of one replica, "stage" all ranks of one stage, "embedding"
-    the first and the last stage, "world" every rank.
-    `crossings` says which of the two pairs a transfer uses. Experts use a second numbering of the ranks of
-    a stage: neighbours share an expert ("etp"), then come those over which experts are spread ("ep"), then
-    those that hold the same ("expert_dp"). Sharded, the ranks that hold the same are two axes: "dp_shard",
-    which share one set of shards, and "dp_replicate", which hold the same shard; "expert_dp_shard" and
-    "expert_dp_replicate" of experts. LEVEL_AXES are those of kinds of state with groups of their own.
+    "dp" joins the ranks that hold the same parameters: data- and context-parallel ones together. "pp" is a
+    pair of neighbouring stages on two nodes, "pp_inside" one on the same node; "model" joins all
+    tensor-parallel ranks and stages of one replica, "stage" all ranks of one stage, "embedding" the first
+    and the last stage, "world" every rank. `crossings` says which of the two pairs a transfer uses. Experts
+    use a second order of the ranks of a stage: first the ranks that share an expert ("etp"), then those
+    over which experts are distributed ("ep"), then those with the same experts ("expert_dp"). With
+    sharding, the ranks with the same parameters form two axes: "dp_shard", which share one set of shards,
+    and "dp_replicate", which hold the same shard; "expert_dp_shard" and "expert_dp_replicate" of experts.
+    LEVEL_AXES are the axes of kinds of state with shard groups of their own.
 
     Examples
     --------
@@ -137,8 +137,8 @@ def _axes(plans: Plans) -> tuple[dict[str, Counts], list[str]]:
 def ranks_per_domain(world: Counts, devices: int) -> Counts:
     """Return the number of ranks in each domain of this many devices, for a job of `world` ranks.
 
-    The most that divide the job into equal domains, in steps of what divides a domain as well; but more
-    than half of a domain. A job that has no such number, and one inside a domain, fill it.
+    This is the largest number above half of a domain that divides the job into equal domains, in steps of a
+    divisor of the domain. A job without such a number, and a job inside one domain, fill the domain.
 
     Examples
     --------
@@ -266,12 +266,12 @@ def _on_nodes(level: RankLevel, nodes: _Nodes, starts: Counts, period: Counts) -
 def crossings(plans: Plans, plan: int, stages: int, devices_per_node: int) -> Integers:
     """Return 1 where a rank's transfer from stage s to s + 1 (or from last to first) leaves a node, else 0.
 
-    Shape (stages,). The last stage's hop is that of interleaved schedules, whose chunks go round the
-    stages. All ranks of a stage move on together, so the slowest of them decides.
+    Shape (stages,). The last stage sends to the first stage only in interleaved schedules. All ranks of a
+    stage continue together, so the slowest rank determines the time.
 
-    The ranks of all stages that lie next to each other form a block; with axes behind "pp" in the rank
-    order there are several, which may begin anywhere on a node. Their places repeat, so that only blocks
-    that begin at different places are looked at.
+    Neighbouring ranks of all stages form a block. With axes after "pp" in the rank order, there are several
+    blocks, which may begin anywhere on a node. Their places repeat, so only blocks that begin at different
+    places are considered.
     """
     stride, blocks = (int(ranks[plan, 0]) for ranks in _around_stages(plans))
     return _crossings(stride, stages, blocks, devices_per_node)

@@ -74,7 +74,7 @@ def price(
     factors: FactorBook,
     kept: KeptResults = NOTHING_KEPT,
 ) -> Priced:
-    """Price every item of the programs on a cluster; prices that `kept` holds are used again.
+    """Price every item of the programs on a cluster; prices in `kept` are used again.
 
     Returns
     -------

@@ -34,10 +34,10 @@ EXPERT_LAUNCH_LOG_SIGMA = 0.7  # an estimate: one loop over experts was timed, o
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PricedItem:
-    """The price of an item, with the factors and the curves that it rests on.
+    """The price of an item, with the factors and the curves on which it is based.
 
-    It is the value that a cache of earlier predictions keeps. Factors and curves are part of it because a
-    report lists them even if nothing had to be priced again.
+    A cache of earlier predictions stores these objects. Factors and curves are part of it because a report
+    lists them even if nothing had to be priced again.
     """
 
     price: ItemPrice
@@ -49,9 +49,9 @@ class PricedItem:
 class Pricing:
     """The prices computed so far.
 
-    Belongs to one call of `price`, which fills its tables: kernels, messages and host work add to it in
-    turn. `place` stands for all that the price of a message or a copy depends on beside its item and its
-    ranks; `node_place` for all that any other price depends on beside its item.
+    The object belongs to one call of `price`, in which kernels, messages and host work add to its tables in
+    turn. `place` identifies everything on which the price of a message or a copy depends besides its item
+    and its ranks. `node_place` identifies everything on which any other price depends besides its item.
     """
 
     cluster: Cluster
@@ -67,11 +67,11 @@ class Pricing:
     found: dict[str, Factor] = field(default_factory=dict)
 
     def alone(self) -> "Pricing":
-        """Return the state for one group of items, which knows no factor that another group used."""
+        """Return the state for one group of items, without the factors that another group used."""
         return replace(self, prices={}, used={}, found={})
 
     def price(self, items: list[Item], make: "MakePrices", ranks: Hashable = ()) -> None:
-        """Price a group of items, those of which nothing is kept together."""
+        """Price a group of items; items without a kept price are priced together."""
         keys = [self._key(item, ranks) for item in items]
         known = self.kept.of_each(keys, lambda places: make([items[i] for i in places], self.alone()))
         for item, priced in zip(items, known, strict=True):
@@ -98,9 +98,9 @@ class Pricing:
             self.used[key] = replace(used, extrapolated=True) if extrapolated else used
 
     def ratio_of(self, factor: Factor) -> float:
-        """Take note of a factor and return its ratio.
+        """Record a factor and return its ratio.
 
-        Of equal names the first ratio and the largest sigma hold, so that the order changes no sigma.
+        For equal names, the first ratio and the largest sigma are kept, so that the order changes no sigma.
         """
         before = self.found.setdefault(factor.name, factor)
         if factor.log_sigma_factor > before.log_sigma_factor:
@@ -127,7 +127,7 @@ def place_of(
 
 
 def one_node(cluster: Cluster, site: Site) -> Hashable:
-    """Return what the prices of kernels depend on of a cluster: a node.
+    """Return the part of a cluster on which the prices of kernels depend: a node.
 
     The number of devices counts too if their clocks differ, because the slowest of them decides.
     """
@@ -145,7 +145,7 @@ class _Place:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Partly:
-    """A factor that holds for some rows only: its name, its sigma, and a mask of the rows."""
+    """A factor that applies only to some rows: its name, its sigma, and a mask of the rows."""
 
     name: str
     log_sigma_factor: float
@@ -155,7 +155,7 @@ class Partly:
 def with_evidence(
     items: list[Item], prices: list[ItemPrice], used: Sequence[tuple[Used, ...]], state: Pricing
 ) -> list[PricedItem]:
-    """Return prices with the factors that scale the items or the launches of these."""
+    """Return prices with the factors that scale the items or their launches."""
     found = state.found
     return [
         PricedItem(price, tuple(found[name] for name in (*price.names(), *_launching(item))), curves)
@@ -179,9 +179,10 @@ def prices_of(
 ) -> list[ItemPrice]:
     """Return the prices of items whose seconds are concatenated in flat arrays.
 
-    A factor in `partly` scales, and is named in the price of, only the items and plans that it applies to,
-    on all stage classes alike: a small message must not make a large one uncertain, nor one plan another.
-    No factor makes an item faster than its `least_s`, the time that its bytes and FLOP need at least.
+    A factor in `partly` scales only the items and plans to which it applies, on all stage classes, and only
+    their prices name it. A small message must not make a large message uncertain, and one plan must not
+    make another plan uncertain. No factor makes an item faster than its `least_s`, the time that its bytes
+    and FLOP need at least.
     """
     partly = tuple(one for one in partly if one.log_sigma_factor > 0 and one.rows.any())
     held: list[dict[str, np.ndarray]] = [{} for _ in items]
@@ -207,7 +208,7 @@ def prices_of(
 
 
 def split_flat(flat: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
-    """Yield the parts of a flat array, each in its shape; this inverts flattening."""
+    """Yield the parts of a flat array, each in its own shape."""
     start = 0
     for shape in shapes:
         end = start + math.prod(shape)

@@ -38,7 +38,7 @@ Place = dict[str, int]
 def degrees(plan: Plan) -> dict[str, int]:
     """Return the number of ranks along each axis, in the plan's rank order, the fastest first.
 
-    Axes of experts are not among them: they divide the ranks of a stage in their own way
+    The axes of experts are not included, because they divide the ranks of a stage differently
     (`expert_degrees`).
     """
     sizes = {

@@ -49,7 +49,7 @@ class Uncertain(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name as in a site file."""
+        """Return the name in the form of a site file."""
 
     @property
     def log_sigma_factor(self) -> float:
@@ -59,8 +59,8 @@ class Uncertain(Protocol):
 def prior_log_sigmas(factors: Iterable[Uncertain]) -> dict[str, float]:
     """Return the sigmas of factors by name.
 
-    That of what is unexplained is at least that of the ratio of two plans (`between_plans`), which scales
-    no step and is left out.
+    The sigma of the unexplained part is at least that of the ratio of two plans (`between_plans`), which
+    scales no step and is left out.
     """
     found = {factor.name: factor.log_sigma_factor for factor in factors}
     of_plans = found.pop(BETWEEN_PLANS, 0.0)
@@ -72,7 +72,7 @@ def prior_log_sigmas(factors: Iterable[Uncertain]) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class KnownRuns:
-    """Measured times, conditioned on. Shares are (times, names) or, of one step, (names,).
+    """Measured times that condition a prediction. Shares are (times, names) or, of one step, (names,).
 
     `weights` is C⁻¹ gaps and `precision` C⁻¹ in the notation of the module.
     """
@@ -101,7 +101,7 @@ class KnownRuns:
         return np.maximum(found, 0.0)
 
     def mean(self, row: Counts) -> float:
-        """Return log(step / its prediction without runs): by factors, and by what is unexplained."""
+        """Return log(step / its prediction without runs), from factors and from the unexplained part."""
         return float(row @ self.log_ratios) + self.unexplained_mean(row)
 
     def unexplained_mean(self, row: Counts) -> float:
@@ -110,7 +110,7 @@ class KnownRuns:
         return float(found @ self.weights)
 
     def variance(self, row: Counts) -> float:
-        """Return the variance of log(step), with all that factors have in common."""
+        """Return the variance of log(step), including the covariance of factors."""
         across = _covariance(self.names, self.variances, self.shares, row[None])[:, 0]
         before = float(_covariance(self.names, self.variances, row[None], row[None])[0, 0])
         return max(0.0, before - float(across @ self.precision @ across))
@@ -126,16 +126,16 @@ class KnownRuns:
         return float((row**2 * self.after_variances)[~_differing(self.names)].sum())
 
     def unexplained_variance(self, row: Counts) -> float:
-        """Return what makes up `variance` beside `alone_variance`.
+        """Return the part of `variance` that is not in `alone_variance`.
 
-        Errors of factors cancel in part where a step was measured. The sum of their own variances leaves
-        that out, so less is left for what no factor explains; not less than nothing.
+        If a step was measured, errors of factors cancel partly. The sum of their own variances ignores
+        this, so a smaller variance (at least 0) is left for the unexplained part.
         """
         return max(0.0, self.variance(row) - self.alone_variance(row))
 
 
 def condition(runs: Sequence[SiteRun], log_sigmas: Mapping[str, float]) -> KnownRuns:
-    """Return what these times say.
+    """Return the result of conditioning on these times.
 
     Parameters
     ----------

@@ -32,8 +32,8 @@ FEW_SPLITS = 4096  # whose seconds are kept for other batches
 class SplitSeconds:
     """Seconds of items in plans of equal split.
 
-    `rows` groups the plans; `seconds` holds the items that take the same in all plans of each group, as
-    often as they run in a row: (groups, 1), or (1, 1) if all groups agree.
+    `rows` groups the plans; `seconds` contains the items that take the same time in all plans of each
+    group, for all executions in sequence: (groups, 1), or (1, 1) if all groups agree.
     """
 
     rows: EqualRows
@@ -47,7 +47,7 @@ def split_seconds(
     factors: FactorBook,
     kept: KeptResults = NOTHING_KEPT,
 ) -> SplitSeconds | None:
-    """Return the seconds of the items of all passes, as far as they depend on the split alone.
+    """Return the seconds of those items of all passes whose time depends only on the split.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ UPDATE_LOG_SIGMA = 0.1
 
 
 def described_storage(cluster: Cluster, tier: str) -> Storage:
-    """Return the storage that a placement names; rules have seen that there is one."""
+    """Return the storage that a placement names; rules have checked that there is one."""
     found = storage_of(cluster, tier)
     if found is None:
         raise ValueError(f"the cluster describes no {tier}")
@@ -48,14 +48,14 @@ def described_storage(cluster: Cluster, tier: str) -> Storage:
 
 
 def host_memory(cluster: Cluster) -> HostMemory:
-    """Return the memory of a node; rules have seen that it is described."""
+    """Return the memory of a node; rules have checked that it is described."""
     if cluster.node.memory is None:
         raise ValueError("the cluster describes no memory of its nodes")
     return cluster.node.memory
 
 
 def link_bytes_per_s(cluster: Cluster) -> float:
-    """Return the share of one device of its link to the host."""
+    """Return the share that one device has of its link to the host."""
     return cluster.node.device.host_bytes_per_s / host_memory(cluster).devices_per_link
 
 
@@ -83,7 +83,7 @@ def storage_rates(cluster: Cluster, tier: str) -> tuple[float, float]:
 
 
 def update_rate(memory: HostMemory, time_ratio: Number = 1.0) -> float:
-    """Return the bytes of states and gradients per second that all ranks of a node pass through.
+    """Return the bytes of states and gradients per second that all ranks of a node process together.
 
     One rank alone is as fast as four: its update runs on all processors of the node. `time_ratio` is the
     constant `host_updates`; a rate that is measured needs none.
@@ -95,12 +95,11 @@ def update_rate(memory: HostMemory, time_ratio: Number = 1.0) -> float:
 
 
 def interleaved_ratio(stride: int, on_host: Number = 1.0, on_device: Number = 1.0) -> float:
-    """Return the time of an update of which one subgroup in `stride` runs on the device, over all on the
-    host.
+    """Return the time of an update with one in `stride` subgroups on the device, over that on the host.
 
-    `on_host` is a constant: the host needs less than its usual time for the rest where it does not wait
-    between subgroups. A subgroup on the device costs a half of what it replaces, times `on_device`, because
-    its states are copied there and back.
+    `on_host` is a constant: the host needs less than its usual time for the rest if it does not wait
+    between subgroups. A subgroup on the device takes half of the time that it would take on the host, times
+    `on_device`, because its states are copied to the device and back.
 
     >>> [interleaved_ratio(stride) for stride in (0, 2, 4)]
     [1.0, 0.75, 0.875]

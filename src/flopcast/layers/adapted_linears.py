@@ -24,9 +24,9 @@ FUSED = {"qkv": {"q", "k", "v"}, "gate_up": {"gate", "up"}}  # one adapter besid
 class Linear:
     """A matrix that may have an adapter: the item that multiplies with it, and its whole shape.
 
-    `share` is its part of the columns of a fused product. A mixture has one such matrix for each of its
-    `experts`, of which a token uses `active`; a matrix outside of mixtures has 0. Keys and values of
-    cross-attention are made of the encoder's result (`reads_source`).
+    `share` is its share of the columns of a fused GEMM. A mixture has one such matrix for each of its
+    `experts`, of which a token uses `active`; both are 0 for other matrices. Keys and values of
+    cross-attention are computed from the output of the encoder (`reads_source`).
     """
 
     item: str
@@ -78,8 +78,8 @@ def linears(block: Block, hidden: int) -> dict[str, Linear]:
 def adapted(block: Block, hidden: int, targets: Iterable[str]) -> dict[str, Linear]:
     """Return the matrices of a block that have adapters, by a name of their own.
 
-    A target of attention is one of cross-attention too, as modules of PEFT are found by their names. There,
-    queries are made of other tokens than keys and values, so that "qkv" has two adapters.
+    A target in attention also applies to cross-attention, because PEFT selects modules by their names. In
+    cross-attention, queries are computed from other tokens than keys and values, so "qkv" has two adapters.
 
     >>> from flopcast.layers.cross_attention import CrossAttention
     >>> parts = {"mixer": Attention(heads=4), "feed_forward": Mlp(ffn_hidden=256)}
@@ -119,8 +119,7 @@ def _linears_of_experts(layer: Experts, hidden: int) -> dict[str, Linear]:
 
 
 def separate_linears(blocks: Iterable[Block], hidden: int) -> tuple[Target, ...]:
-    """Return the targets of all matrices that every block has, each by itself and none as a part of
-    another. Matrices of experts are not among them.
+    """Return the targets of all matrices that every block has, except fused matrices and experts.
 
     >>> block = Block(mixer=Attention(heads=4), feed_forward=Mlp(ffn_hidden=256, activation="swiglu"))
     >>> separate_linears([block], 64)

@@ -98,9 +98,9 @@ Inner = Annotated[
 
 
 class Adapted(AbstractLayer):
-    """A layer whose own weights are frozen; blocks have adapters beside the targets that they have.
+    """A layer whose own weights are frozen; blocks also have adapters at their targets.
 
-    Its kind is that of the layer inside, so that code that looks for blocks finds it.
+    Its kind is the kind of the layer inside, so that code that searches for blocks finds it.
     """
 
     kind: str
@@ -167,9 +167,9 @@ class Adapted(AbstractLayer):
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return the items of the layer inside, without weight gradients, and those of its adapters.
 
-        What an adapter makes joins its linear's result before the bias or, beside a row-parallel linear,
-        the finished sum over ranks. Items have their linear's component and names that begin as its does,
-        so that they run again where it does.
+        The output of an adapter is added to the output of its linear layer before the bias or, for a
+        row-parallel linear layer, to the finished sum over ranks. Items have the component of their linear
+        layer, and names that begin with its name, so that they are recomputed together with it.
         """
         linears = self._found(hidden)
         own = self.inner.split_of(split) if isinstance(self.inner, Block) else split
@@ -220,7 +220,7 @@ class _Adapter:
         """Return items from the linear's input to the low-rank tensor, which is whole on every rank or
         `summed`.
 
-        The input has two readers now: its backward adds two gradients.
+        Two operators then read the input, so its backward pass adds two gradients.
         """
         elements, rank, source = split.tokens * width, self.fields.rank, self.item.inputs[0]
         product = Matmul(m=split.tokens, n=constant(rank), k=width, dtype=split.dtype)
@@ -242,7 +242,8 @@ class _Adapter:
 
     def of_experts(self, base: GroupedMatmul, width: Counts, split: Split) -> list[Item]:
         """Return items from the rows of all experts to the result of their product, whose adapters they
-        are: each row is multiplied by the two matrices of its own expert. No rank shares an expert.
+        are: each row is multiplied by the two matrices of its own expert. Experts are not divided over
+        ranks.
         """
         source, rank, made = self.item.inputs[0], constant(self.fields.rank), f"{self.name}.narrow"
         items = [self._pass("fork", base.rows * base.k, source, source, split)]
@@ -280,7 +281,7 @@ class _Adapter:
 
 
 def frozen_item(item: Item) -> Item:
-    """Return an item without gradients of weights; those of its inputs stay."""
+    """Return an item without gradients of weights, but with gradients of its inputs."""
     if isinstance(item.work, Matmul | GroupedMatmul | EmbeddingLookup | MemoryBound):
         return replace(item, work=replace(item.work, trained=False))
     return item

@@ -157,7 +157,7 @@ class Attention(AbstractMixer):
         return self.heads if self.out_gate else 0
 
     def pair_flop(self, hidden: int) -> int:
-        """Return the FLOP per pair of query and key: two products of two FLOP an element and head."""
+        """Return the FLOP for each pair of query and key: two multiply-adds for each element and head."""
         return 4 * self.heads * self.size(hidden)
 
     def square(self, length: int) -> float:
@@ -173,8 +173,8 @@ class Attention(AbstractMixer):
     def local_heads(self, split: Split) -> tuple[Counts, Counts]:
         """Return query heads and key/value heads of one rank.
 
-        Where ranks outnumber key/value heads, each rank holds one head and some hold the same one:
-        its projection is stored and computed more than once.
+        If there are more ranks than key/value heads, each rank holds one head, and several ranks hold the
+        same head: its projection is stored and computed more than once.
 
         Returns
         -------
@@ -187,8 +187,8 @@ class Attention(AbstractMixer):
         """Return the fused q, k, v projection, norms of q and k, and the output projection without its
         bias.
 
-        The first is cut along its output (whole heads), the second along its input, so that no
-        message stands between them.
+        The first is divided along its output (whole heads) and the second along its input, so that no
+        message is needed between them.
         """
         size, inner = self.size(hidden), self.heads * self.size(hidden)
         heads, groups = self.local_heads(split)

@@ -30,13 +30,13 @@ SOURCE = "source"  # the tensor of an encoder's result, of which a stage keeps o
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Split:
-    """How one micro-batch and one layer are cut: the only part of plan and batch that a layer sees.
+    """How a micro-batch and a layer are divided: the only part of plan and batch that a layer reads.
 
-    Arrays have shape (plans, 1). What is structural (a bool, a dtype) is the same for all plans.
+    Arrays have shape (plans, 1). Structural fields (a bool, a dtype) are the same for all plans.
 
-    `sequences` are those of one micro-batch, `length` the tokens of each that lie on one rank: what all
-    parts but the core of attention work on. `dtype` is that of activations and of the operands of matrix
-    products.
+    `sequences` is the number of sequences of one micro-batch, and `length` the number of tokens of each
+    sequence on one rank, which all parts except the core of attention process. `dtype` is that of
+    activations and of the operands of matrix products.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class Split:
 
     @property
     def of_source(self) -> "Split":
-        """Return the cut of layers that work on the tokens of an encoder."""
+        """Return the split of layers that process the tokens of an encoder."""
         return replace(self, length=self.source_length)
 
     @property
@@ -86,10 +86,10 @@ class Split:
 
     @property
     def queries(self) -> Counts:
-        """Return tokens of one sequence whose queries a rank's attention core has.
+        """Return the tokens of one sequence whose queries the attention core of a rank processes.
 
-        Its own or, where ranks have exchanged them for a share of the heads (`head_shards`), all; of one
-        document, where several are packed.
+        These are the rank's own tokens or, if ranks have exchanged tokens for a share of the heads
+        (`head_shards`), all tokens; for packed documents, those of one document.
         """
         return self.length * self.head_shards / self.documents
 
@@ -100,12 +100,12 @@ class Split:
 
     @property
     def attended(self) -> Counts:
-        """Return what attention processes apart: documents of a micro-batch, at least one per sequence."""
+        """Return the number of documents of a micro-batch, which attention processes separately."""
         return self.sequences * self.documents
 
     @property
     def head_shards(self) -> Counts:
-        """Return by how much an attention core's heads are cut in addition to tensor parallelism."""
+        """Return the number of parts of an attention core's heads, beyond tensor parallelism."""
         return self.context if self.context_exchange == "all_to_all" else ONE
 
     @property
@@ -118,16 +118,16 @@ class Split:
 class Weight:
     """One parameter tensor: elements on this rank, and of the whole unpadded tensor.
 
-    `tied` marks a second use of a tensor that another layer owns: it is stored again only where its
-    owner is not on the same rank. `expert` marks a tensor of experts: it is cut over expert-parallel ranks,
-    and its copies lie on other ranks than those of the model's other tensors (spec/plan.py). `active`
-    counts the elements that one token uses, where these are not all. `matrix` gives rows and columns of a
-    matrix on this rank, of one of them where a tensor stacks several; None for vectors.
-    One that is not `trained` has no gradient and no optimizer state; one that is `forward_only` is not
-    read in the backward pass either.
+    `tied` marks a second use of a tensor that another layer owns: the tensor is stored again only if its
+    owner is on another rank. `expert` marks a tensor of experts: it is divided over expert-parallel ranks,
+    and its copies are on other ranks than the copies of the model's other tensors (spec/plan.py). `active`
+    is the number of elements that one token uses, if it does not use all of them. `matrix` is the number of
+    rows and columns of a matrix on this rank, or of one matrix of a tensor that stacks several; None for
+    vectors. A tensor that is not `trained` has no gradient and no optimizer state; a `forward_only` tensor
+    is not read in the backward pass either.
 
-    Over all tensor-parallel ranks, `elements` add up to `total` for a cut tensor, to `total` times the
-    degree for a replicated one, and to more than `total` where rows are padded or heads repeated.
+    Over all tensor-parallel ranks, the sum of `elements` is `total` for a divided tensor, `total` times the
+    degree for a replicated tensor, and more than `total` if rows are padded or heads are repeated.
     """
 
     name: str
@@ -149,21 +149,21 @@ class Weight:
 
 
 class AbstractLayer(StrictModel, ABC):
-    """One architecture part: user fields (validated, frozen) and what follows from them.
+    """One part of an architecture: its fields (validated, frozen) and what follows from them.
 
-    A layer is a pure function of its fields, of the hidden width and of a Split. It knows no device, no
-    stack and no neighbour: it reads a tensor "x" and writes a tensor "y", or those that its block names.
-    `kind` is its own word ("attention"), by which files tell layers apart.
+    A layer is a pure function of its fields, of the hidden width and of a Split. It does not depend on a
+    device, a stack or other layers. It reads a tensor "x" and writes a tensor "y", or the tensors that its
+    block names. `kind` is a word such as "attention", which identifies the layer in files.
     """
 
     kind: str
 
     def split_of(self, split: Split) -> Split:
-        """Return the cut of the tokens that the layer works on, given that of the model's sequences."""
+        """Return the split of the layer's tokens, given the split of the model's sequences."""
         return split
 
     def width_of(self, hidden: int) -> int:
-        """Return the width of the layer's input, given that of the model's residual stream."""
+        """Return the width of the layer's input, given the width of the model's residual stream."""
         return hidden
 
     @abstractmethod
@@ -240,8 +240,8 @@ def enter_tensor_parallel(source: str, name: str, hidden: int, split: Split) -> 
     With sequence parallelism the shards are gathered, and gathered again for the weight gradient
     rather than kept (arXiv:2205.05198, section 4.2.2). The result is named `source` + ".full".
 
-    Without it nothing is sent forward, but the input gradients of the ranks are summed in the backward
-    pass: the operator `f` of arXiv:1909.08053, section 3.
+    Without sequence parallelism, the forward pass sends nothing, but the backward pass sums the input
+    gradients of the ranks: the operator `f` of arXiv:1909.08053, section 3.
 
     Parameters
     ----------
@@ -281,6 +281,7 @@ def leave_tensor_parallel(source: str, output: str, name: str, hidden: int, spli
 def activation_bytes(hidden: int | Counts, split: Split) -> Floats:
     """Return bytes of the activation between two layers, on one rank, shape (plans, 1).
 
-    Also the size of a full-recompute checkpoint and of what a pipeline stage hands on.
+    This is also the size of a checkpoint of full recompute, and of the tensor that a pipeline stage sends
+    to the next one.
     """
     return split.own_tokens * hidden * split.element_bytes

@@ -175,13 +175,13 @@ class Block(AbstractLayer):
         return self
 
     def split_of(self, split: Split) -> Split:
-        """Return the cut of the sequence, or of the source that an encoder reads."""
+        """Return the split of the sequence, or of the source that an encoder reads."""
         return split.of_source if self.reads == "source" else split
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return norms, both halves, and the biases that are added after their sums.
 
-        A bias after a sum is held whole by every rank: it is added once, to the finished sum.
+        Every rank holds the whole of a bias after a sum, which is added once, to the finished sum.
         """
         if self.mixer.is_whole_block:
             return self.mixer.weights(hidden, split)
@@ -214,8 +214,8 @@ class Block(AbstractLayer):
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return items from tensor "x" to tensor "y".
 
-        Sequential blocks enter and leave the tensor-parallel region twice; parallel ones leave it
-        once, because the partial sums of both halves are added before the ranks' are.
+        Sequential blocks enter and leave the tensor-parallel region twice. Parallel blocks leave it once,
+        because each rank adds the partial sums of both halves before the ranks are summed.
         """
         if self.mixer.is_whole_block:
             return self.mixer.forward(hidden, split)

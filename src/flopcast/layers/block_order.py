@@ -43,7 +43,7 @@ def counts_of_pattern(pattern: Sequence[int], kinds: int, blocks: int) -> list[i
 
 
 def pattern_that_fits(blocks: Sequence[Block], pattern: Sequence[int]) -> str:
-    """Return what would fit, if a pattern does not fit the counts of the blocks; "" if it does.
+    """Return the counts of blocks that would fit a pattern; "" if the pattern fits.
 
     >>> from flopcast.layers.attention import Attention
     >>> from flopcast.layers.mlp import Mlp

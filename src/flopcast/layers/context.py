@@ -93,7 +93,7 @@ def _ring(part: str, handed: Handed, split: Split, group: str) -> Item:
 
 
 def gather_over_ranks(part: str, tensor: str, width: Counts, split: Split) -> Item:
-    """Return the all-gather of keys or values; only the rank's own are kept."""
+    """Return the all-gather of keys or values, of which only the rank's own are saved."""
     own_bytes = split.tokens * width * split.element_bytes
     message = AllGather(axis="cp", message_bytes=own_bytes * split.context)
     return blocking(f"{part}.gather_{tensor}", message, f"{part}.{tensor}", f"{part}.{tensor}", own_bytes)

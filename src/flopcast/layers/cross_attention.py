@@ -71,7 +71,7 @@ class CrossAttention(AbstractLayer):
         return self.head_size or hidden // self.heads
 
     def linear_elements(self, hidden: int, tokens: int, source_tokens: int) -> int:
-        """Return, over all tokens of a sequence, elements of matrices that each is multiplied with."""
+        """Return the matrix elements by which each token is multiplied, summed over a sequence."""
         inner = self.heads * self.size(hidden)
         return 2 * hidden * inner * (tokens + source_tokens)
 
@@ -95,7 +95,7 @@ class CrossAttention(AbstractLayer):
         )
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Return items from "cross.in.full" and SOURCE to "cross.partial", a rank's share of the sum."""
+        """Return the items from "cross.in.full" and SOURCE to "cross.partial", a rank's partial sum."""
         source, inner = split.of_source, self.heads * self.size(hidden) / split.tensor
         handed = Handed(queries=inner, keys=inner, values=inner, output=inner)
         fork = MemoryBound(kind="fork", elements=source.own_tokens * hidden, dtype=split.dtype)

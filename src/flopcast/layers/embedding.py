@@ -54,9 +54,9 @@ def padded_rows(vocabulary: int, multiple: int, tensor: Counts) -> Counts:
 
 
 class Embedding(AbstractLayer):
-    """Token table, with learned positions where `learned_positions` > 0.
+    """The table of tokens, and a table of learned positions if `learned_positions` > 0.
 
-    With an `encoder`, its tokens are looked up too.
+    With an `encoder`, the tokens of the encoder are also looked up.
 
     `vocabulary` counts the tokens that exist, `vocabulary_multiple` says how the table is padded.
     `norm` is that of the sum of token and position (BLOOM: arXiv:2211.05100, section 3.2); the default is
@@ -102,9 +102,9 @@ class Embedding(AbstractLayer):
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return items from token ids to tensor "y", of shape (own tokens, hidden).
 
-        Positions, norm and dropout follow the sum over ranks, so sequence parallelism divides them.
-        Dropout keeps its mask, one byte per element, a norm its input: all that this layer keeps but the
-        ids (arXiv:2205.05198, section 4.3).
+        Positions, norm and dropout follow the sum over ranks, so sequence parallelism divides them. Besides
+        the ids, this layer saves only the mask of dropout (one byte per element) and the input of a norm
+        (arXiv:2205.05198, section 4.3).
         """
         if self.encoder:
             split = replace(split, length=split.length + split.source_length)

@@ -23,7 +23,7 @@ MOST_LOADS = 16384  # kept; the measured tables of expert layers hold 6,000 diff
 
 
 def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
-    """Return rows of the fullest expert over the mean, if every token chooses at random.
+    """Return the rows of the fullest expert, divided by the mean, if every token chooses experts at random.
 
     With n rows on each expert on average, the rows of one have a standard deviation of sqrt(n); the
     largest of E such numbers lies at most sqrt(2 ln E) of them above the mean, on average, and about as
@@ -50,11 +50,11 @@ def fullest_by_chance(experts: Counts, top_k: Counts, rows: Counts) -> Counts:
 
 
 def fullest_rank(fullest: Counts, experts: Counts, ranks: Counts) -> Counts:
-    """Return rows of the fullest rank over the mean, if each holds experts / ranks of them.
+    """Return the rows of the fullest rank, divided by the mean, if each rank holds experts / ranks experts.
 
     A rank's mean is one of E / n numbers that are drawn without replacement: its standard deviation is that
-    of one number times sqrt((n - 1) / (E - 1)). All experts on one rank are no draw; one on each rank is
-    the expert's own load.
+    of one number times sqrt((n - 1) / (E - 1)). If one rank holds all experts, nothing is drawn; if each
+    rank holds one expert, the result is that of the experts.
 
     Parameters
     ----------
@@ -73,9 +73,9 @@ def fullest_rank(fullest: Counts, experts: Counts, ranks: Counts) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class ExpertLoads:
-    """The rows that fall on experts and ranks, by the fields of a layer of experts (layers/experts.py).
+    """The rows of experts and ranks that follow from the fields of a layer of experts (layers/experts.py).
 
-    `fullest_ratio` is the load of the fullest expert over the mean one; None: what chance makes of it.
+    `fullest_ratio` is the load of the fullest expert divided by the mean load; None means random routing.
     """
 
     num_experts: int
@@ -85,7 +85,7 @@ class ExpertLoads:
     fullest_ratio: float | None
 
     def imbalance(self, split: Split) -> tuple[Counts, Counts]:
-        """Load of the fullest rank over the mean rank, and of its fullest expert over that rank's mean.
+        """The load of the fullest rank over the mean, and that of its fullest expert over its own mean.
 
         Returns
         -------
@@ -108,9 +108,10 @@ class ExpertLoads:
 
     @property
     def filled_ratio(self) -> float:
-        """Return rows of all experts over the tokens' picks: less by drops, more by padding.
+        """Return the rows of experts over the picks of tokens: below 1 with drops, above 1 with padding.
 
-        Where capacity is the mean load or more, what chance drops is left out: a few per cent at most.
+        If the capacity is at least the mean load, randomly dropped tokens are ignored: at most a few per
+        cent.
         """
         if self.pads_to_capacity:
             return self.capacity_factor
@@ -121,17 +122,17 @@ class ExpertLoads:
         return split.own_tokens * self.top_k * self.filled_ratio
 
     def multiplied_rows(self, split: Split) -> Counts:
-        """Return rows that the fullest rank multiplies: all that share its experts' columns."""
+        """Return the rows that the fullest rank multiplies, with those of ranks that share its experts."""
         of_rank, _ = self.imbalance(split)
         return self.sent_rows(split) * split.expert_tensor * of_rank
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RankLoad:
-    """What falls on the fullest rank, as `FusedExperts` takes it; arrays of the shape of the tokens.
+    """The load of the fullest rank, as fields of `FusedExperts`; arrays of the shape of the tokens.
 
-    `rows` of all its experts, how many of these are `touched` by a row, and the `imbalance`: the rows of
-    its fullest expert over the mean rows of those touched.
+    It consists of the `rows` of all its experts, the number of experts that are `touched` by a row, and the
+    `imbalance`: the rows of its fullest expert, divided by the mean rows of the touched experts.
     """
 
     rows: Counts

@@ -132,11 +132,11 @@ class Experts(AbstractLayer):
 
     @property
     def shared_width(self) -> int:
-        """Return the inner width of all shared experts side by side, 0 without any."""
+        """Return the total inner width of all shared experts; 0 if there are none."""
         return self.shared_experts * (self.shared_hidden or self.expert_hidden)
 
     def linear_elements(self, hidden: int) -> int:
-        """Return elements that a token is multiplied with: router, gate, its own and shared experts.
+        """Return the elements by which a token is multiplied: router, gate, its own and shared experts.
 
         >>> Experts(num_experts=8, top_k=2, expert_hidden=14336).linear_elements(4096) // 4096
         86024
@@ -148,7 +148,7 @@ class Experts(AbstractLayer):
         return own + shared + (self.num_experts + gate + projections) * hidden
 
     def inner_hidden(self, hidden: int) -> int:
-        """Return the width of tokens in routed experts, where that of the model is `hidden`."""
+        """Return the width of tokens in routed experts of a model of the width `hidden`."""
         return self.latent_hidden or hidden
 
     @property
@@ -166,8 +166,8 @@ class Experts(AbstractLayer):
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
         """Return router, both stacks of experts, the shared experts and their gate.
 
-        Router and gate are whole on every rank; shared experts are cut as a dense MLP is. One token uses
-        `top_k` of the experts: `Weight.active`.
+        Every rank holds the whole router and gate; shared experts are divided like a dense MLP. One token
+        uses `top_k` of the experts: `Weight.active`.
         """
         cut, inner = split.expert * split.expert_tensor, self.inner_hidden(hidden)
         stacks = tuple(

@@ -107,7 +107,7 @@ class GatedDeltaNet(AbstractMixer):
         return hidden > 0
 
     def linear_elements(self, hidden: int) -> int:
-        """Return elements of the projections; products with states are not among them."""
+        """Return the elements of the projections, without products with states."""
         inner = self.heads * self.value_size
         after = self._decay_columns * self.heads * self.key_size if self.rule == "gated" else 0
         return hidden * (self.channels + 2 * inner + self._decay_columns) + after
@@ -123,7 +123,7 @@ class GatedDeltaNet(AbstractMixer):
         return self.heads * (2 if self.rule == "delta" else 1)
 
     def pair_flop(self, hidden: int) -> int:
-        """Return 0: no token meets another one by itself."""
+        """Return 0, because tokens do not attend to single other tokens."""
         return 0
 
     def square(self, length: int) -> float:
@@ -131,7 +131,7 @@ class GatedDeltaNet(AbstractMixer):
         return 0.0
 
     def local_heads(self, split: Split) -> tuple[Counts, Counts]:
-        """Return heads of values, and of queries and keys, of one rank: at least one of the latter."""
+        """Return the value heads, and the query and key heads (at least one), of one rank."""
         return self.heads / split.tensor, np.maximum(self.key_heads / split.tensor, 1.0)
 
     def local_channels(self, split: Split) -> Counts:
@@ -144,9 +144,10 @@ class GatedDeltaNet(AbstractMixer):
 
         Queries, keys and values are one matrix whose columns also pass the causal convolution. `z` is the
         output gate; `ba` has two columns for each head, the write strength and the decay. The norm after
-        the core has the size of one head and is whole on every rank. In Mamba-2, `ba` has the decay alone,
-        the convolution has a bias, each head has a weight for its input, and the norm has all elements. In
-        GLA, `ba` is whole on every rank, and `decay` widens its result to all elements of keys.
+        the core has the size of one head and is whole on every rank. In Mamba-2, `ba` contains only the
+        decay, the convolution has a bias, each head has a weight for its input, and the norm covers all
+        elements. In GLA, `ba` is whole on every rank, and `decay` widens its result to all elements of
+        keys.
         """
         mamba = self.rule == "additive"
         inner, channels = self.heads * self.value_size, self.channels

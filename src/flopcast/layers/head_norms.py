@@ -37,11 +37,12 @@ def norms_of_heads(
 
 
 def norm_heads(kind: QkNorm, heads: Counts, groups: Counts, size: int, split: Split) -> list[Item]:
-    """Return one kernel over queries and keys, whose rows are heads or the rank's part of the width.
+    """Return one kernel for queries and keys, whose rows are heads or the rank's part of the width.
 
-    A norm over the whole width needs the sums of squares of all ranks, one fp32 number a token for queries
-    and one for keys; its backward needs as many again. Gradients of scales that all heads share are summed
-    over ranks only with sequence parallelism: the sum of a few hundred numbers is left out otherwise.
+    A norm over the whole width needs the sums of squares of all ranks: for each token, one fp32 number for
+    queries and one for keys. Its backward pass needs the same amount. Gradients of scales that all heads
+    share are summed over ranks only with sequence parallelism: the sum of a few hundred numbers is left out
+    otherwise.
 
     Parameters
     ----------

@@ -127,7 +127,7 @@ class LatentAttention(AbstractMixer):
 
     @property
     def groups(self) -> int:
-        """Return the number of heads; each has keys and values of its own, once they are projected up."""
+        """Return the number of heads, each of which has its own keys and values after the up-projection."""
         return self.heads
 
     @property
@@ -150,7 +150,7 @@ class LatentAttention(AbstractMixer):
         return hidden > 0
 
     def linear_elements(self, hidden: int) -> int:
-        """Return elements of all projections; norms multiply nothing."""
+        """Return the elements of all projections, without norms."""
         queries = self.heads * self.query_size
         query = queries * hidden
         if self.q_lora_rank:
@@ -161,7 +161,7 @@ class LatentAttention(AbstractMixer):
         return query + key_value + self.heads * self.value_head_size * hidden
 
     def pair_flop(self, hidden: int) -> int:
-        """Return FLOP of scores over elements of queries, and of context over those of values: two each."""
+        """Return two FLOP for each element of queries (scores) and for each element of values (context)."""
         return 2 * self.heads * (self.query_size + self.value_head_size)
 
     def square(self, length: int) -> float:
@@ -169,11 +169,11 @@ class LatentAttention(AbstractMixer):
         return float(length) ** 2
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return projections down and norms, whole on every rank, then those up and out, cut by heads.
+        """Return down-projections and norms (whole on each rank), then the projections divided by heads.
 
-        With `q_lora_rank` queries have a latent and two projections; without it they have one projection,
-        cut by heads. `kv_down` gives the latent and the rotated part of the keys, `kv_up` the keys and
-        values of all heads.
+        With `q_lora_rank`, queries have a latent and two projections; without it, they have one projection,
+        which is divided by heads. `kv_down` gives the latent and the rotated part of the keys, `kv_up` the
+        keys and values of all heads.
         """
         queries, inner = self.heads * self.query_size, self.heads * self.value_head_size
         up, cut = self.heads * self._up_columns, split.tensor

@@ -12,11 +12,11 @@ from flopcast.layers.base import AbstractLayer
 
 
 class AbstractMixer(AbstractLayer):
-    """The half of a block in which tokens meet: heads that tensor parallelism cuts whole.
+    """The half of a block in which tokens interact; tensor parallelism divides it into whole heads.
 
-    One that is `in_tensor_region` reads "attention.in.full" and writes the rank's share of a sum,
-    "attention.partial": its block gathers and sums. Any other reads what the rank owns, "attention.in", and
-    writes "attention.sum".
+    A mixer that is `in_tensor_region` reads "attention.in.full" and writes a partial sum,
+    "attention.partial"; its block gathers the input and adds the partial sums. Any other mixer reads the
+    rank's own tokens, "attention.in", and writes "attention.sum".
     """
 
     in_tensor_region: ClassVar[bool]
@@ -32,15 +32,15 @@ class AbstractMixer(AbstractLayer):
     @property
     @abstractmethod
     def groups(self) -> int:
-        """Return key/value heads of the whole layer, which ranks hold whole or repeat whole."""
+        """Return the number of key/value heads of the layer; ranks hold or repeat whole heads."""
 
     @abstractmethod
     def has_whole_heads(self, hidden: int) -> bool:
-        """Return whether a head has a whole number of elements inside this hidden width."""
+        """Return whether a head has a whole number of elements at this hidden width."""
 
     @abstractmethod
     def linear_elements(self, hidden: int) -> int:
-        """Return elements of all matrices that a token is multiplied with: two FLOP each, for a token."""
+        """Return the elements of all matrices by which a token is multiplied, at two FLOP each."""
 
     @abstractmethod
     def pair_flop(self, hidden: int) -> int:
@@ -48,8 +48,8 @@ class AbstractMixer(AbstractLayer):
 
     @abstractmethod
     def square(self, length: int) -> float:
-        """Return pairs of a query and a key of one head, as conventions without a mask count them.
+        """Return the pairs of a query and a key of one head, counted without a causal mask.
 
-        length² without a window; with one, twice the pairs of the causal band, as length² is twice those of
-        the causal triangle.
+        This is length² without a window. With a window, it is twice the number of pairs in the causal band,
+        as length² is twice the number in the causal triangle.
         """

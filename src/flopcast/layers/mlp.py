@@ -54,13 +54,14 @@ class Mlp(AbstractLayer):
         return self.ffn_hidden * (2 if KINDS[self.activation].is_gated else 1)
 
     def linear_elements(self, hidden: int) -> int:
-        """Return elements of both matrices, with which every token is multiplied."""
+        """Return the elements of both matrices, by which every token is multiplied."""
         return hidden * (self.up_columns + self.ffn_hidden)
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return up and down projections; the bias of the second is the block's.
+        """Return the up- and down-projection; the bias of the second belongs to the block.
 
-        Up is cut along its output, down along its input: no message between them.
+        The up-projection is divided along its output and the down-projection along its input, so no message
+        is needed between them.
         """
         inner = self.ffn_hidden
         down = Weight(
@@ -72,10 +73,10 @@ class Mlp(AbstractLayer):
         return (*linear_weights("mlp.up", hidden, self.up_columns, split.tensor, self.bias), down)
 
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
-        """Return items from "mlp.in.full" to "mlp.partial", one rank's share of the sum.
+        """Return the items from "mlp.in.full" to "mlp.partial", the partial sum of one rank.
 
-        The bias of the second linear is not among them: it is added after the sum over ranks, with the
-        residual (block.py).
+        They do not include the bias of the second linear layer, which is added with the residual after the
+        sum over ranks (block.py).
         """
         tokens, dtype = split.tokens, split.dtype
         width, inner = self.up_columns / split.tensor, self.ffn_hidden / split.tensor

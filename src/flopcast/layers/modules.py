@@ -32,8 +32,8 @@ GATE = frozenset({"experts.clamp", "experts.activation"})  # what one function o
 class Module:
     """The items of a module, and whether its output is discarded with them.
 
-    `alone`: each of its items is a module of its own, as the norms of both halves are. `views`: tensors
-    that are parts of what it makes, under names of their own.
+    `alone`: each of its items is a separate module, such as the norms of both halves. `views`: tensors that
+    are parts of its outputs and have names of their own.
     """
 
     holds: Callable[[Item], bool]
@@ -96,7 +96,7 @@ MODULES: dict[str, Module] = {  # what holds more stands first
 
 
 def module_of(item: Item, chosen: Iterable[str]) -> str:
-    """Return the widest of the chosen modules that an item belongs to; "" for none.
+    """Return the widest of the chosen modules to which an item belongs; "" if there is none.
 
     A group that a layer names itself ("core_attention") is a module too, checkpointed.
 
@@ -120,7 +120,7 @@ def module_of(item: Item, chosen: Iterable[str]) -> str:
 
 
 def thrown_away(item: Item, chosen: Iterable[str]) -> tuple[str, ...]:
-    """Return tensors that an item of a module makes whose output is not kept either; empty for others."""
+    """Return the tensors that an item makes in a module whose output is also discarded."""
     name = module_of(item, chosen)
     if name not in MODULES or not MODULES[name].discards:
         return ()

@@ -37,8 +37,8 @@ from flopcast.records import replace
 class MultiTokenPrediction(AbstractLayer):
     """`modules` modules in a row, each with a `block` and norms of its kind.
 
-    `vocabulary` and `vocabulary_multiple` are those of the embedding. Where the head reuses that table
-    (`tied`), its stage has a copy of it already.
+    `vocabulary` and `vocabulary_multiple` are those of the embedding. If the head reuses the table of the
+    embedding (`tied`), its stage already has a copy of the table.
     """
 
     kind: Literal["mtp"] = "mtp"
@@ -59,7 +59,7 @@ class MultiTokenPrediction(AbstractLayer):
         return 2 * hidden * hidden + inside
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
-        """Return two norms, projection, block and final norm of each module; the table only once.
+        """Return two norms, projection, block and final norm of each module, and the table only once.
 
         The projection is cut along its output.
         """
@@ -88,7 +88,7 @@ class MultiTokenPrediction(AbstractLayer):
     def forward(self, hidden: int, split: Split) -> tuple[Item, ...]:
         """Return items from tensor "x" to tensor "y": the modules in order, after the last block.
 
-        Each leaves its own "normed" for the head.
+        Each module writes its own tensor "normed" for the head.
         """
         items: list[Item] = []
         for module in range(1, self.modules + 1):

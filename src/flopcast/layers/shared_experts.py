@@ -18,7 +18,7 @@ from flopcast.records import replace
 
 
 def shared_weights(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Weight, ...]:
-    """Return the weights of the dense MLP, cut as it is, and the gate, which is whole on every rank."""
+    """Return the weights of the dense MLP, divided as usual, and the gate, which every rank holds whole."""
     own = tuple(replace(weight, name=_shared(weight.name)) for weight in mlp.weights(hidden, split))
     return (*own, replicated("shared.gate", hidden)) if gate else own
 
@@ -30,7 +30,7 @@ def shared_items(mlp: Mlp, gate: bool, hidden: int, split: Split) -> tuple[Item,
     ----------
     gate : whether its result is scaled, by the sigmoid of one number a token
 
-    Where nothing is gathered, the MLP reads the tensor that router and experts read: it is kept once.
+    If nothing is gathered, the MLP reads the same tensor as router and experts, which is saved once.
     """
     whole = "shared.in.full" if split.sequence_parallel else "mlp.in"
     enter = enter_tensor_parallel("mlp.in", "shared.enter", hidden, split)

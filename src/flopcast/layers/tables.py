@@ -46,9 +46,9 @@ def is_shared(elements: int, split: Split) -> bool:
 
 
 def fullest_share(sizes: Sequence[float], ranks: Counts) -> Counts:
-    """Return the part of all elements that the fullest rank holds, if ranks hold whole tables.
+    """Return the fraction of all elements on the fullest rank if ranks hold whole tables.
 
-    The largest table that is left goes to the emptiest rank.
+    The largest remaining table is placed on the emptiest rank in turn.
 
     >>> fullest_share([40.0, 40.0, 20.0, 10.0], np.array([[1.0], [2.0], [8.0]])).ravel().round(3).tolist()
     [1.0, 0.545, 0.364]

@@ -110,10 +110,10 @@ class Projection(StrictModel):
 
 
 class TowerLayer(AbstractLayer):
-    """A layer of a tower: it works on patches, at the tower's width.
+    """A layer of a tower, which processes patches at the width of the tower.
 
-    `width` is that of the tower, `patching` says how images become patches. A layer that is not `trained`
-    only runs forward.
+    `width` is the width of the tower, and `patching` describes how images are divided into patches. A layer
+    that is not `trained` runs only the forward pass.
     """
 
     width: int
@@ -125,7 +125,7 @@ class TowerLayer(AbstractLayer):
         return self.width
 
     def split_of(self, split: Split) -> Split:
-        """Return the cut of all patches of a micro-batch, which no rank shares with another."""
+        """Return the split of all patches of a micro-batch, which are not divided over ranks."""
         patches = [[float(self.patching.patches(images))] for images in split.images] or [[0.0]]
         return replace(
             split, length=np.array(patches), context=ONE, context_exchange="none", documents=ONE,
@@ -251,8 +251,10 @@ class SeenBlock(TowerLayer):
 
 
 class Projector(TowerLayer):
-    """A projection: of two matrices each, the first is cut along its output and the second along its input;
-    every rank holds one that is left over.
+    """The layer of a projection.
+
+    Of each pair of matrices, the first is divided along its output and the second along its input. Every
+    rank holds the whole of a last matrix without a pair.
     """
 
     kind: Literal["projector"] = "projector"

@@ -136,7 +136,7 @@ class Traced(AlwaysWithKind, AbstractMixer):
         return False
 
     def has_whole_heads(self, hidden: int) -> bool:
-        """Return True: the sizes are those of a model that ran."""
+        """Return True, because the sizes come from a model that ran."""
         return True
 
     def weights(self, hidden: int, split: Split) -> tuple[Weight, ...]:
@@ -182,7 +182,7 @@ class Traced(AlwaysWithKind, AbstractMixer):
         return tuple(each for each in self.operators if isinstance(each, GraphPass) and each.picks_rows)
 
     def linear_elements(self, hidden: int) -> int:
-        """Return half of the FLOP per token that do not grow with the length of its sequence."""
+        """Return half of the FLOP per token that do not depend on the length of the sequence."""
         return round(self._flop_of_token()[0] / 2)
 
     def pair_flop(self, hidden: int) -> int:
@@ -202,7 +202,7 @@ class Traced(AlwaysWithKind, AbstractMixer):
         return short - slope * PROBES[0], slope
 
     def divided_flop(self) -> tuple[float, float]:
-        """Return the FLOP of operators that tensor parallelism divides, and of all; of one sample."""
+        """Return the FLOP of a sample in operators that tensor parallelism divides, and in all."""
         return self._flop(1.0, divided_only=True), self._flop(1.0)
 
     @cached_results(MOST_COUNTED)
@@ -275,7 +275,7 @@ class NoFeedForward(AlwaysWithKind, AbstractLayer):
 
 
 class NoEnd(AbstractLayer):
-    """The empty place of embedding, final norm or head in a model whose blocks contain everything."""
+    """A placeholder for embedding, final norm or head in a model whose blocks contain all operators."""
 
     kind: Literal["no_end"] = "no_end"
 
@@ -295,7 +295,7 @@ MOST_REASONS = 3  # why products are whole, in one sentence
 
 
 def division_note(blocks: Sequence[AbstractLayer], counts: Sequence[int]) -> str:
-    """Return a sentence on what tensor parallelism divides of an exported graph."""
+    """Return a sentence about the part of an exported graph that tensor parallelism divides."""
     mixers = [mixer for block in blocks if isinstance(mixer := getattr(block, "mixer", None), Traced)]
     pairs = [mixer.divided_flop() for mixer in mixers]
     divided, whole = (sum(n * pair[i] for n, pair in zip(counts, pairs, strict=True)) for i in (0, 1))

@@ -72,14 +72,14 @@ class Vision(Patching):
 
     @property
     def divided(self) -> int:
-        """Return what tensor-parallel degrees must divide: the largest divisor of all heads and widths."""
+        """Return the number that tensor-parallel degrees must divide: the gcd of all heads and widths."""
         blocks = [block for block in self.blocks if isinstance(block.feed_forward, Mlp)]
         heads = [block.mixer.heads for block in blocks]
         widths = [block.feed_forward.ffn_hidden for block in blocks]  # type: ignore[union-attr]
         return math.gcd(*heads, *widths)
 
     def fault_before(self, hidden: int, adapted: bool) -> str:
-        """Return what would fit, if the tower does not fit a decoder of this width; "" if it does.
+        """Return the values with which the tower would fit a decoder of this width; "" if it fits.
 
         >>> Vision(hidden=64, patch=14, projections=[{"widths": [128]}], blocks=[
         ...     {"mixer": {"heads": 4, "causal": False}, "feed_forward": {"ffn_hidden": 256}},

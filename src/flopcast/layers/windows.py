@@ -20,8 +20,8 @@ WindowKind = Literal["sliding", "chunked"]
 def mean_keys(length: Counts, window: int, kind: WindowKind) -> Counts:
     """Return mean keys per query over a sequence; half of the sequence if the window contains it.
 
-    A sliding window is a band: w · s pairs, less the triangle of w² / 2 that lies before the sequence.
-    Chunks are triangles side by side, the last of which may be smaller.
+    A sliding window is a band of w · s pairs, minus the triangle of w² / 2 pairs before the beginning of
+    the sequence. Chunks are triangles side by side, the last of which may be smaller.
 
     Parameters
     ----------

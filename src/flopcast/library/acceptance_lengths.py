@@ -12,7 +12,7 @@ from flopcast.files.yaml_text import read_yaml
 
 
 def measured_acceptance(draft: str, drafted: int) -> float | None:
-    """Return the mean tokens of a pass over the measured models; None if none was measured.
+    """Return the mean number of tokens in a pass, over the measured models; None if none was measured.
 
     >>> measured_acceptance("mtp", 1), measured_acceptance("eagle", 3), measured_acceptance("ngram", 1)
     (1.79, 2.855, None)

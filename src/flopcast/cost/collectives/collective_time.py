@@ -45,12 +45,12 @@ class MessageCost:
     """Seconds of one message, the tier that it uses in each plan, and the curves that gave the seconds.
 
     `alone_s` and `tier` have the broadcast shape of message and group, usually (plans, stage classes) or
-    flat. `curves` holds the measured curve of each tier that has one, by the tier's index: empty means that
-    the tiers' stated `attained_fraction` was used throughout. `extrapolated` and `borrowed` are masks of
-    that shape: whether the message or its group is outside the measured range, and whether the curve is
-    another collective's. `bound_s` is the time at full bandwidth without latency. `on_link_s` is the part
-    of `alone_s` in which bytes occupy the link of `tier`; the rest is latency. `cards_ratio` is that of
-    `LinkUse` (item_prices.py).
+    flat. `curves` contains the measured curve of each tier that has one, by the index of the tier. If it is
+    empty, the `attained_fraction` of the tiers was used everywhere. `extrapolated` and `borrowed` are masks
+    of that shape: whether the message or its group is outside the measured range, and whether the curve
+    belongs to another collective. `bound_s` is the time at full bandwidth without latency. `on_link_s` is
+    the part of `alone_s` in which bytes occupy the link of `tier`; the rest is latency. `cards_ratio` is
+    that of `LinkUse` (item_prices.py).
     """
 
     alone_s: Floats
@@ -67,8 +67,8 @@ class MessageCost:
 class Terms:
     """The terms of the seconds of messages on one tier; arrays (rows,).
 
-    `latency_s` is that of all hops, or what the smallest message that was measured takes; `share` of the
-    message crosses each rank's link, whose bus bandwidth is reached to an `efficiency`.
+    `latency_s` is the latency of all hops, or the time of the smallest measured message. `share` of the
+    message crosses the link of each rank, which reaches the fraction `efficiency` of its bus bandwidth.
     """
 
     latency_s: Floats
@@ -102,9 +102,9 @@ def message_terms(
 ) -> tuple[Tier, Terms, Curve | None]:
     """Return the tier of the messages of one group, the terms of their seconds, and the curve.
 
-    All arrays (rows,), every row on the same tier. Exchanges of experts that leave their domain
-    (`one_copy_a_domain`) are timed otherwise where one copy for each domain is sent, and messages in two
-    steps are two all-to-alls if they leave a domain (`two_steps`).
+    All arrays (rows,), every row on the same tier. Two kinds of messages between domains have other
+    formulas: exchanges of experts that send one copy to each domain (`one_copy_a_domain`), and messages in
+    two steps, which are two all-to-alls (`two_steps`).
     """
     index = int(tier_of(group.nodes, cluster, group.depth)[0])
     link, inner = cluster.tiers[index], _inner(index, cluster)
@@ -125,13 +125,13 @@ def message_seconds(
     """Return the seconds of `collective`; all arrays broadcast against each other.
 
     Time is `hops · latency + share · message_bytes / (bus bandwidth · efficiency)` (Hockney, Parallel
-    Computing 20(3), 1994). Efficiency is looked up in the fabric's curve by size, ranks inside and
-    nodes; without a curve, it is the tier's stated fraction. Where small messages were measured, the
-    curve's launch takes the place of the hops.
+    Computing 20(3), 1994). Efficiency is looked up in the fabric's curve by size, ranks inside and nodes;
+    without a curve, it is the tier's stated fraction. If small messages were measured, the launch time of
+    the curve replaces the latencies of the hops.
 
-    `domain_bytes` are those of one copy for each scale-up domain, where a collective sends no more between
-    domains (operators/exchanges.py): it takes as long as these take over the network, or as all copies take
-    inside a domain, whichever is longer, as both go on at once.
+    `domain_bytes` are the bytes of one copy for each scale-up domain, for a collective that sends only one
+    copy to each domain (operators/exchanges.py). Transfers over the network and inside the domains run at
+    the same time, so the collective takes as long as the longer of the two.
 
     Returns
     -------
@@ -192,8 +192,8 @@ def _over_network(collective: str, domain_bytes: Floats, nodes: Counts, link: Ti
 def tier_of(nodes: Counts, cluster: Cluster, depth: Counts = AT_ITS_TOP) -> np.ndarray:
     """Return the index of the tier that joins a group that spans this many adjacent scale-up domains.
 
-    The last tier joins any number of domains, regardless of its `devices`. Inside a domain it is `depth`
-    tiers below that of the domain.
+    The last tier joins any number of domains, regardless of its `devices`. Inside a domain, this tier is
+    `depth` tiers below the tier of the domain.
     """
     reach, first = nodes * cluster.scale_up_devices, cluster.inner_tiers
     tier = np.full(nodes.shape, first, dtype=np.intp)

@@ -29,17 +29,17 @@ class Formula:
     """`share(n)` of the message crosses each rank's link; `hops(n)` latencies follow each other.
 
     The bandwidth term is `share(n) · message_bytes / bandwidth`, so `share` is the ratio of bus to
-    algorithm bandwidth of nccl-tests. Between domains that bandwidth is `lanes(inside, nodes)` times
-    that of one rank's links; 1 where the group stays inside one. Of what a block of domains sends then,
-    the share `uplinked(nodes, blocks)` leaves the block: what the uplinks of an oversubscribed network must
-    carry. Both are those of a ring unless given. `rings`: between domains there is no tree, so that
-    a message passes every rank, most of them inside their domains: NCCL gathers and scatters so.
-    `to_all`: each rank sends to every other one, one after the other.
-    `one_copy_a_domain`: what leaves a domain is sent once for each other domain, and on inside it.
-    `in_two_steps`: ranks of a domain exchange first, and then ranks with the same place in their domains,
-    which share what is left of the message. `over_one_rank`: one rank receives the messages of all others
-    and answers each. `serves`: only serving engines send such messages. All are
-    functions of arrays, elementwise, so that one call serves plans with groups of different sizes.
+    algorithm bandwidth of nccl-tests. Between domains, this bandwidth is `lanes(inside, nodes)` times that
+    of the links of one rank; `lanes` is 1 if the group stays inside one domain. `uplinked(nodes, blocks)`
+    is the share of the bytes of a block of domains that leaves the block over the uplinks of an
+    oversubscribed network. By default, both are those of a ring. `rings`: there is no tree between domains,
+    so a message passes every rank, mostly inside the domains, as in all-gathers and reduce-scatters of
+    NCCL. `to_all`: each rank sends to every other one, one after the other. `one_copy_a_domain`: one copy
+    is sent to each other domain, and is distributed inside this domain. `in_two_steps`: ranks of a domain
+    exchange first, and then ranks with the same place in their domains, which share what is left of the
+    message. `over_one_rank`: one rank receives the messages of all others and answers each. `serves`: only
+    serving engines send such messages. All are functions of arrays, elementwise, so that one call serves
+    plans with groups of different sizes.
 
     References
     ----------

@@ -16,11 +16,11 @@ from flopcast.units import Number
 class Efficiencies:
     """The numbers of one kind of software.
 
-    `levels` has the logarithms of each device's rates over those expected, for compute and for memory.
-    `log_sigma_factor` describes the errors of families that were left out, `other_device_log_sigma_factor`
-    those of devices that were left out. `host_s` is the least time of each kernel, which its host needs,
-    `hop_s` that of each hop of a ring, and `call_s` the time that a processor takes for each kernel beside
-    its work: all three were chosen by hand on the tables of this software.
+    `levels` contains the logarithms of each device's rates, divided by the expected rates, for compute and
+    for memory. `log_sigma_factor` describes the errors for families that were left out of the fit, and
+    `other_device_log_sigma_factor` those for devices that were left out. `host_s` is the time that the host
+    needs for each kernel, `hop_s` the time of each hop of a ring, and `call_s` the additional time of each
+    kernel on a CPU. All three were chosen by hand with the tables of this software.
     """
 
     numbers: Logs

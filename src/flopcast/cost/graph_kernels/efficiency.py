@@ -87,7 +87,7 @@ def number_names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def prior_numbers() -> Logs:
-    """Return the logarithms of all numbers before anything is fitted. Callers must not change them."""
+    """Return the logarithms of all numbers before the fit. Callers must not change them."""
     found = np.zeros(len(number_names()))
     for place, name in enumerate(number_names()):
         kernel, bound, *table = name.split("/")
@@ -151,8 +151,8 @@ def _of_class(
 class PricedRows:
     """Seconds of each row, all calls together.
 
-    They are the sum of the seconds that each bound decides. A slope is how many seconds less the row takes
-    for a logarithm of efficiency that is higher by 1.
+    They are the sum of the seconds at the compute bound and at the memory bound. A slope is the number of
+    seconds by which the time of a row falls if the logarithm of its efficiency rises by 1.
     """
 
     whole_s: Floats
@@ -165,9 +165,9 @@ class PricedRows:
 def priced(rows: KernelRows, rates: Rates, compute: Logs, memory: Logs) -> PricedRows:
     """Return the seconds of rows; `compute` and `memory` are the sums of fitted numbers of each row.
 
-    A sum is the logarithm of an efficiency. Sums near 0 and above it approach an efficiency of 1. Products
-    overlap their two times: the 4th root of their 4th powers, 1.19 of one of them if they are equal. The
-    instructions of vector kernels are what loads and stores wait for, so that their times add up.
+    A sum is the logarithm of an efficiency. The larger a sum, the closer the efficiency is to 1. Products
+    overlap their two times: the 4th root of their 4th powers, 1.19 of one of them if they are equal. In
+    vector kernels, loads and stores wait for instructions, so that the two times add up.
     """
     slowdown, compute_slope = _limited(compute)
     is_vector = IS_VECTOR[rows.kernel]

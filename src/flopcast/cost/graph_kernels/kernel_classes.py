@@ -23,7 +23,7 @@ no multiple of 8. strided: whether a kernel changes the order of elements."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """The table of one coordinate: log2 of its nodes; flags have the nodes 0 and 1.
+    """The table of one coordinate, given by log2 of its nodes; flags have the nodes 0 and 1.
 
     Between two nodes the log-efficiency is interpolated linearly; outside of them it is that of the nearest
     node.
@@ -37,8 +37,8 @@ class Table:
 class GraphKernelClass:
     """The tables of a class for the compute bound and for the memory bound.
 
-    A class that is `like` another uses the tables of that one, and has only levels of its own. `vector`:
-    its FLOP run at the rate of fp32, not on matrix engines.
+    A class that is `like` another class uses the tables of that class, and has only levels of its own.
+    `vector`: the FLOP of the class run at the rate of fp32, not on matrix engines.
     """
 
     name: str
@@ -49,7 +49,7 @@ class GraphKernelClass:
 
     @property
     def owner(self) -> str:
-        """Return the class whose tables this one uses."""
+        """Return the class whose tables this class uses."""
         return self.like or self.name
 
 

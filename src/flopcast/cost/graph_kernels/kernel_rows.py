@@ -17,9 +17,10 @@ from flopcast.records import dataclass
 class KernelRows:
     """Kernels of several graphs; all arrays have the shape (rows,), coordinates one column each.
 
-    `graph` is the position of the row's graph, `kernel` that of its class in GRAPH_KERNELS, `calls` how
-    often the graph runs it. FLOP and bytes are those of one call. `time_ratio`: how much longer the FLOP of
-    an older kernel take than those of the newest one of its class.
+    `graph` is the position of the row's graph, `kernel` is the position of its class in GRAPH_KERNELS, and
+    `calls` is the number of times that the graph runs it. FLOP and bytes are those of one call.
+    `time_ratio`: time of the FLOP in an older kernel, divided by their time in the newest kernel of the
+    class.
     """
 
     graph: Integers
@@ -68,7 +69,7 @@ def kernel_rows(
 def joined(parts: Iterable[KernelRows]) -> KernelRows:
     """Return the rows of all parts, in order.
 
-    The numbers of graphs stay as they are, so that the rows of one graph may come from several parts.
+    The numbers of graphs do not change, so the rows of one graph may come from several parts.
     """
     known = list(parts)
     return KernelRows(

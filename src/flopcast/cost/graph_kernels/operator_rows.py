@@ -74,7 +74,7 @@ class _Described:
 
 
 def rows_of_items(items: Sequence[Item]) -> tuple[KernelRows, list[tuple[int, ...]]]:
-    """Return a row for each plan of each item, and the shape of each item's part of the rows."""
+    """Return a row for each plan of each item, and the shape of the rows of each item."""
     names, shapes, columns = list[str](), list[tuple[int, ...]](), list[list[Floats]]()
     operators = ((item.work, item.phase) for item in items if isinstance(item.work, AbstractOperator))
     for work, pass_name in operators:
@@ -114,12 +114,12 @@ def is_of_graphs_alone(item: Item) -> bool:
 
 
 def is_described(item: Item) -> bool:
-    """Return whether rows describe an operator; products in narrow formats have curves alone."""
+    """Return whether rows describe an operator; GEMMs in 8 or 4 bits are priced only by curves."""
     return type(item.work) in DESCRIBED and not getattr(item.work, "narrow", "")
 
 
 def unmeasured_family(item: Item) -> str:
-    """Return the family of a kernel that no table has; "" of all others."""
+    """Return the family of a kernel that no table contains; "" for all other kernels."""
     family = item.work.family if isinstance(item.work, GraphKernel) else ""
     return family if family in PASSES_OF_FAMILY else ""
 
@@ -127,7 +127,7 @@ def unmeasured_family(item: Item) -> str:
 def convolution_names(
     groups: Counts, within: Counts, without: Counts, window: Counts, last: Flags
 ) -> list[str]:
-    """Return the class of each convolution; `within` and `without` are channels of one group."""
+    """Return the class of each convolution; `within` and `without` are the channels of one group."""
     is_depthwise = (groups > 1) & (within <= FEW_CHANNELS) & (without <= FEW_CHANNELS)
     base = np.where(window > 1, "convolution", "pixel_convolution")
     base = np.where(groups > 1, "grouped_convolution", base)
@@ -139,14 +139,14 @@ def convolution_names(
 def image_passes(
     groups: Counts, within: Counts, window: Counts, last: Flags, element_bytes: Number
 ) -> Counts:
-    """Return how often a convolution moves its images: planes in 16 bits are transposed around it."""
+    """Return how often a convolution moves its images: 16-bit images in NCHW layout are also transposed."""
     in_16_bits = element_bytes <= ELEMENT_BYTES["fp16"]
     is_transposed = ~last & in_16_bits & ((window > 1) | (groups > 1)) & (within > FEW_CHANNELS)
     return np.where(is_transposed, PASSES_OF_PLANES, 1.0)
 
 
 def misaligned(first: Counts, second: Counts) -> Counts:
-    """Return 1 where either size is no multiple of what matrix engines load at once, 0 elsewhere."""
+    """Return 1 if a size is not a multiple of what matrix engines load at once, and 0 otherwise."""
     return np.where((first % ALIGNMENT > 0) | (second % ALIGNMENT > 0), 1.0, 0.0)
 
 

@@ -19,12 +19,12 @@ CLOCK_EXPONENT = 0.2
 
 
 def clock_ratio(device: Device, dtype: str = "fp16") -> Number:
-    """Return the rate that a board's power sustains, over that of a board with 2 W for each TFLOP/s.
+    """Return the rate that a board's power sustains, divided by that of a board with 2 W for each TFLOP/s.
 
-    Boards that have many matrix engines for their power lower their clock, and others raise it above the
-    data sheet's. If voltage rose with the clock, the clock would rise with the cube root of the power; the
-    products of 15 devices (catalog/curves, 8192 · 4096 · 4096 in 16 bits) rise with its 5th root, within
-    13 %. The ratio is 1 if the board's power is not known, and for processors.
+    Boards with many matrix engines for their power lower their clock, and other boards raise their clock
+    above that of the data sheet. If voltage rose with the clock, the clock would rise with the cube root of
+    the power; the products of 15 devices (catalog/curves, 8192 · 4096 · 4096 in 16 bits) rise with its 5th
+    root, within 13 %. The ratio is 1 if the board's power is not known, and for processors.
 
     >>> from flopcast.library.catalog import device
     >>> [round(clock_ratio(device(name)), 2) for name in ("rtx-3090-24gb", "rtx-pro-6000-max-q-96gb")]

@@ -43,8 +43,8 @@ UNFITTED_LOG_SIGMA = 0.3  # of the priors
 class GraphSoftware:
     """The numbers that price a job's graph; `sources` are the tables on which they were fitted.
 
-    `kind` is the kind of software, or says that nothing was fitted. `whole` models are graphs in all of
-    their blocks: then their products and attention are priced so, too.
+    `kind` is the kind of software, or states that nothing was fitted. `whole`: all blocks of the model are
+    graphs, so GEMMs and attention are also priced with these numbers.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class GraphSoftware:
         return is_of_graphs_alone(item) or (self.whole and is_described(item))
 
     def parts(self, items: Sequence[Item], device: Device) -> "GraphSeconds":
-        """Return the seconds of items, and what they are made of."""
+        """Return the seconds of items, and their parts."""
         rows, shapes = rows_of_items(items)
         ratios = [generation_ratio(self.attention, _kernel(item), device.name)[0] for item in items]
         rows = replace(rows, time_ratio=np.repeat(ratios, [math.prod(shape) for shape in shapes]))
@@ -94,7 +94,7 @@ def _kernel(item: Item) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GraphSeconds:
-    """Seconds of items, one after another, and what they are made of; `shapes` are those of each item."""
+    """Seconds of items, one after another, and their parts; `shapes` contains the shape of each item."""
 
     rows: KernelRows
     shapes: list[tuple[int, ...]]
@@ -104,7 +104,7 @@ class GraphSeconds:
 
     @property
     def seconds(self) -> Floats:
-        """Return the seconds with launches; 0 of what moves no bytes."""
+        """Return the seconds including launches; 0 for an item that moves no bytes."""
         launch_s = self.rows.calls * self.rates.launch_s[self.rows.graph]
         return np.where(self.rows.moved_bytes > 0, self.whole_s + launch_s, 0.0)
 
@@ -141,9 +141,10 @@ def graph_software(
 ) -> GraphSoftware:
     """Return the numbers for a job: fitted on training or inference, eager or compiled; priors if none are.
 
-    No table contains measurements of compiled training. Its numbers are those of eager training and, for
-    the kernels that a compiler fuses, those of compiled inference. Tables of processors contain compiled
-    inference on one processor, whose levels hold for all others too, with the uncertainty of other devices.
+    No table contains measurements of compiled training. Its numbers are those of eager training, except for
+    kernels that a compiler fuses, whose numbers are those of compiled inference. Tables of CPUs contain
+    compiled inference on one CPU. Its levels are also used for all other CPUs, with the uncertainty of
+    other devices.
     """
     is_compiled = any(isinstance(item.work, GraphKernel) and item.work.is_joined for item in items)
     name = TRAINING if trains else COMPILED if is_compiled else EAGER

@@ -18,14 +18,14 @@ LAYOUTS = ("forward", "input_gradient", "weight_gradient", "gradients")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelFamily:
-    """Classes that a step away from the measurements costs alike.
+    """Classes with the same uncertainty outside the measured shapes and on other devices.
 
-    `family` names the factor of their level, `power_class` what a device draws while they run
-    (spec/operations.py). The sigmas are added, in quadrature, where a shape lies outside of the measured
-    ones, and where another device lends its curve. Products run below the highest clock on a busy device
-    (sustained.py); the core clock bounds products and attention, memory all others. `lends_seconds`: what
-    kernels of serving take beyond their bound takes as many seconds on a borrower, not as many cycles
-    (curve_conversion.py).
+    `family` names the factor of their level, and `power_class` the power that a device draws while they run
+    (spec/operations.py). The sigmas are added in quadrature for a shape outside the measured range, and for
+    a curve of another device. GEMMs run below the highest clock on a busy device (sustained.py). The core
+    clock limits GEMMs and attention, and memory limits all other kernels. `lends_seconds`: the time of
+    serving kernels beyond their bound is the same number of seconds on a device that borrows the curve, not
+    the same number of cycles (curve_conversion.py).
     """
 
     name: str
@@ -96,7 +96,7 @@ KINDS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelBase:
-    """The kernels whose names begin with one word: all that other files need to know of them.
+    """The properties of all kernels whose names begin with one word.
 
     Attributes
     ----------
@@ -159,7 +159,7 @@ BASES: dict[str, KernelBase] = {  # the first word of a kernel's name; all other
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelClass:
-    """What the name of a kernel says about its curve.
+    """The properties of a curve that follow from the name of its kernel.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class KernelClass:
 
     @property
     def is_derated(self) -> bool:
-        """Return whether a stack's derate scales the class: products, and those of unfused attention."""
+        """Return whether a stack's derate scales the class: GEMMs, and those of unfused attention."""
         return self.kind.is_core_bound and not (self.base.is_fused_attention or self.base.serves)
 
 

@@ -39,7 +39,7 @@ CLOCK_LOG_SIGMA = 0.1  # no measurement tests it
 
 
 def stretch_ratio(limit_fraction: float, demand_fraction: float = HEADROOM_RATIO) -> float:
-    """Return how many times as long core-bound work takes under a limit of power.
+    """Return how many times as long core-bound work takes under a power limit.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def stretch_ratio(limit_fraction: float, demand_fraction: float = HEADROOM_RATIO
 
 
 def slowest_ratio(num_devices: int, spread_fraction: float) -> float:
-    """Return the clock of a mean device over that of the slowest of `num_devices`.
+    """Return the clock of a mean device, divided by that of the slowest of `num_devices`.
 
     `spread_fraction` is the standard deviation of clocks over their mean.
 
@@ -71,14 +71,14 @@ def slowest_ratio(num_devices: int, spread_fraction: float) -> float:
 
 
 def limit_ratio(site: Site, device: Device) -> float:
-    """Return how many times as long core-bound kernels take under the site's limit of power."""
+    """Return how many times as long core-bound kernels take under the power limit of the site."""
     if site.power_limit_w is None or device.board_power_w is None:
         return 1.0
     return stretch_ratio(site.power_limit_w / device.board_power_w)
 
 
 def clock_ratio(site: Site, device: Device, sustained: bool) -> float:
-    """Return what a set clock adds to that: 1 where the device runs below that clock anyway.
+    """Return the further slowdown by a locked clock: 1 if the device runs below this clock anyway.
 
     `sustained` products run below the highest clock on a busy device, by its sustained ratio.
     """
@@ -111,7 +111,7 @@ def clock_factors(
 
 
 def clock_warnings(site: Site, device: Device) -> list[str]:
-    """Return sentences about clocks and limits of power that measurements hardly test.
+    """Return warnings about clocks and power limits that measurements hardly test.
 
     There are two: a power limit below half of the board's power, where the formula was up to 15 % off, and
     a clock that the site sets, which no measurement covers.
@@ -131,7 +131,7 @@ def clock_warnings(site: Site, device: Device) -> list[str]:
 
 
 def slowed_fraction(fraction: float, ratio: float) -> float:
-    """Return what core-bound work draws, over the board power, at a clock `ratio` times as low.
+    """Return the power of core-bound work, divided by the board power, at a clock `ratio` times as low.
 
     Static power stays; dynamic power falls with clock and voltage.
 

@@ -26,10 +26,10 @@ Corner = tuple[Counts, tuple[Integers, ...]]  # of a cell: its weight, its index
 class CurveEvidence:
     """The measurements behind a curve, and its error.
 
-    `source` names the measurements, `rows` how many were used, `rejected` how many were left out: known
-    to be broken, or faster than the hardware can be. `relative_error` is the mean of
-    |predicted / measured - 1| on rows kept aside, what a report shows; `log_sigma_factor` the sigma whose
-    90 % interval holds 90 % of their errors (lab/calibration/conformal.py), what the class' factor carries.
+    `source` names the measurements, `rows` how many were used, `rejected` how many were left out: known to
+    be broken, or faster than the hardware can be. `relative_error` is the mean of |predicted / measured -
+    1| on rows left out of the fit, which a report shows. `log_sigma_factor` is the sigma of the factor of
+    the class: its 90 % interval contains 90 % of the errors of these rows (lab/calibration/conformal.py).
     """
 
     source: str
@@ -51,7 +51,7 @@ class Curve:
     `terms` are the coefficients of the view's terms, those that are not zero. `layout_ratio` scales the
     whole time of a gradient product; its keys are a layout, or a layout and the dtype that it was measured
     in: "input_gradient.bf16". `widened` is the curve of the class in whose format a kernel multiplies, if
-    it widens its weights first (`WIDENED` in fallback_classes.py).
+    the kernel first converts its weights to a wider format (`WIDENED` in fallback_classes.py).
     """
 
     name: str  # kernel class or collective
@@ -65,7 +65,7 @@ class Curve:
     widened: "Curve | None" = None
 
     def ratio_of(self, layout: str, dtype: str) -> float:
-        """Return the time of a product over that of a forward product.
+        """Return the time of a GEMM, divided by that of a forward GEMM.
 
         If this dtype was not measured, the ratio of a measured one is used.
 
@@ -83,7 +83,7 @@ class Curve:
 
 
 def log_efficiency(curve: Curve, coordinates: tuple[Counts, ...], multiprocessors: int = 1) -> Logs:
-    """Return the log-efficiency, interpolated linearly in logarithms, so that time is a power of size.
+    """Return the log-efficiency; it is linear in logarithms between nodes, so that time is a power of size.
 
     Parameters
     ----------
@@ -176,8 +176,8 @@ def _gain_beyond(curve: Curve, logs: Sequence[Logs], number: int, half_fraction:
 def outside(curve: Curve, coordinates: tuple[Counts, ...]) -> np.ndarray:
     """Return a mask of shapes with a coordinate more than 5 % outside the measured range, (rows,).
 
-    Less than that is the rounding of a curve file, or a measured shape with its padding. A curve without
-    axes has no range to leave.
+    Smaller differences come from rounding in a curve file, or from the padding of a measured shape. For a
+    curve without axes, no shape is outside.
     """
     slack = np.log2(1.05)
     found = np.zeros(coordinates[0].shape, dtype=bool)

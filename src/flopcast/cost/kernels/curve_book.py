@@ -23,7 +23,7 @@ UNCALIBRATED_LOG_SIGMA = 0.3
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class CurveMatch:
-    """A curve, how sure what it stands for is, and whether it was measured at all.
+    """A curve, its uncertainty if it was borrowed, and whether it was measured.
 
     `class_log_sigma_factor` is 0 for a class's own curve, `device_log_sigma_factor` for a device's own: the
     first is an error of one class, the second one of all classes of its kind on the device. `calibrated` is
@@ -43,8 +43,7 @@ class CurveMatch:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class CurveBook:
-    """Curves by (owner, name), where owners are devices and fabrics, and the constants fitted on runs, by
-    name.
+    """Curves by (owner, name), where owners are devices and fabrics, and fitted constants by name.
 
     One book serves one prediction: it holds what its cluster may need (library/curves.py loads it), so the
     core opens no file. `graphs` are the efficiencies of kernels of exported graphs, by kind of software.
@@ -68,8 +67,8 @@ class CurveBook:
         """Return the curve for kernel class `name` on `owner`, or the nearest that exists.
 
         `cousins` are devices whose curves may be borrowed, the nearest first; `engine_ratio` is the peak
-        that bounds the class over that of 16 bits, which a relative may need. There is always an answer:
-        without any curve, a data-sheet estimate with the launch time `launch_s`.
+        that bounds the class over that of 16 bits, which a relative may need. If there is no curve, the
+        result is a data-sheet estimate with the launch time `launch_s`.
 
         Examples
         --------
@@ -118,7 +117,7 @@ def _chain(name: str) -> Iterator[FallbackClass]:
 
 
 def slower(curve: Curve, time_ratio: float) -> Curve:
-    """Return a curve with this many times lower efficiency; the curve itself if the ratio is 1."""
+    """Return a curve whose efficiency is divided by the ratio; the curve itself if the ratio is 1."""
     return curve if time_ratio == 1.0 else replace(curve, table=curve.table - np.log(time_ratio))
 
 

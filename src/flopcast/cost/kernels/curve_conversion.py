@@ -56,9 +56,9 @@ def rates_of(device: Device) -> Rates:
 def converted_curve(curve: Curve, lender: Rates, borrower: Rates) -> Curve:
     """Return the curve of the device `lender` converted for `borrower`.
 
-    Curves of GEMMs, attention and messages keep their efficiency (for those of serving there is
-    `converted_times`). Curves of devices whose clock is not known, and shapes that reach the sustained
-    bandwidth, do so too.
+    Curves of GEMMs, attention and messages keep their efficiency (`converted_times` converts those of
+    serving). Curves of devices whose clock is not known, and shapes that reach the sustained bandwidth,
+    also keep it.
     """
     if lender.cycles_per_s is None or borrower.cycles_per_s is None:
         return curve
@@ -77,9 +77,9 @@ def converted_times(curve: Curve, lender: Device, borrower: Device) -> Curve:
 
     Curves of other classes are returned unchanged.
 
-    The time beyond the bound, at the rate that memory sustains, scales with the cycles of all
-    multiprocessors, or stays where a clock is not known. It stays for decode attention too, whose shorter
-    kernels mostly wait, for launches and for their first bytes.
+    The time beyond the bound, at the sustained rate of the memory, is proportional to the cycles of all
+    multiprocessors. It does not change if a clock is not known. It does not change for decode attention
+    either, whose shorter kernels mostly wait for launches and for their first bytes.
     """
     if features_of(curve.name).operator is None:
         return curve

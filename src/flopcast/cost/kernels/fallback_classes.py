@@ -19,11 +19,11 @@ from flopcast.records import dataclass
 class FallbackClass:
     """The class to borrow from, and the log-sigma that borrowing adds.
 
-    It is added in quadrature to that of another device, where the relative is borrowed from there too.
-    `time_ratio` is how much longer the class takes at the relative's efficiency: beyond its own bound.
-    `speed_up_ratio` says instead how many times as fast as the relative it is, whatever its own engine's
-    peak. A class is `tested` if a measurement, of the kernel or of a whole run that depends on it, was
-    compared with a prediction; an untested class may have a sigma above 0.3.
+    If the class is also borrowed from another device, both log-sigmas are added in quadrature. `time_ratio`
+    is the time of the class, divided by its bound at the efficiency of the related class. `speed_up_ratio`
+    instead states how many times as fast as the related class it is, whatever the peak of its engine. A
+    class is `tested` if a measurement, of the kernel or of a whole run that depends on it, was compared
+    with a prediction; an untested class may have a sigma above 0.3.
     """
 
     name: str

@@ -48,20 +48,20 @@ class KernelFeatures:
     """One kernel class: its table's coordinates, and its terms by name.
 
     All are functions of the operator's coordinates, arrays of one shape; a term also needs the device's
-    number of multiprocessors. `powers` say how work grows along each axis of the table: time does not
-    fall there; None where work stays or other things matter more. Axes beyond those named are free.
-    `tiled` axes count tiles: there, wave terms already let efficiency rise inside a wave. `freed` is an
-    axis of work without tiles, beside a tiled axis of all work: it gets what terms of tiles leave unused.
-    `saturates`: the largest measured shapes run at the limit of power, so that larger ones are no more
-    efficient.
-    `overflow` is a pair of axes, the first tiled: what a size exceeds the longest measured one by counts
-    along the second. Both fill waves with tiles alike, and only the second was measured to their end.
-    `at_least` holds coordinates at a whole tile: terms are evaluated there for less work than any measured
-    shape has, since a kernel can always pad a smaller product to a tile.
-    `operator` makes the operator of a kernel's name at coordinates of the table, (rows, 1). Classes that
-    have it interpolate times between nodes (between_nodes.py): their time falls along no axis, so that
-    they need no powers. Along `free` axes time may fall all the same: another kernel runs from some place
-    on. `nodes` are log2 of the nodes of axes along which kernels change at known places.
+    number of multiprocessors. `powers` states how work grows along each axis of the table, along which time
+    does not fall; None for an axis along which work does not grow or other effects are larger. Axes beyond
+    those named are free. `tiled` axes count tiles: wave terms already let efficiency rise inside a wave
+    along them. `freed` is an axis of work without tiles: it gets the power that the terms of the tiled axis
+    of all work leave unused. `saturates`: the largest measured shapes run at the limit of power, so that
+    larger ones are no more efficient. `overflow` is a pair of axes, the first of which is tiled: the part
+    of a size beyond the largest measured size counts along the second axis. Both axes fill waves with tiles
+    in the same way, and only the second axis was measured up to full waves. `at_least` contains coordinates
+    of a whole tile. Terms are evaluated there for less work than that of any measured shape, because a
+    kernel can always pad a smaller GEMM to a tile. `operator` makes the operator of a kernel's name at
+    coordinates of the table, (rows, 1). Classes that have it interpolate times between nodes
+    (between_nodes.py): their time falls along no axis, so that they need no powers. Along `free` axes, time
+    may nevertheless fall, because another kernel runs from some size on. `nodes` are log2 of the nodes of
+    axes along which kernels change at known sizes.
     """
 
     table: Callable[[Coordinates], Coordinates]
@@ -79,10 +79,11 @@ class KernelFeatures:
     def rises(self, axes: int, terms: Mapping[str, float]) -> tuple[float | None, ...]:
         """Return the largest power of each axis by which the efficiency may rise, given these coefficients.
 
-        A wave term of coefficient c makes efficiency proportional to the output to the power c as long as
-        its tiles fill less than one wave, and padded rows do as long as they fill less than a tile; the
-        table has what is left of the axis' power. Longer sums fill no wave: below one, time may stand
-        still while the output grows, but not while they grow. So the freed axis has all that is left.
+        A wave term with the coefficient c makes the efficiency proportional to the output to the power c
+        while the tiles fill less than one wave. Padded rows do so while they fill less than a tile. The
+        table has the rest of the power of the axis. Longer sums fill no wave: below one wave, time may stay
+        constant while the output grows, but not while the sums grow. The freed axis therefore has all of
+        the rest.
         """
         stepped = ("wave", "padding_m")
         taken = min(1.0, sum(value for name, value in terms.items() if name.startswith(stepped)))
@@ -102,7 +103,8 @@ class KernelFeatures:
 def wave(tiles: Counts, multiprocessors: int, useful: Counts | None = None) -> Logs:
     """Return the logarithm of the fill of the waves; 0 if the tiles are a multiple of the multiprocessors.
 
-    `useful` is the work in tiles, less than their number where some are padded; all of it where it is None.
+    `useful` is the work in tiles, which is less than their number if some are padded; None means that no
+    tile is padded.
 
     >>> np.exp(wave(np.array([108.0, 109.0, 216.0]), 108)).round(3).tolist()
     [1.0, 0.505, 1.0]

@@ -16,7 +16,7 @@ NEWEST = "newest"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
-    """Times over those of FlashAttention-2 on the same device, and the sigma of their logarithm.
+    """Times divided by those of FlashAttention-2 on the same device, and the sigma of their logarithm.
 
     A ratio below 1 is a faster kernel. Forward and backward have ratios of their own, because papers report
     them separately.
@@ -57,7 +57,7 @@ MEASURED: dict[str, str] = {
 
 
 def generation_ratio(runs: str, curve: str, owner: str) -> tuple[float, float]:
-    """Return the time of the stack's kernel over that of the measured one, and the log sigma of this ratio.
+    """Return the time of the stack's kernel divided by that of the measured one, and its log sigma.
 
     Parameters
     ----------

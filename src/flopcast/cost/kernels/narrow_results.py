@@ -25,7 +25,7 @@ RESULT_SHARE = 0.0254
 
 
 def with_results(priced: KernelClass, alone_s: Floats, result_s: Floats) -> Floats:
-    """Return the seconds of kernels of a class, results included; `alone_s` of all but narrow experts.
+    """Return the seconds of kernels with their results: `alone_s`, except for experts in 8 or 4 bits.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def bound_seconds(need: Work, device: Device) -> Floats:
 
 
 def least_seconds(need: Work, device: Device) -> Floats:
-    """Return the least seconds of a kernel, which no factor goes below; in the shape of the work.
+    """Return the least seconds of a kernel, below which no factor reduces them, in the shape of the work.
 
     This is the bound at the sustained bandwidth. If all tensors of a kernel fit into the last-level cache,
     they may still be there from the kernel before, so the bound at the data sheet's bandwidth holds.
@@ -47,13 +47,13 @@ def least_seconds(need: Work, device: Device) -> Floats:
 
 
 def moving_seconds(moved_bytes: Floats, device: Device) -> Floats:
-    """Return the seconds of bytes that move beside nothing else, at the rate that memory sustains."""
+    """Return the seconds in which bytes move alone, at the sustained rate of the memory."""
     moving_s: Floats = moved_bytes / (device.memory_bytes_per_s * SUSTAINED_FRACTION)
     return moving_s
 
 
 def cycle_seconds(cycles: Counts, device: Device) -> Floats:
-    """Return the seconds of cycles of one multiprocessor that all of them share; 0 if no clock is known."""
+    """Return the seconds of cycles that all multiprocessors share; 0 if no clock is known."""
     rate = device.multiprocessors * (device.clock_hz or math.inf)
     lasting_s: Floats = cycles / rate
     return lasting_s

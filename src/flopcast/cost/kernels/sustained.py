@@ -26,7 +26,7 @@ SHORTEST_S = 1e-9  # avoids the logarithm of 0
 
 
 def busy_ratio(kind: KernelClass, kernel_s: Floats, device: Device) -> Floats:
-    """Return by how much a busy device slows kernels of this duration, (rows,); 1 for all but GEMMs."""
+    """Return the slowdown, (rows,), of kernels of this duration on a busy device; 1 for all but GEMMs."""
     if not kind.kind.is_product:
         return np.ones(kernel_s.shape)
     return sustained_ratio(kernel_s, device.sustained)

@@ -53,7 +53,7 @@ class UnscaledTimes:
 
     @property
     def alone_s(self) -> Floats:
-        """Return the seconds of each kernel with nothing beside it."""
+        """Return the seconds of each kernel alone."""
         return self.curve_s * self.busy_ratio + self.results_s + self.waits_s + self.after_s + self.loops_s
 
 
@@ -127,7 +127,8 @@ def kernel_log_efficiency(
 ) -> Logs:
     """Return the log-efficiency that a curve gives a kernel on a device, (rows,), or of a flat curve ().
 
-    Classes that interpolate times may be more than 0 between nodes, where `kernel_seconds` holds the bound.
+    For classes that interpolate times, it may be above 0 between nodes; `kernel_seconds` then uses the
+    bound.
     """
     if not curve.axes:
         return curve.table
