@@ -12,7 +12,6 @@ from typing import ParamSpec, TypeVar
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.field_names import NEAR
 from flopcast.files.nearest_names import nearest
-from flopcast.library.edits import long_names
 from flopcast.spec.batch import Batch
 from flopcast.spec.job import Job
 from flopcast.spec.plan import Plan
@@ -41,8 +40,8 @@ def known_arguments(function: Callable[P, Result]) -> Callable[P, Result]:
             because = f"{first} is a path or the name of a model"
             problems.append(Problem(first, args[0], "a text or a path", because, "write model={...}"))
         for name in kwargs.keys() - {first, *known}:
-            near = [each for each in known if long_names(Batch).get(each) == name]
-            near = near or nearest(name, known, least_ratio=NEAR)
+            short = short_name(name, Batch.model_fields[name]) if name in Batch.model_fields else ""
+            near = [short] if short in known else nearest(name, known, least_ratio=NEAR)
             fix = f"did you mean {near[0]}?" if near else f"remove {name}"
             if name in fields or name in Plan.model_fields:
                 fix = f'write plan="{name}={kwargs[name]}", or add {name}={kwargs[name]} to the plan'
@@ -65,14 +64,11 @@ def without_options(function: Callable[P, Result]) -> Callable[P, Result]:
         if options := {word: value for word, value in kwargs.items() if word not in known}:
             words = [*map(repr, args[:1]), *(f"{word}={value!r}" for word, value in options.items())]
             fix = f"write flopcast.{name}(flopcast.job({', '.join(words)}))"
-            from flopcast.jobs import job  # imports this module
-
             because = f"{name} takes a job, and flopcast.job takes the options of the job"
             (first, value), *_ = options.items()
             near = nearest(first, known, least_ratio=NEAR)
             if not args or not isinstance(args[0], str):
-                fix = f"did you mean {near[0]}?" if near else f"remove {first}"
-                fix = f"pass {first} to flopcast.job" if first in signature(job).parameters else fix
+                fix = f"did you mean {near[0]}?" if near else f"pass {first} to flopcast.job"
             if first in Plan.model_fields and "space" in known:
                 fix = f"write space=flopcast.Space({first}={value!r})"
             fault = "is not a known argument"
