@@ -78,8 +78,7 @@ def predict_serving(job: "ServingJob", leave_out_share: float = 0.1) -> "Serving
     from flopcast.serving.serve import serve
 
     if not hasattr(job, "traffic"):
-        allowed, because = "a serving job", f"the value is of type {type(job).__name__}"
-        raise spec_error("job", job, allowed, because, "write flopcast.serving_job(...)")
+        raise spec_error("job", job, "a serving job", "this job trains", "write flopcast.serving_job(...)")
     if job.traffic.trace is None:
         return serve(job, load_serving_book(job.cluster), leave_out_share=leave_out_share)
     longest = job.model.context_length or None

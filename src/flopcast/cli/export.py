@@ -14,6 +14,7 @@ from flopcast.errors import InfeasibleError, Problem, SpecError, spec_error
 from flopcast.files.atomic_write import write_whole
 from flopcast.files.field_names import UNKNOWN_KEY
 from flopcast.files.inputs import exists
+from flopcast.files.nearest_names import nearest
 from flopcast.records import replace
 from flopcast.requests.job_request import JobRequest
 from flopcast.requests.resolve import resolve
@@ -106,8 +107,8 @@ def _swapped(job: str, second: str) -> Problem:
     """Return the fault of a command line that names the job before the format; `second` follows the job."""
     allowed = "flopcast export KIND JOB, where KIND is a format, such as megatron"
     because = f"{job} is a {'file' if exists(job) else 'model'}, and the job comes after KIND"
-    kind = second if second in USUAL else USUAL[0]
-    return Problem("KIND", job, allowed, because, f"flopcast export {kind} {job}")
+    near = nearest(second, USUAL) or USUAL
+    return Problem("KIND", job, allowed, because, f"flopcast export {near[0]} {job}")
 
 
 def _write(made: "Exported", output: Path | None) -> None:

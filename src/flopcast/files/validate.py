@@ -179,8 +179,6 @@ def _problem(
     parts = tuple(part for part in given if not str(part).startswith(OF_PYDANTIC))
     location, _ = _walk(noun, parts)
     location = _as_written(location, data)
-    if location[-2:-1] == location[-1:]:  # another noun has checked the value
-        location = location[:-1]
     full = (*path, *location)
     field, value = dotted(full), detail["input"]
     if detail["type"] == "extra_forbidden":

@@ -171,16 +171,13 @@ def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Prob
     if len(with_device) > 1:
         of_other += f"; clusters with it: {', '.join(f'{a} ({b})' for a, b in with_device.items())}"
     fix = f"did you mean {alternatives(near)}?" if near else f"{price}choose one of these names{listing}."
-    fix = f"{fix} {OWN[kind]}" if kind in OWN else fix.rstrip(".")
-    if others == ["engine"]:
-        fix = f"write --engine {name}"
     return Problem(
         where=where,
         field=field or kind[:-1],
         value=name,
         allowed=some_of(all_names, near),
         because=f"the catalogue has no such {kind[:-1]}{of_other}{no_file}",
-        fix=fix,
+        fix=f"write --engine {name}" if others == ["engine"] else f"{fix} {OWN.get(kind, '')}".rstrip(". "),
     )
 
 

@@ -293,10 +293,8 @@ def placed(document: Document, path: Path, place: str, inner: Document | None = 
 
 
 def _not_a_change(change: str) -> Problem:
-    from flopcast.library.catalog import known  # imports this module
-
     allowed = "KEY=VALUE, such as plan.tensor_parallel=4"
     because = "there is no such file or model, and a change of the job needs an equals sign"
-    is_cluster = known("clusters", change.partition(":")[0]) is not None
+    is_cluster = re.fullmatch(r"[\w.-]+:\d+", change)
     fix = f"write --cluster {change}" if is_cluster else f"remove {change}, or write it as KEY=VALUE"
     return Problem("argument", change, allowed, because, fix)
