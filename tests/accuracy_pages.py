@@ -113,6 +113,11 @@ class Measured:
         self.collected_3 = collected_3 or PublishedTables([COLLECTED_3])
         self.collected_4 = collected_4 or PublishedTables([COLLECTED_4])
 
+    def runs_of_users(self):
+        """The runs of the development set and of all collections, without constants."""
+        collections = (self.collected, self.collected_2, self.collected_3, self.collected_4)
+        return [row for table in (self.development, *collections) for row in table.judged("none").rows]
+
     @cached_property
     def suites(self):
         """Every suite, without constants."""
@@ -554,9 +559,7 @@ def memory_numbers(measured):
         }
     printed = [row for row in measured.published.judged("none").rows if row.memory_error is not None]
     other = [abs(row.memory_error) for row in printed if row.run.source != "simumax-b200"]
-    collections = (measured.collected, measured.collected_2, measured.collected_3, measured.collected_4)
-    rows = [row for tables in (measured.development, *collections) for row in tables.judged("none").rows]
-    table = replace(memory_table(rows), title="", caption="")
+    table = replace(memory_table(measured.runs_of_users()), title="", caption="")
     return found | {
         "memory.published": percent(max(other)) if other else "–",
         "memory.development": as_markdown("", {}, [table]).strip().join("\n\n"),

@@ -26,7 +26,7 @@ from flopcast.memory.categories import DRIVER, STANDING, UPDATE, sizes
 from flopcast.memory.in_flight import NOTHING, InFlight, fullest
 from flopcast.memory.layouts import size_of
 from flopcast.memory.sharded import built_whole
-from flopcast.memory.verdict import ALLOCATED_HIGH_RATIO, ALLOCATED_LOW_RATIO, within
+from flopcast.memory.verdict import allocated_interval, within
 from flopcast.records import dataclass
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.orders import filled_after, order_of
@@ -109,7 +109,8 @@ def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> FullestM
     """
     standing, update = (sum(sizes(part, programs).values(), ZERO) for part in (STANDING, UPDATE))
     working = fullest_bytes(programs, CategoryBytes.of(programs), plan, micro_batches)
-    return _peak(programs, of_rows(standing, plan) + np.maximum(working, of_rows(update, plan)), plan)
+    standing, update = of_rows(standing, plan), of_rows(update, plan)
+    return _peak(programs, standing, standing + np.maximum(working, update), plan)
 
 
 def memory_on(programs: Programs, stages: Iterable[int]) -> Iterator[FullestMoment]:
@@ -121,12 +122,12 @@ def memory_on(programs: Programs, stages: Iterable[int]) -> Iterator[FullestMome
     --------
     Slices like the stages of a pipeline need what its stages need: tests/memory/test_slices.py.
     """
-    weights, standing = CategoryBytes.of(programs), sizes(STANDING, programs)
-    update = sum((*standing.values(), *sizes(UPDATE, programs).values()), ZERO)
+    weights = CategoryBytes.of(programs)
+    standing, update = (sum(sizes(part, programs).values(), ZERO) for part in (STANDING, UPDATE))
     for stage in stages:
         working = _held_on(programs, weights, stage)
-        allocated = np.maximum(sum((*standing.values(), *working.values()), ZERO), update)
-        yield _peak(programs, allocated, np.arange(len(allocated)))
+        allocated = standing + np.maximum(sum(working.values(), ZERO), update)
+        yield _peak(programs, standing, allocated, np.arange(len(allocated)))
 
 
 def _held_on(programs: Programs, weights: CategoryBytes, stage: int) -> dict[str, Floats]:
@@ -168,13 +169,14 @@ def _with_working(programs: Programs, of_chunks: CategoryBytes, working: dict[st
         for name in (*backward, *(key for key in update if key not in backward))
     }
     allocated = np.maximum(*totals)
-    peak = _peak(programs, allocated, np.arange(len(allocated)))
+    standing_bytes = sum(standing.values(), ZERO)
+    peak = _peak(programs, standing_bytes, allocated, np.arange(len(allocated)))
     freed = ZERO if programs.stack.memory.keeps_gradients else standing["gradients"]
     return PeakMemory(
         by_category=categories,
         allocated_bytes=allocated,
-        resident_bytes=sum(standing.values(), ZERO) - freed + update["main_gradients"],
-        standing_bytes=sum(standing.values(), ZERO),
+        resident_bytes=standing_bytes - freed + update["main_gradients"],
+        standing_bytes=standing_bytes,
         reserved_bytes=peak.reserved_bytes,
         device_used_bytes=peak.device_used_bytes,
         needed_bytes=peak.needed_bytes,
@@ -192,17 +194,22 @@ def added(sizes_bytes: dict[str, Floats], others_bytes: dict[str, Floats]) -> di
     return sizes_bytes | {name: size + sizes_bytes.get(name, ZERO) for name, size in others_bytes.items()}
 
 
-def _peak(programs: Programs, allocated_bytes: Floats, plan: Integers) -> FullestMoment:
+def _peak(
+    programs: Programs, standing_bytes: Floats, allocated_bytes: Floats, plan: Integers
+) -> FullestMoment:
     """Return what the driver shows as used, given what some plans have allocated."""
-    reserved = allocated_bytes * (1.0 + programs.stack.memory.fragmentation_fraction)
+    memory = programs.stack.memory
+    cached_ratio = 1.0 + memory.fragmentation_fraction
+    low, high = allocated_interval(standing_bytes, allocated_bytes, memory)
+    reserved = allocated_bytes * cached_ratio
     driver = of_rows(sum(sizes(DRIVER, programs).values(), ZERO), plan)
     whole = of_rows(size_of("built_whole", built_whole, programs), plan)
     return FullestMoment(
         reserved_bytes=reserved,
         device_used_bytes=np.maximum(reserved, whole) + driver,
         needed_bytes=np.maximum(allocated_bytes, whole) + driver,
-        low_bytes=np.maximum(allocated_bytes * ALLOCATED_LOW_RATIO, whole) + driver,
-        high_bytes=np.maximum(reserved * ALLOCATED_HIGH_RATIO, whole) + driver,
+        low_bytes=np.maximum(low, whole) + driver,
+        high_bytes=np.maximum(high * cached_ratio, whole) + driver,
     )
 
 

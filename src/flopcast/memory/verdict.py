@@ -14,23 +14,52 @@ from typing import Literal, get_args
 import numpy as np
 
 from flopcast.dtypes import Flags, Floats
+from flopcast.spec.stack import Memory
 
 Verdict = Literal["fits", "tight", "does not fit"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # from the best to the worst
 
-ALLOCATED_LOG_SIGMA = 0.033
-"""Standard deviation of ln(measured / predicted) for what the framework allocates at its peak.
+STANDING_LOG_SIGMA = 0.033
+"""Standard deviation of ln(measured / predicted) for memory that stays allocated during the whole step.
 
 Sources: root mean squares of 0.033 for the six logged peaks of arXiv:2509.22832 (GPT-NeoX), 0.003 for ten
 peaks on B200 (`flopcast validate --suite memory`) and 0.007 for 131 functional tests of Megatron-LM
 (`--runs megatron_functional_8gpu.csv`). The largest of the three is used, because the user's software may
-differ as much from the modelled one as that of another group does. Jobs that do not state everything that
-memory depends on are not counted here.
+differ as much from the modelled one as that of another group does.
+"""
+
+TEMPORARY_LOG_SIGMAS = {True: (0.13, 0.13), False: (0.26, 0.43)}
+"""Standard deviations of the same logarithm for memory that is allocated for a part of the step only.
+
+The keys are `stack.memory.compared`; the values are the sigmas of peaks below and above the prediction.
+Most of this memory holds activations, logits, and the tensors of a layer at work. The sigmas are root mean
+squares over runs of users, each source with the same weight: 6 sources of Megatron, without one whose MoE
+models need 2.6 times as much, and 16 sources of other frameworks. Runs are left out if they log less memory
+than their states should need, because they keep these in another precision than they say
+(docs/accuracy/overview.md#memory).
 """
 
 SIGMAS = 1.6449  # half-width of a 90 % interval of a normal distribution
-ALLOCATED_HIGH_RATIO = math.exp(SIGMAS * ALLOCATED_LOG_SIGMA)
-ALLOCATED_LOW_RATIO = 1.0 / ALLOCATED_HIGH_RATIO
+
+
+def allocated_interval(
+    standing_bytes: Floats, allocated_bytes: Floats, memory: Memory
+) -> tuple[Floats, Floats]:
+    """Return the ends of the 90 % interval of the allocated memory, in the shape of the arguments.
+
+    Parameters
+    ----------
+    standing_bytes : the part of the peak that is allocated during the whole step
+    allocated_bytes : the predicted peak
+    memory : what the stack says about its memory
+    """
+    below, above = TEMPORARY_LOG_SIGMAS[memory.compared]
+    temporary_bytes = allocated_bytes - standing_bytes
+    low, high = (
+        standing_bytes * math.exp(SIGMAS * standing) + temporary_bytes * math.exp(SIGMAS * temporary)
+        for standing, temporary in ((-STANDING_LOG_SIGMA, -below), (STANDING_LOG_SIGMA, above))
+    )
+    return low, high
 
 
 def within(size_bytes: Floats, capacity_bytes: float) -> Flags:

@@ -23,7 +23,6 @@ from flopcast.lab.validation.published_statistics import (
     worst,
 )
 from flopcast.lab.validation.statistics import grouped
-from flopcast.memory.verdict import ALLOCATED_HIGH_RATIO, ALLOCATED_LOW_RATIO
 from flopcast.render.plain_data import FORMAT_VERSION, fields_of
 from flopcast.render.published_text import cells, plan_words
 from flopcast.render.tables import PrintedTable, as_markdown
@@ -191,7 +190,7 @@ def memory_table(rows: Iterable[ComparedRun]) -> PrintedTable:
     lines = []
     for (framework, family, kind), members in sorted(by_memory(rows).items()):
         ratios = sorted(1.0 + (row.memory_error or 0.0) for row in members)
-        inside = [ALLOCATED_LOW_RATIO <= ratio <= ALLOCATED_HIGH_RATIO for ratio in ratios]
+        inside = [row.memory_is_inside for row in members]
         numbers = f"{statistics.median(ratios):.2f}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
         lines.append(
             (framework, [family, kind, str(len(ratios)), *numbers, f"{statistics.mean(inside):.0%}"])
@@ -200,7 +199,7 @@ def memory_table(rows: Iterable[ComparedRun]) -> PrintedTable:
         title="Peak memory",
         caption="Predicted peak divided by the measured peak. *allocated* is the memory that the framework"
         " gave out, *reserved* includes the cache of its allocator, and *device* is what the driver shows."
-        f" A peak is inside if it is at most {ALLOCATED_HIGH_RATIO - 1.0:.1%} from the prediction.",
+        " The last column is the fraction of measured peaks inside their 90 % intervals.",
         first="framework",
         headings=("kind of model", "memory", "rows", "median", "range", "inside 90 %"),
         lines=tuple(lines),

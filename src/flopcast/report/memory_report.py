@@ -110,6 +110,15 @@ class MemoryReport:
         return f"{expected} expected (90 %: {low} to {high}) of {there}{self.where}"
 
     @property
+    def allocated_interval_bytes(self) -> tuple[float, float]:
+        """Return the ends of the 90 % interval of what the framework allocates on the fullest stage."""
+        driver_bytes, cached_ratio = (
+            self.expected_bytes - self.allocated_bytes,
+            self.reserved_bytes / self.allocated_bytes,
+        )
+        return self.low_bytes - driver_bytes, (self.high_bytes - driver_bytes) / cached_ratio
+
+    @property
     def num_stages(self) -> int:
         """Return the number of pipeline stages."""
         return len(self.programs.stages.of(0).chunk_class)

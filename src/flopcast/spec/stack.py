@@ -185,6 +185,9 @@ class Memory(StrictModel):
     fragmentation_fraction : float
         Fraction of memory that the allocator reserves in addition to allocated memory: reserved / allocated
         - 1.
+    compared : bool
+        Whether predicted peaks were compared with logged peaks of this framework. If not, the interval of
+        the predicted memory is wider (memory/verdict.py).
     """
 
     workspace_bytes: float = Field(default=64e6, ge=0)
@@ -200,6 +203,7 @@ class Memory(StrictModel):
     context_bytes: float = Field(default=0.6e9, ge=0)
     communicator_bytes: float = Field(default=0.25e9, ge=0)
     fragmentation_fraction: float = Field(default=0.08, ge=0)
+    compared: bool = False
 
     @property
     def writes_weight_gradients(self) -> bool:

@@ -73,6 +73,8 @@ class ComparedRun(ComparedStep):
     ideal_s: float
     measured_memory_bytes: float | None
     predicted_memory_bytes: float
+    low_memory_bytes: float
+    high_memory_bytes: float
     used_fraction: float
     largest_categories: tuple[str, ...]
     assumptions: tuple[str, ...]
@@ -86,6 +88,11 @@ class ComparedRun(ComparedStep):
         if self.measured_memory_bytes is None:
             return None
         return self.predicted_memory_bytes / self.measured_memory_bytes - 1.0
+
+    @property
+    def memory_is_inside(self) -> bool:
+        """Return whether the measured memory lies in its 90 % interval; false if none was measured."""
+        return self.low_memory_bytes <= (self.measured_memory_bytes or 0.0) <= self.high_memory_bytes
 
     @property
     def fits(self) -> bool:
@@ -257,6 +264,7 @@ def _peak_flop_per_s(job: Job) -> float:
 
 def _compared(run: Run, job: Job, measured_s: float, remark: str, report: Report) -> ComparedRun:
     memory, audit = report.memory, flop_audit(run, job)
+    memory_bytes, low_bytes, high_bytes = _counted_bytes(memory, run)
     notes = (remark, audit.phrase() if audit else "")
     return ComparedRun(
         run=run,
@@ -269,7 +277,9 @@ def _compared(run: Run, job: Job, measured_s: float, remark: str, report: Report
         breakdown=report.breakdown,
         ideal_s=ideal_s(job),
         measured_memory_bytes=run.observed.memory_bytes,
-        predicted_memory_bytes=_counted_bytes(memory, run),
+        predicted_memory_bytes=memory_bytes,
+        low_memory_bytes=low_bytes,
+        high_memory_bytes=high_bytes,
         used_fraction=memory.device_used_bytes / memory.capacity_bytes,
         largest_categories=tuple(sorted(memory.by_category, key=lambda k: -memory.by_category[k])[:3]),
         assumptions=(*job.assumptions, *(note for note in notes if note)),
@@ -278,14 +288,16 @@ def _compared(run: Run, job: Job, measured_s: float, remark: str, report: Report
     )
 
 
-def _counted_bytes(memory: MemoryReport, run: Run) -> float:
-    """Return the predicted peak of the kind of memory that the row's unit names."""
-    counted = {
-        "allocated": memory.allocated_bytes,
-        "reserved": memory.reserved_bytes,
-        "device": memory.device_used_bytes,
-    }
-    return counted[memory_kind(run.observed.memory_unit)]
+def _counted_bytes(memory: MemoryReport, run: Run) -> tuple[float, float, float]:
+    """Return the predicted peak and its 90 % interval, of the kind of memory that the row's unit names."""
+    kind, cached_ratio, driver_bytes = memory_kind(run.observed.memory_unit), 1.0, 0.0
+    if kind != "allocated":
+        cached_ratio = memory.reserved_bytes / memory.allocated_bytes
+    if kind == "device":
+        driver_bytes = memory.device_used_bytes - memory.reserved_bytes
+    low, high = memory.allocated_interval_bytes
+    peak, low, high = (each * cached_ratio + driver_bytes for each in (memory.allocated_bytes, low, high))
+    return peak, low, high
 
 
 def ideal_s(job: Job) -> float:
