@@ -47,9 +47,9 @@ def test_the_boundaries_belong_to_the_better_verdict():
 
 def test_the_interval_is_what_is_allocated_and_cached_with_the_drivers_part():
     wrong = []
-    for compared, below, above in ((True, 0.13, 0.13), (False, 0.26, 0.43)):
+    for verified, below, above in ((True, 0.13, 0.13), (False, 0.26, 0.43)):
         job = make_job()
-        software = job.stack.memory.model_copy(update={"compared": compared})
+        software = job.stack.memory.model_copy(update={"verified": verified})
         job = job.model_copy(update={"stack": job.stack.model_copy(update={"memory": software})})
         memory, _ = memory_by_class(job)
         report = memory_of(job)
@@ -65,7 +65,7 @@ def test_the_interval_is_what_is_allocated_and_cached_with_the_drivers_part():
             report.high_bytes == pytest.approx(high * (1 + software.fragmentation_fraction) + driver),
             report.allocated_interval_bytes == pytest.approx((low, high)),
         )
-        wrong += [] if all(right) else [(compared, right)]
+        wrong += [] if all(right) else [(verified, right)]
 
     assert not wrong
 
@@ -115,7 +115,7 @@ def inside(memory, stage_class, measured_bytes):
     return low - driver <= measured_bytes <= (high - driver) / cached
 
 
-def test_the_interval_holds_nine_of_ten_logged_peaks_of_frameworks_that_were_compared():
+def test_the_interval_holds_nine_of_ten_logged_peaks_of_verified_frameworks():
     logged = [(row.job, row.measured.allocated_bytes) for row in load_suite("paper").rows]
     logged += [(row.job, row.measured_bytes) for row in load_memory_suite("memory").rows]
     found = []
@@ -143,10 +143,10 @@ def test_the_interval_holds_users_peaks_unless_their_states_take_less_than_descr
     by_source = {}
     for row in measured.runs_of_users():
         if row.measured_memory_bytes is not None and row.run.source not in OTHER_PRECISION:
-            kind = row.job.stack.memory.compared, row.run.source
+            kind = row.job.stack.memory.verified, row.run.source
             by_source.setdefault(kind, []).append(row.memory_is_inside)
 
-    for compared in (True, False):
-        found = [np.mean(each) for (is_compared, _), each in by_source.items() if is_compared == compared]
+    for verified in (True, False):
+        found = [np.mean(each) for (is_verified, _), each in by_source.items() if is_verified == verified]
         assert len(found) >= 6
-        assert 0.8 <= np.mean(found) <= 0.97, (compared, by_source)
+        assert 0.8 <= np.mean(found) <= 0.97, (verified, by_source)

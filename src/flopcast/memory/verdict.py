@@ -31,7 +31,7 @@ differ as much from the modelled one as that of another group does.
 TEMPORARY_LOG_SIGMAS = {True: (0.13, 0.13), False: (0.26, 0.43)}
 """Standard deviations of the same logarithm for memory that is allocated for a part of the step only.
 
-The keys are `stack.memory.compared`; the values are the sigmas of peaks below and above the prediction.
+The keys are `stack.memory.verified`; the values are the sigmas of peaks below and above the prediction.
 Most of this memory holds activations, logits, and the tensors of a layer at work. The sigmas are root mean
 squares over runs of users, each source with the same weight: 6 sources of Megatron, without one whose MoE
 models need 2.6 times as much, and 16 sources of other frameworks. Runs are left out if they log less memory
@@ -53,7 +53,7 @@ def allocated_interval(
     allocated_bytes : the predicted peak
     memory : what the stack says about its memory
     """
-    below, above = TEMPORARY_LOG_SIGMAS[memory.compared]
+    below, above = TEMPORARY_LOG_SIGMAS[memory.verified]
     temporary_bytes = allocated_bytes - standing_bytes
     low, high = (
         standing_bytes * math.exp(SIGMAS * standing) + temporary_bytes * math.exp(SIGMAS * temporary)

@@ -242,6 +242,11 @@ def memory_warnings(memory: MemoryReport) -> list[str]:
             f" {show_memory(memory.high_bytes)} may be in use. The run may run out of memory, or lose time"
             " when the allocator empties its cache. The step time does not include this time"
         )
+        if not memory.programs.stack.memory.verified:
+            warnings[-1] += (
+                ". The interval is wide because measured peaks of such frameworks differ from predictions"
+                " by so much. If a run of yours needs the expected memory, set stack.memory.verified=true"
+            )
     return warnings + [_of_tier(tier) for tier in memory.tiers if tier.verdict != "fits"]
 
 

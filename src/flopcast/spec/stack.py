@@ -185,8 +185,8 @@ class Memory(StrictModel):
     fragmentation_fraction : float
         Fraction of memory that the allocator reserves in addition to allocated memory: reserved / allocated
         - 1.
-    compared : bool
-        Whether predicted peaks were compared with logged peaks of this framework. If not, the interval of
+    verified : bool
+        Whether logged peaks of this framework have confirmed the predicted peaks. If not, the interval of
         the predicted memory is wider (memory/verdict.py).
     """
 
@@ -203,7 +203,7 @@ class Memory(StrictModel):
     context_bytes: float = Field(default=0.6e9, ge=0)
     communicator_bytes: float = Field(default=0.25e9, ge=0)
     fragmentation_fraction: float = Field(default=0.08, ge=0)
-    compared: bool = False
+    verified: bool = False
 
     @property
     def writes_weight_gradients(self) -> bool:
