@@ -33,13 +33,15 @@ def fits(**asked):
 def test_each_change_that_is_named_fits_and_no_smaller_one_of_its_kind_does():
     text = told(**TUNED, lora=16)
 
-    length, devices = (int(re.search(rf"--{name} (\d+)", text).group(1)) for name in ("seq", "gpus"))
-    assert "--qlora 16 in the place of --lora 16" in text
-    assert fits(**TUNED, qlora=16)
+    length, devices = (int(re.search(rf"\n  --{name} (\d+)", text).group(1)) for name in ("seq", "gpus"))
+    frozen = int(re.search(r"--qlora 16 in the place of --lora 16, with --seq (\d+)", text).group(1))
+    assert frozen > length
+    assert fits(**TUNED, qlora=16, seq=frozen)
+    assert not fits(**TUNED, qlora=16, seq=2 * frozen)
     assert fits(**TUNED, lora=16, seq=length)
     assert not fits(**TUNED, lora=16, seq=2 * length)
     assert fits(**TUNED | {"gpus": devices}, lora=16)
-    assert devices == 2  # the first that is tried
+    assert not fits(**TUNED | {"gpus": devices // 2}, lora=16)
 
 
 def test_a_length_that_nobody_gave_is_called_assumed():

@@ -129,7 +129,7 @@ def test_choosing_leaves_the_batch_and_takes_another_plan(server):
 
 def test_another_model_takes_another_plan_and_keeps_what_was_written(server):
     """Chunks of 32 blocks do not fit a model of 40: the form sends them all the same."""
-    _, outline, _ = page(server, "/", model="llama-3-8b", cluster="dgx-h100", gpus="64")
+    _, outline, _ = page(server, "/", model="llama-3-8b", cluster="dgx-h100", gpus="16")
     sent = {name: value for name, value in outline.values.items() if name and value}
     sent |= {"recompute": "full", "model": "llama-2-13b"}
 

@@ -71,7 +71,7 @@ def _changes(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> Ite
         )
         if _fits(frozen_job, fixed):
             yield edit
-        elif shorter is None and (length := _shorter(frozen_job, fixed)) is not None:
+        elif (length := _shorter(frozen_job, fixed)) is not None and length > (shorter or 0):
             yield f"{edit}, with --seq {length}"
     more = _more_devices(job, fixed, needed_ratio)
     if more is not None:

@@ -10,12 +10,12 @@ fit into its memory, found block by block, where the state is the strategy of th
 so far. Times and bytes of a block with a strategy are differences of exact predictions in which all blocks
 of its kind have it, and changes of layout cost their messages. The memory of a stage is the maximum over
 moments of sums over blocks, so that it is convex: differences by all blocks say too much for a mixture,
-those by one block too little. Both are tried with several budgets, and moves of single blocks follow. If a
+those by one block too little. Both are tried with several budgets, and moves to near choices follow. If a
 choice needs more memory than the host has, this memory gets a price, which rises until the choice fits.
 Every result is predicted exactly.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise, product
 
 import numpy as np
@@ -40,6 +40,7 @@ from flopcast.workload.layouts import layout_of
 
 BUDGETS = ((1.0, 1.02, 1.05, 1.1), (1.0, 0.99, 0.97, 0.93))  # by all blocks, and by one
 MOST_MOVES = 12  # of single blocks, each the best of all
+FEW_OPTIONS = 6  # of which moves try all; of more, only those that a choice has already
 MOST_KEPT = 4096
 ALIKE = ((), ("tensor_parallel",), ("tensor_parallel", "zero"))  # fields of options that are tried together
 ALIKE_PLACED = ((), ("recompute",), ("offload",))
@@ -296,9 +297,11 @@ def _exact(search: _Search, plan: Plan) -> tuple[float, Floats, float]:
 
 
 def _moved(search: _Search, base: Plan, best: Tried, choice: Choice) -> Tried:
-    """Return the plan that no change of one block at the edge of a run improves."""
+    """Return the plan that no near choice improves."""
+    every = range(len(search.options))
     for _ in range(MOST_MOVES):
-        tried = [(search.try_plan(search.mixed(base, other)), other) for other in _near(choice)]
+        options = every if len(every) <= FEW_OPTIONS else sorted(set(choice))
+        tried = [(search.try_plan(search.mixed(base, other)), other) for other in _near(choice, options)]
         nearest, other = min(tried, key=lambda one: one[0].step_time_s, default=(best, choice))
         if nearest.step_time_s >= best.step_time_s * (1.0 - CHANGE_RATIO):
             break
@@ -306,18 +309,19 @@ def _moved(search: _Search, base: Plan, best: Tried, choice: Choice) -> Tried:
     return best
 
 
-def _near(choice: Choice) -> Iterator[Choice]:
-    """Yield choices in which one block at the edge of a run joins its neighbours, or another used option.
+def _near(choice: Choice, options: Iterable[int]) -> Iterator[Choice]:
+    """Yield choices near another one, without more than one additional run of equal blocks.
 
-    >>> sorted(_near((0, 0, 1)))
-    [(0, 0, 0), (0, 1, 1), (1, 0, 1)]
+    A block at the edge of a run takes another option, or the two blocks at an edge change places.
+
+    >>> sorted(_near((0, 0, 1), (0, 1)))
+    [(0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 0, 1)]
     """
-    used = sorted(set(choice))
-    edges = {0, len(choice) - 1}
-    edges |= {at for at in range(1, len(choice)) if choice[at] != choice[at - 1]}
-    edges |= {at - 1 for at in edges if at}
-    for at, option in product(sorted(edges), used):
-        changed = (*choice[:at], option, *choice[at + 1 :])
-        runs = len(list(groupby(changed)))
-        if changed != choice and runs <= len(list(groupby(choice))) + 1:
+    runs = len(list(groupby(choice)))
+    edges = [at for at in range(1, len(choice)) if choice[at] != choice[at - 1]]
+    ends = sorted({0, len(choice) - 1, *edges, *(at - 1 for at in edges)})
+    near = [(*choice[:at], option, *choice[at + 1 :]) for at, option in product(ends, options)]
+    near += [(*choice[: at - 1], choice[at], choice[at - 1], *choice[at + 1 :]) for at in edges]
+    for changed in near:
+        if changed != choice and len(list(groupby(changed))) <= runs + 1:
             yield changed
