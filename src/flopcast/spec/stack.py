@@ -152,11 +152,9 @@ class Memory(StrictModel):
     Attributes
     ----------
     workspace_bytes : float
-        Memory of the workspaces of cuBLAS and similar libraries that the allocator of the framework
-        provides.
+        Memory that cuBLAS and similar libraries take from the allocator of the framework.
     logit_bytes : float
-        Memory for each logit while the loss is computed. The default of 6 bytes is one 16-bit copy and one
-        fp32 copy.
+        Memory for each logit while the loss is computed. The default is a 16-bit and an fp32 copy.
     gathers_logits : bool
         Whether each tensor-parallel rank holds all logits. The time to gather them is not predicted.
     stage_outputs : int
@@ -170,8 +168,7 @@ class Memory(StrictModel):
         Whether gradients are in one buffer that stays allocated (Megatron-LM), instead of being freed
         between steps (PyTorch).
     score_buffer : bool
-        Whether a buffer for the attention scores of one layer stays allocated. It applies if attention is
-        not fused.
+        Whether a buffer for the scores of one layer stays allocated if attention is not fused.
     received_activations : int
         Number of buffers for received activations that stay allocated for each chunk of a pipeline stage.
     update_bytes : float
@@ -183,8 +180,7 @@ class Memory(StrictModel):
     communicator_bytes : float
         Memory of the buffers of one communicator (NCCL), which are not part of the framework's allocator.
     fragmentation_fraction : float
-        Fraction of memory that the allocator reserves in addition to allocated memory: reserved / allocated
-        - 1.
+        Memory that the allocator reserves but has not given out, divided by the allocated memory.
     verified : bool
         Whether logged peaks of this framework have confirmed the predicted peaks. If not, the interval of
         the predicted memory is wider (memory/verdict.py).
