@@ -27,9 +27,10 @@ from flopcast.workload.suggested_fixes import causes
 
 
 def predict(job: Job, book: CurveBook, kept: KeptResults = NOTHING_KEPT) -> Report:
-    """Predict one training step; results that `kept` holds of earlier predictions are used again.
+    """Predict one training step, and use results of earlier predictions in `kept` again.
 
-    The curves in `book` must be those of the job's cluster; kernels without one are estimated and say so.
+    The curves in `book` must be those of the job's cluster; the times of kernels without a curve are
+    estimated, with a warning.
 
     Raises
     ------
@@ -56,7 +57,7 @@ def priced_job(job: Job, programs: Programs, book: CurveBook, kept: KeptResults 
 
 
 def programs_of(job: Job, kept: KeptResults = NOTHING_KEPT) -> Programs:
-    """Return what a job's software runs.
+    """Return the programs that a job's software runs.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def programs_of(job: Job, kept: KeptResults = NOTHING_KEPT) -> Programs:
 
 
 def realised(job: Job, kept: KeptResults) -> Programs:
-    """Return what a job's software runs, for a plan that keeps every rule."""
+    """Return the programs that a job's software runs, for a plan that keeps every rule."""
 
     def made() -> Programs:
         if job.plan.layers:
@@ -83,7 +84,7 @@ def realised(job: Job, kept: KeptResults) -> Programs:
 
 
 def memory_of(job: Job) -> MemoryReport:
-    """Return what the job keeps on each device; needs no prices, and so no curves.
+    """Return the memory of the job on each device, which needs no prices and no curves.
 
     Returns
     -------

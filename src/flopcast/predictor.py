@@ -57,7 +57,7 @@ class Predictor:
         return self._reports.of(job, lambda: prediction.predict(job, self.book(job), self.results))
 
     def memory(self, job: Job) -> MemoryReport:
-        """Return what the job keeps on each device, as `predict_memory` does.
+        """Return the memory of the job on each device, as `predict_memory` does.
 
         Raises
         ------

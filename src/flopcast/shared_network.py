@@ -53,14 +53,14 @@ class SharedJob:
 
     @property
     def slowdown_ratio(self) -> Number:
-        """Return the step time with all jobs over that without others."""
+        """Return the step time with all jobs, divided by that without other jobs."""
         return self.together.step_time_s / self.alone.step_time_s
 
 
 def share_network(
     jobs: Sequence[Job], oversubscription_ratio: Number, predict: Callable[[Job], Report]
 ) -> tuple[SharedJob, ...]:
-    """Return what jobs on one network cost each other.
+    """Return how much jobs on one network slow each other down.
 
     Parameters
     ----------

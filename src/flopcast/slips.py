@@ -27,7 +27,7 @@ _SWITCHES = {"yes": "true", "on": "true", "enabled": "true", "no": "false", "off
 
 
 def meant(value: object, allowed: str) -> str:
-    """Return the allowed number or word that a wrong value certainly stands for; "" if none is certain.
+    """Return the allowed number or word that a wrong value certainly means; "" if none is certain.
 
     Parameters
     ----------

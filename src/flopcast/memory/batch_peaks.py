@@ -29,7 +29,8 @@ from flopcast.workload.stages import Division
 class CategoryBytes:
     """The sizes of chunks of each class, by category; (plans, stage classes, columns), or 1 if equal.
 
-    Columns are chunk classes; where micro-batches differ, kinds of these (`categories.sizes`).
+    Columns are chunk classes or, if micro-batches differ, pairs of a chunk class and a kind of micro-batch
+    (`categories.sizes`).
     """
 
     in_flight: dict[str, Floats]
@@ -46,7 +47,7 @@ class CategoryBytes:
         return cls(in_flight=in_flight, waiting=waiting, at_work=at_work, shape=shape)
 
     def totals(self) -> tuple[Floats, Floats, Floats]:
-        """Return sums over categories: in flight, waiting, at work."""
+        """Return sums over categories: in flight, kept for weight gradients, and in running passes."""
         flying, waits, work = (
             np.broadcast_to(sum(part.values(), ZERO[:, :, None]), self.shape)
             for part in (self.in_flight, self.waiting, self.at_work)

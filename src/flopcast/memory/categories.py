@@ -64,7 +64,8 @@ def parameters(programs: Programs) -> Floats:
 def low_precision_weights(programs: Programs) -> Floats:
     """Return copies of weights in 8 or 4 bits, in each layout that products read, in addition to 16 bits.
 
-    Under ZeRO-3 those of one layer: they are cast when it has been gathered, and freed with it.
+    Under ZeRO-3, these are the copies of one layer, which are cast after the layer was gathered, and freed
+    with it.
     """
     held, one_layer = programs.stages.stage_counts, programs.plans.structure.zero == 3
     held = np.minimum(held, 1.0) if one_layer else held
@@ -75,12 +76,12 @@ def low_precision_weights(programs: Programs) -> Floats:
 
 
 def gradients(programs: Programs) -> Floats:
-    """Return gradients that exist all step long: in a buffer, or summed over several micro-batches."""
+    """Return gradients that exist during the whole step: in a buffer, or sums over micro-batches."""
     return all_gradients(programs) * (1.0 - born_late(programs))
 
 
 def late_gradients(programs: Programs) -> Floats:
-    """Return all gradients of plans of which the only backward pass makes them (fullest_layer.py)."""
+    """Return all gradients of plans with a single backward pass, which creates them (fullest_layer.py)."""
     return all_gradients(programs) * born_late(programs)
 
 
@@ -95,7 +96,7 @@ def optimizer_states(programs: Programs) -> Floats:
 
 
 def workspace(programs: Programs) -> Floats:
-    """Return what libraries allocate permanently; 0 where a class only pads the batch."""
+    """Return the bytes that libraries allocate permanently; 0 for a class that only pads the batch."""
     return programs.stack.memory.workspace_bytes * _holds_any(programs)
 
 
@@ -145,14 +146,14 @@ def activations(programs: Programs) -> Floats:
 
 
 def stage_outputs(programs: Programs) -> Floats:
-    """Return what a pipeline engine has sent and keeps until the backward of the micro-batch."""
+    """Return the sent outputs that a pipeline engine keeps until the backward pass of the micro-batch."""
     sent_bytes = programs.stack.memory.stage_outputs * _sent_bytes(programs)
     outputs_bytes: Floats = sent_bytes[:, :, None]
     return outputs_bytes
 
 
 def weight_gradients_waiting(programs: Programs) -> Floats:
-    """Return what a chunk keeps of one micro-batch for its weight gradients (workload/split.py)."""
+    """Return the bytes that a chunk keeps of one micro-batch for weight gradients (workload/split.py)."""
     return _over_layers(programs, [layer.waiting_bytes for layer in programs.layers])
 
 
@@ -232,8 +233,9 @@ DRIVER: dict[str, Category] = {"context": context, "communicators": communicator
 def sizes(categories: dict[str, Category], programs: Programs) -> dict[str, Floats]:
     """Return the categories of one dict, each with its bytes.
 
-    Where micro-batches differ, what stands is that of the largest of them, and what a chunk holds of one
-    has a column for every kind: (1, stage classes, chunk classes · kinds), those of one class side by side.
+    If micro-batches differ, permanent sizes are those of the largest micro-batch, and the sizes of a chunk
+    have a column for every kind: (1, stage classes, chunk classes · kinds), those of one class side by
+    side.
     """
     found = {name: size_of(name, category, programs) for name, category in categories.items()}
     return {name: _over_kinds(size, programs) for name, size in found.items()}

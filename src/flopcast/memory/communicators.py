@@ -21,14 +21,15 @@ from flopcast.workload.program import Programs
 def communicators_opened(programs: Programs) -> Counts:
     """Return the number of groups in which a rank sends; (plans, stage classes), or (plans, 1).
 
-    Per axis: "tp", "cp", "ep", "pp" and "stage"; "model" where both tensor parallelism and a pipeline cut
-    it; "embedding" on stages that sum a tied table; "dp", or its shards and their replicas, and the same of
-    experts. Ranks that share an expert are counted as the tensor-parallel ones.
+    Per axis: The groups are "tp", "cp", "ep", "pp" and "stage"; "model" if both tensor parallelism and a
+    pipeline divide it; "embedding" on stages that sum a tied table; "dp", or the groups of its shards and
+    replicas; and the same groups for experts. The ranks that share an expert count as tensor-parallel
+    ranks.
     """
     plans, sends = programs.plans, _axes(programs)
 
     def on(axis: str, *conditions: np.ndarray) -> Counts:
-        """Return 1 where messages travel along the axis and all conditions hold, else 0."""
+        """Return 1 if messages are sent along the axis and all conditions hold, and 0 otherwise."""
         opened = sends.get(axis, ZERO)
         for condition in conditions:
             opened = opened * condition

@@ -29,12 +29,13 @@ PASSES = ("forward", "backward", "weight")  # by the kind of a task (schedules/b
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MemoryCurve:
-    """One stage's bytes at two moments of each task, in the order in which it runs them.
+    """The bytes of one stage at two moments of each task, in the order in which the stage runs its tasks.
 
-    Columns have one entry a moment, the start of a task and then its end: `task` is its place in the
-    stage's order, `kind`, `chunk` and `micro_batch` say which one it is. At the start of a backward its
-    layers are at work. `levels_bytes` has one row for each of the `names` of categories. `standing` is
-    there all step long; `updating` is all there is while gradients are reduced and applied.
+    Columns have one entry for each moment, first the start of a task and then its end: `task` is the
+    position in the stage's order, and `kind`, `chunk` and `micro_batch` identify the task. At the start of
+    a backward pass, its layers are running. `levels_bytes` has one row for each of the `names` of
+    categories. `standing` exists during the whole step; `updating` is all that exists while gradients are
+    reduced and applied.
     """
 
     task: Integers
@@ -53,12 +54,12 @@ class MemoryCurve:
 
     @property
     def standing_bytes(self) -> float:
-        """Return the level while nothing is in flight."""
+        """Return the allocated bytes while nothing is in flight."""
         return sum(self.standing.values())
 
     @property
     def update_bytes(self) -> float:
-        """Return the level while gradients are reduced and applied."""
+        """Return the allocated bytes while gradients are reduced and applied."""
         return sum(self.updating.values())
 
     @property
@@ -72,8 +73,8 @@ class MemoryCurve:
 class StagePeak:
     """The fullest moment of one stage.
 
-    `moment` is the pass that runs then, or "update", which belongs to no chunk and no micro-batch: -1.
-    `by_category` adds up to what is allocated; it holds what is there then.
+    `moment` is the pass that runs at this moment, or "update", which belongs to no chunk and no micro-batch
+    (-1). `by_category` contains what exists at this moment; its sum is the allocated memory.
     """
 
     allocated_bytes: float

@@ -46,7 +46,7 @@ def all_gradients(programs: Programs) -> Floats:
 
 
 def born_late(programs: Programs) -> Counts:
-    """Return 1 for plans of which no gradient exists before the only backward pass, else 0; (plans, 1)."""
+    """Return 1 for plans in which no gradient exists before the only backward pass, else 0; (plans, 1)."""
     plans = programs.plans
     single = (plans.num_micro_batches == 1) & (plans.pipeline_parallel == 1)
     late: Counts = single * float(not programs.stack.memory.keeps_gradients)
@@ -55,10 +55,10 @@ def born_late(programs: Programs) -> Counts:
 
 @lru_cache(maxsize=1)  # four categories in turn ask for the same programs
 def at_fullest(programs: Programs) -> FullestLayer:
-    """Return what is freed, made and needed where a chunk's backward is fullest.
+    """Return what is freed, created and needed at the fullest moment of a chunk's backward pass.
 
-    Of a run of equal layers, the first and the last to run backward are considered: what lies between is
-    never fuller than both.
+    Of a run of equal layers, only the first and the last in the backward pass are considered, because the
+    layers between them never need more than both.
     """
     counts = programs.stages.chunk_counts[:, None]
     kept_bytes = _stacked([layer.kept_bytes[:, :, None] for layer in programs.layers])

@@ -32,8 +32,8 @@ NOTHING = -1  # no chunk is at work
 class InFlight:
     """Moments of one stage; counts of shape (moments, classes), the class at work of shape (moments,).
 
-    `task` is the place in the stage's order that a moment belongs to: its start where a chunk is at work,
-    else its end.
+    `task` is the position in the stage's order of the task to which a moment belongs: the start of the task
+    if a chunk is running, and otherwise its end.
     """
 
     in_flight: Integers
@@ -85,7 +85,7 @@ class Moments:
     """Moments of every stage class of a pipeline; counts of shape (stage classes, moments, columns).
 
     A class with fewer moments than another repeats its last one. `at_work` is 1 for the class of the chunk
-    whose backward runs.
+    whose backward pass runs.
     """
 
     in_flight: Counts
@@ -96,8 +96,8 @@ class Moments:
 def of_classes(found: Sequence[InFlight]) -> Moments:
     """Return the moments of stage classes, one class per row.
 
-    Classes have different numbers of moments. Shorter ones repeat their last moment, which changes no
-    maximum.
+    Classes have different numbers of moments. Classes with fewer moments repeat their last moment, which
+    changes no maximum.
     """
     most, columns = max(len(each.task) for each in found), found[0].in_flight.shape[1]
     rows = [np.minimum(np.arange(most), len(each.task) - 1) for each in found]

@@ -32,7 +32,7 @@ OF_GROUPS = "communicators"  # layouts of equal degrees have the same groups of 
 
 
 def size_of(name: str, size: Callable[[Programs], Floats], programs: Programs) -> Floats:
-    """Return the bytes of a category by its name: of the programs, or of those of each layout together."""
+    """Return the bytes of a category by its name: of the programs, or of all layouts together."""
     if not programs.legs or name not in SUMMED | LARGEST | {OF_GROUPS}:
         return size(programs)
     each = [size(leg) for leg in programs.legs]

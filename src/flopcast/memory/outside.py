@@ -14,9 +14,9 @@ from flopcast.workload.program import Programs
 
 
 def with_placements_in_memory(programs: Programs, placements: tuple[Placement, ...]) -> Programs:
-    """Return programs whose sizes are those of other placements, while most copies of these are missing.
+    """Return programs with the sizes of other placements, but without most of their copies.
 
-    The memory of the result is exact, and found without realising a plan again; its steps are not.
+    The memory of the result is exact, without realising the plan again, but its step time is not.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def on_device(programs: Programs, kind: str) -> float:
 
 
 def outside_of_chunks(programs: Programs) -> Floats:
-    """Return what a chunk keeps of one micro-batch outside the device, (plans, 1, chunk classes)."""
+    """Return a chunk's bytes of one micro-batch outside the device, (plans, 1, chunk classes)."""
     held = programs.stages.chunk_counts[:, None]
     each = (held[..., part] * layer.outside_bytes[:, :, None] for part, layer in enumerate(programs.layers))
     return sum(each, ZERO[:, :, None])

@@ -38,11 +38,11 @@ from flopcast.workload.program import Programs
 class PeakMemory:
     """Bytes of one rank, by stage class.
 
-    `by_category` adds up to `allocated_bytes`; a category that is empty at the fullest moment is 0 there.
-    `resident_bytes` holds gradients where the stack keeps them in a buffer for good (Megatron-LM), and
-    leaves them out where they are freed between steps (PyTorch). Copies of them in fp32 stay on.
-    `standing`, `updating` and `of_chunks` are the sizes that all this is made of (categories.py): all step
-    long, in addition while gradients are applied, and of each chunk.
+    The sum of `by_category` is `allocated_bytes`; a category that is empty at the fullest moment is 0.
+    `resident_bytes` includes gradients if the stack keeps them in a permanent buffer (Megatron-LM), and
+    does not include them if they are freed between steps (PyTorch). It includes copies of gradients in
+    fp32. All of these are computed from the sizes `standing`, `updating` and `of_chunks` (categories.py):
+    during the whole step, in addition while gradients are applied, and for each chunk.
     """
 
     by_category: dict[str, Floats]  # at the fullest moment
@@ -60,7 +60,7 @@ class PeakMemory:
     of_chunks: CategoryBytes
 
     def worst(self) -> int:
-        """Return the index of the first plan's stage class that needs most."""
+        """Return the index of the stage class of the first plan that needs the most memory."""
         return int(np.argmax(self.device_used_bytes[0]))
 
 
@@ -81,8 +81,8 @@ class FullestMoment:
 def peak_memory(programs: Programs) -> PeakMemory:
     """Return the memory of every stage class of every plan.
 
-    The peak of a stage is the larger of the fullest moment of the order and the update. The stack states
-    what else the software keeps (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
+    The peak of a stage is the larger of the fullest moment of the order and the update. The stack describes
+    further memory of the software (spec/stack.py, Memory). Arrays of shape (plans, stage classes).
     """
     plans, weights = programs.plans, CategoryBytes.of(programs)
     micro_batches = plans.num_micro_batches if programs.workload.rows else filled_after(plans)
@@ -91,9 +91,9 @@ def peak_memory(programs: Programs) -> PeakMemory:
 
 
 def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> FullestMoment:
-    """Return the peaks of every stage class, of plans and of others with different micro-batches.
+    """Return the peaks of every stage class, for plans with their own and with other micro-batches.
 
-    As `peak_memory` finds them, without categories.
+    These are the peaks of `peak_memory`, without categories.
 
     Parameters
     ----------
@@ -116,7 +116,8 @@ def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> FullestM
 def memory_on(programs: Programs, stages: Iterable[int]) -> Iterator[FullestMoment]:
     """Yield the peaks of every stage class of one plan, as if it were on each of these pipeline stages.
 
-    Of programs realised with slices (workload/candidate_stages.py), whose stage classes form no pipeline.
+    The programs were realised with slices (workload/candidate_stages.py), so their stage classes form no
+    pipeline.
 
     Examples
     --------

@@ -27,7 +27,7 @@ from flopcast.workload.sharded import gather_times, unit_elements
 
 
 def parameter_shards(programs: Programs) -> Floats:
-    """Return the 16-bit shard of ZeRO-3, where it exists beside the fp32 shard in the optimizer states.
+    """Return the 16-bit shard of ZeRO-3, if it exists besides the fp32 shard in the optimizer states.
 
     Frozen weights have no such state, so that their 16-bit shard is the only one.
     """
@@ -65,8 +65,8 @@ def gradient_shards(programs: Programs) -> Floats:
     """Return gradients summed over micro-batches: shards if each micro-batch is reduced, else all.
 
     Both have the dtype of `stack.sharding`: FSDP2 accumulates whole gradients in the dtype of their
-    reduction (`to_accumulated_grad_if_needed`). Gradients that leave for the host layer by layer count
-    with the part that stays on the device.
+    reduction (`to_accumulated_grad_if_needed`). For gradients that are copied to the host layer by layer,
+    only the part that stays on the device counts.
     """
     stack, shard = programs.stack, trained_shard(programs)
     if programs.plans.structure.shards:
@@ -79,11 +79,12 @@ def gradient_shards(programs: Programs) -> Floats:
 
 
 def gathered_parameters(programs: Programs) -> Floats:
-    """Return parameters that are gathered while a backward runs, in 16 bits.
+    """Return the parameters that are gathered during a backward pass, in 16 bits.
 
-    All that a stage holds where they are kept from the forward on; otherwise the unit at work, those that
-    are gathered ahead of it, and the root unit; and one unit in a narrow format, if that is how it arrives.
-    Nothing below ZeRO-3: parameters are whole there.
+    If parameters are kept after the forward pass, these are all parameters of the stage. Otherwise, they
+    are those of the running unit, of the units that are gathered ahead of it, and of the root unit, and of
+    one unit in 8 or 4 bits if units are sent in this format. Below ZeRO-3, the result is 0, because ranks
+    hold whole parameters.
     """
     plans, sharding = programs.plans, programs.stack.sharding
     if plans.structure.zero < 3:
@@ -103,7 +104,7 @@ def unreduced_gradients(programs: Programs) -> Floats:
     """Return one unit's gradients, in 16 bits as its backward writes them and in the dtype that is sent.
 
     They exist from ZeRO-2 on, for the largest unit and for a moment: until the reduction of the unit has
-    ended. Below ZeRO-2 whole gradients stay, and nothing is added here.
+    ended. Below ZeRO-2, ranks keep whole gradients, and the result is 0.
     """
     plans = programs.plans
     if plans.structure.zero < 2:

@@ -76,7 +76,7 @@ class TierMemory:
 
     @property
     def owner(self) -> str:
-        """Return what has one such tier: a node, or the cluster."""
+        """Return the owner of one such tier: a node, or the cluster."""
         return "the cluster" if self.tier == "file_system" else "a node"
 
     @property
@@ -90,10 +90,10 @@ class TierMemory:
 def outside_bytes(
     programs: Programs, tier: str, plan: Integers, micro_batches: Counts
 ) -> dict[str, Floats]:
-    """Return what one rank keeps in a tier, by category; (pairs, stage classes).
+    """Return the bytes that one rank keeps in a tier, by category; (pairs, stage classes).
 
-    Pairs are those of a plan and of the micro-batches after which its stages hold most, as in peak.py. If
-    blocks have layouts of their own, what each layout places adds up.
+    A pair consists of a plan and the number of micro-batches after which its stages hold the most, as in
+    peak.py. If blocks have their own layouts, the result is the sum over the layouts.
     """
     found: dict[str, Floats] = {}
     for one in programs.legs or (programs,):
@@ -176,7 +176,7 @@ def tier_memories(programs: Programs, cluster: Cluster) -> Iterator[TierMemory]:
 def outside_ratio(
     programs: Programs, cluster: Cluster, pairs: tuple[Integers, Counts] | None = None
 ) -> Floats:
-    """Return the high end of what the fullest tier holds over its capacity, (pairs,); 0 for no tier.
+    """Return the upper end of the fullest tier's bytes over its capacity, (pairs,); 0 without a tier.
 
     Parameters
     ----------

@@ -22,13 +22,12 @@ from flopcast.records import dataclass, field
 class Work:
     """The work of one kernel on a device.
 
-    `flop` on the matrix engine at precision `unit`; `moved_bytes` between memory and compute units,
-    reads plus writes, each tensor once: a lower bound, which no cache can undercut for tensors that do
-    not fit it. `after_bytes` move when the products are done, so that nothing hides them. `result_bytes`
-    are those that narrow products of experts write in 16 bits, which some devices do after them, too.
-    `cycles` are those of one multiprocessor for instructions that take longer than the bytes; all of them
-    share this work.
-    Arrays of shape (plans, 1), or (plans, stage classes) for work on a whole rank.
+    `flop` on the matrix engine at precision `unit`; `moved_bytes` between memory and compute units, reads
+    plus writes, each tensor once: a lower bound, which no cache can undercut for tensors that do not fit
+    it. `after_bytes` move after the products, so that nothing hides them. `result_bytes` are written in 16
+    bits by 8- and 4-bit GEMMs of experts; some devices write them after the products. `cycles` are the
+    cycles of one multiprocessor for instructions that take longer than the bytes; all multiprocessors share
+    this work. Arrays of shape (plans, 1), or (plans, stage classes) for work on a whole rank.
     """
 
     flop: Floats
@@ -74,8 +73,8 @@ class AbstractOperator(metaclass=_Interface):
     def coordinates(self) -> tuple[Counts, ...]:
         """Return the coordinates of the kernel class's curve, in the order of its axes.
 
-        By default, the bytes that the kernel moves. Coordinates are positive, but for bytes of a kernel
-        that moves nothing (views, a bias added by a GEMM).
+        By default, the bytes that the kernel moves. Coordinates are positive, except for the bytes of a
+        kernel that moves nothing (views, a bias that a GEMM adds).
         """
         return (self.work().moved_bytes,)
 
@@ -84,7 +83,7 @@ class AbstractOperator(metaclass=_Interface):
         return ONE
 
     def in_turn(self) -> Counts:
-        """Return how many of them wait for each other, so that each pays for its launch."""
+        """Return the number of these kernels that wait for each other, each with its own launch."""
         return ONE
 
     @abstractmethod
@@ -96,16 +95,16 @@ class AbstractOperator(metaclass=_Interface):
         """Return the operators of the backward pass, each with the suffix of its name, input gradient
         first.
 
-        "dgrad" is the gradient of an input, on the critical path of the backward pass; "wgrad" that of
-        a weight, which nothing in the pass waits for. Empty where no kernel runs.
+        "dgrad" is the gradient of an input, on the critical path of the backward pass; "wgrad" is the
+        gradient of a weight, for which nothing in the pass waits. The result is empty if no kernel runs.
         """
 
 
 class AbstractWithoutBackward(AbstractOperator):
-    """An operator that has no backward pass: it serves requests, or updates the weights."""
+    """An operator without a backward pass, which serves requests or updates the weights."""
 
     def saves(self) -> tuple[Saved, ...]:
-        """Return nothing: no backward pass needs a tensor of it."""
+        """Return nothing, because no backward pass needs a tensor of the operator."""
         return ()
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
@@ -117,9 +116,9 @@ class AbstractWithoutBackward(AbstractOperator):
 class AbstractMessage(metaclass=_Interface):
     """Data that the ranks of one parallel axis exchange: a frozen dataclass of arrays.
 
-    A message knows its axis and its bytes; which ranks and links that means follows from the plan and the
-    cluster. `collective` names the formula that gives its seconds (cost/collectives/formulas.py), and
-    `dual` gives the message of the backward pass.
+    A message states its axis and its bytes; the plan and the cluster determine its ranks and links.
+    `collective` names the formula that gives its seconds (cost/collectives/formulas.py), and `dual` gives
+    the message of the backward pass.
     """
 
     axis: str  # "tp", "cp", "dp", "ep", "etp", "expert_dp", "pp", ...: cost/placement.py
@@ -128,12 +127,12 @@ class AbstractMessage(metaclass=_Interface):
     @property
     @abstractmethod
     def collective(self) -> str:
-        """Return the name of the collective whose cost model prices this message; "" if nothing is sent."""
+        """Return the name of the collective whose formula prices this message; "" if nothing is sent."""
 
     def bytes_to_domains(self, domains: Counts) -> Floats:
-        """Return the bytes that count if at most one copy goes to each of this many domains."""
+        """Return the bytes of the message if at most one copy is sent to each of this many domains."""
         return self.message_bytes
 
     @abstractmethod
     def dual(self) -> "AbstractMessage":
-        """Return the message of the backward pass: the adjoint; the dual of a dual is the message."""
+        """Return the message of the backward pass, whose own dual is this message."""

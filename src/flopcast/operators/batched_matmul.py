@@ -46,7 +46,7 @@ class BatchedMatmul(AbstractOperator):
         return f"batched_gemm.{self.role}"
 
     def work(self) -> Work:
-        """Return the work; both roles multiply and move the same three matrices."""
+        """Return the work, which is the same for both roles."""
         s, t, d = self.queries, self.keys, self.head_size
         return Work(
             flop=2 * self.batch * s * t * d,

@@ -49,7 +49,7 @@ class Convolution(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """Return one curve for all layouts of products, one for each layout of depthwise kernels."""
+        """Return one curve for all layouts of GEMMs, and one for each layout of depthwise kernels."""
         return f"{'depthwise_' if self.is_depthwise else ''}convolution.{self.layout}"
 
     @property
@@ -63,13 +63,13 @@ class Convolution(AbstractOperator):
 
     @property
     def output_bytes(self) -> Counts:
-        """Return bytes of what the forward kernel writes."""
+        """Return the bytes that the forward kernel writes."""
         written = self.read if self.is_transposed else self.rows * self.columns
         return written * ELEMENT_BYTES[self.dtype]
 
     @property
     def input_bytes(self) -> Counts:
-        """Return bytes of what the forward kernel reads, without its filters."""
+        """Return the bytes that the forward kernel reads, without its filters."""
         entered = self.rows * self.columns if self.is_transposed else self.read
         return entered * ELEMENT_BYTES[self.dtype]
 
@@ -85,7 +85,7 @@ class Convolution(AbstractOperator):
     def coordinates(self) -> tuple[Counts, ...]:
         """Return rows over all groups, columns of one group and terms, as the layout multiplies them.
 
-        A depthwise kernel has the coordinate of a memory-bound one, its bytes.
+        The coordinate of a depthwise kernel is its bytes, as for memory-bound kernels.
         """
         if self.is_depthwise:
             return (self.work().moved_bytes,)

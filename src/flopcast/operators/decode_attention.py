@@ -20,10 +20,10 @@ from flopcast.records import dataclass
 class DecodeAttention(AbstractWithoutBackward):
     """`softmax(q @ K.T) @ V` for one query token of each sequence and every head of this rank.
 
-    `keys` are the tokens read from the cache over all sequences. With a window (`windowed`) they are those
-    inside it, and engines run another kernel. `cache` is the format of keys and values
-    (`CACHED_FORMATS`), "" where they have the elements of `dtype`; products have those of "fp8" too where
-    the device can. It serves and does not train: nothing is kept, and there are no gradients.
+    `keys` are the tokens read from the cache over all sequences. With a window (`windowed`), they are the
+    tokens inside the window, and engines run another kernel. `cache` is the format of keys and values
+    (`CACHED_FORMATS`), or "" for that of `dtype`. Products also run in "fp8" if the device supports this.
+    The kernel is only for serving: it saves nothing and has no gradients.
 
     Examples
     --------
@@ -48,9 +48,7 @@ class DecodeAttention(AbstractWithoutBackward):
 
     @property
     def kernel(self) -> str:
-        """Return one curve for caches of the elements of queries, one for each narrower format; others
-        for windows.
-        """
+        """Return one curve for each format of the cache, and other curves for windows."""
         name = "decode_attention.window" if self.windowed else "decode_attention"
         return f"{name}.{self.cache}" if self.cache else name
 

@@ -16,7 +16,7 @@ STORED_BYTES = {"fp32": 4.0, "nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8}
 class Dequantise(AbstractOperator):
     """`elements` weights read as `stored` and written as `dtype`.
 
-    What is written is not kept: the gradient of the product's input reads the weight once more.
+    The output is not saved, because the gradient of the GEMM's input dequantises the weight again.
 
     >>> from flopcast.dtypes import constant
     >>> Dequantise(elements=constant(1e6), stored="nf4", dtype="bf16").work().moved_bytes.item()

@@ -12,7 +12,7 @@ from flopcast.records import dataclass, replace
 class EmbeddingLookup(AbstractOperator):
     """`out[tokens, hidden] = table[ids]`, with this rank's `vocabulary` rows.
 
-    Every rank handles all `tokens`: those outside its rows become zeros, so it moves their bytes too.
+    Every rank processes all `tokens`. Tokens outside its rows become zeros, whose bytes it also moves.
     """
 
     tokens: Counts

@@ -44,9 +44,7 @@ class Routing:
     top_groups: int = 1
 
     def bytes_to(self, places: Counts) -> Floats:
-        """Return bytes for one copy of every token to each of this many equal places with one of its
-        experts.
-        """
+        """Return the bytes if a token goes once to each of these equal places that holds its experts."""
         copies = expected_copies(self.experts, self.top_k, places, self.groups, self.top_groups)
         found_bytes: Floats = self.tokens_bytes * copies
         return found_bytes
@@ -54,13 +52,13 @@ class Routing:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AbstractExchange(AbstractMessage):
-    """Tokens on their way to the ranks that hold their experts, or back: once for each of these ranks.
+    """Tokens that are sent to the ranks of their experts, or back, once for each of these ranks.
 
-    `message_bytes` is tokens of a rank · bytes of a token · `expected_copies`, `rows_bytes` the same with a
-    row for each pick: what travels where a library does not know which rows are copies. Tokens may have
-    narrow elements, and scales beside them, on the way out, and wide ones on the way back. `library` is one
-    of DISPATCH, whose kernels send; with `routing` it is known how many copies leave a scale-up domain.
-    `dual_ratio` is the bytes of the other direction over those of this one.
+    `message_bytes` is tokens of a rank · bytes of a token · `expected_copies`. `rows_bytes` is the same
+    with a row for each pick, which a library sends if it does not know which rows are copies. Tokens may be
+    sent to the experts in 8 or 4 bits with scales, and back in 16 bits. `library` is the library in
+    DISPATCH whose kernels send the tokens; `routing` determines how many copies leave a scale-up domain.
+    `dual_ratio` is the bytes of the other direction, divided by those of this direction.
     """
 
     rows_bytes: Floats = field(default_factory=lambda: ZERO)
@@ -71,7 +69,8 @@ class AbstractExchange(AbstractMessage):
     def bytes_to_domains(self, domains: Counts) -> Floats:
         """Return bytes for one copy per domain if the library sends no more, else for all copies.
 
-        DeepEP and HybridEP send a token over the network once for each domain, and on from there.
+        DeepEP and HybridEP send a token over the network once for each domain, and distribute it inside the
+        domain.
         """
         if self.routing is None or self.library == "all_to_all":
             return self.message_bytes
@@ -99,15 +98,15 @@ Way = TypeVar("Way", bound=AbstractExchange)
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Dispatch(AbstractExchange):
-    """Every token goes to the ranks that hold its experts: once to each, however many it uses there."""
+    """Every token is sent once to each rank that holds some of its experts."""
 
     @property
     def collective(self) -> str:
-        """Return the collective that prices it: its library's dispatch."""
+        """Return the collective that prices the message: the dispatch of its library."""
         return DISPATCH[self.library]
 
     def cast(self, ratio: float) -> "Dispatch":
-        """Return the dispatch of tokens that were cast before; gradients return with all of their bytes.
+        """Return the dispatch of tokens that were cast before; the bytes of gradients do not change.
 
         Parameters
         ----------
@@ -126,7 +125,7 @@ class Combine(AbstractExchange):
 
     @property
     def collective(self) -> str:
-        """Return the collective that prices it: its library's combine."""
+        """Return the collective that prices the message: the combine of its library."""
         return COMBINE[self.library]
 
     def dual(self) -> Dispatch:
@@ -139,10 +138,11 @@ def expected_copies(
 ) -> Counts:
     """Return how many ranks a token goes to, including its own, under uniform routing; arrays broadcast.
 
-    Each of n ranks holds E / n experts, and every set of k of the E experts is equally likely. A rank is
-    left out where all k lie among the other E − E / n: with probability C(E − E/n, k) / C(E, k), the
-    product over i < k of (E − E/n − i) / (E − i). The expectation is n times the rest. As all ranks are
-    alike, 1 / n of the copies stays at home: (n − 1) / n crosses the links, as in an all-to-all.
+    Each of n ranks holds E / n experts, and every set of k of the E experts is equally likely. A rank gets
+    no copy if all k experts are among the other E − E / n experts, with the probability C(E − E/n, k) /
+    C(E, k), the product over i < k of (E − E/n − i) / (E − i). The expectation is n times the rest. Because
+    all ranks are equal, 1 / n of the copies stay on their own rank: (n − 1) / n crosses the links, as in an
+    all-to-all.
 
     Group-limited routing (arXiv:2405.04434, section 2.2.2; arXiv:2412.19437, section 2.1.2) makes it
     smaller: experts form `groups` equal groups of neighbours, a token chooses `top_groups` of them, each

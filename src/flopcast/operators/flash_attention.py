@@ -39,7 +39,8 @@ class FlashAttention(AbstractOperator):
     >>> (head.gradients()[0][1].work().flop / head.work().flop).item()
     2.5
 
-    Heads of 192 and 128 take as long forward as equal ones of 160, a little longer backward:
+    Heads of 192 and 128 elements take as long as heads of 160 elements in the forward pass, and slightly
+    longer in the backward pass:
 
     >>> latent = replace(head, head_size=constant(192), value_head_size=constant(128))
     >>> (latent.work().flop / head.work().flop).item(), latent.kernel
@@ -106,10 +107,10 @@ class FlashAttention(AbstractOperator):
     def work(self) -> Work:
         """Return the work: two products forward, five backward (the scores are recomputed).
 
-        Scores, and backward the gradients of queries and keys, are sums over elements of queries and keys.
-        The output, and backward the gradients of values and of the weights, are sums over elements of
-        values. Forward reads q, k, v and writes the output; backward reads these and the output's gradient
-        and writes three gradients.
+        Scores and, in the backward pass, gradients of queries and keys have products over elements of
+        queries and keys. The output and, in the backward pass, gradients of values and attention weights
+        have products over elements of values. Forward reads q, k, v and writes the output; backward reads
+        these and the output's gradient and writes three gradients.
 
         References
         ----------
@@ -128,13 +129,13 @@ class FlashAttention(AbstractOperator):
         )
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return the side of a square of as many pairs, head size, number of heads over all sequences.
+        """Return the side of a square with as many pairs, the head size, and the heads over all sequences.
 
-        The size is the mean of the two, which forward work is proportional to.
+        The head size is the mean of both sizes, to which the forward work is proportional.
 
-        A causal kernel works on ragged rows: its speed is that of a square of 0.7 of the length
-        (the root of a half), as measured on A100 (docs/accuracy/kernels.md). A window makes several
-        smaller squares of it.
+        The rows of a causal kernel have different lengths. Its speed is that of a square with 0.7 of the
+        length (the square root of a half), as measured on A100 (docs/accuracy/kernels.md). A window divides
+        it into several smaller squares.
         """
         length = self._square * (0.5**0.5 if self.causal else 1.0)
         squares = self.batch

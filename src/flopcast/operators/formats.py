@@ -20,9 +20,9 @@ class NumberFormat:
     """Elements of `element_bytes`, and one scale of `scale_bytes` for each `block` of them.
 
     `engine` is the dtype under which a device lists the peak of its matrix engine (spec/cluster.py).
-    `engine_scales`: the engine applies the scales of blocks, whole ones only; otherwise the kernel does,
-    between partial sums. `norms_write`: cuDNN's norms can write it. `may_be_parameters`: it may be all
-    that is kept of a weight, which 4 bits are not.
+    `engine_scales`: the matrix engine applies the scales of whole blocks; otherwise the kernel applies them
+    between partial sums. `norms_write`: cuDNN's norms can write it. `may_be_parameters`: weights may be
+    kept only in this format, which is not possible with 4 bits.
     """
 
     engine: str
@@ -65,10 +65,10 @@ FORMATS: dict[str, NumberFormat] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServedFormat:
-    """How a serving engine keeps a weight, and what it multiplies the weight by.
+    """The formats of a weight and of its inputs in a serving engine.
 
-    `weight_bytes` and `input_bytes` are those of one element with its share of a scale; `input_bytes` is
-    None where inputs stay in the model's 16 bits. `engine` is the matrix engine, "" for that of 16 bits.
+    `weight_bytes` and `input_bytes` are the bytes of one element with its share of a scale; `input_bytes`
+    is None if inputs keep the 16 bits of the model. `engine` is the matrix engine, "" for that of 16 bits.
     """
 
     weight_bytes: float
@@ -80,7 +80,7 @@ class ServedFormat:
         return self.weight_bytes or ELEMENT_BYTES[dtype]
 
     def bytes_of_input(self, dtype: str) -> float:
-        """Return the bytes of one element of what the weight is multiplied by."""
+        """Return the bytes of one element of the input that is multiplied by the weight."""
         return self.input_bytes or ELEMENT_BYTES[dtype]
 
     def engine_of(self, dtype: str) -> str:
@@ -102,10 +102,11 @@ NARROW_ENGINES = ("fp8", "fp4", "int8", "int4")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixedEngine:
-    """Matrix engines that multiply different blocks of one product, and how long their sums are.
+    """Matrix engines that multiply different blocks of one GEMM, and the length of their sums.
 
-    `shares` are engines and the parts of all terms that they multiply. After `sum_terms` terms, the fp32
-    units convert and scale a sum, which takes `scale_instructions` instructions, beside the products.
+    `shares` are engines, with the fraction of all terms that each multiplies. After `sum_terms` terms, the
+    fp32 units convert and scale a sum with `scale_instructions` instructions, concurrently with the
+    products.
     """
 
     shares: tuple[tuple[str, float], ...]
@@ -178,17 +179,17 @@ def engines_of(name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachedFormat:
-    """How an engine keeps keys and values.
+    """The format in which an engine keeps keys and values.
 
-    `element_bytes` are those of one element with its share of scales; 0 stands for those of the queries.
-    `engine` is the matrix engine that multiplies them, "" for that of the queries.
+    `element_bytes` are the bytes of one element with its share of scales; 0 means those of the queries.
+    `engine` is the matrix engine that multiplies keys and values; "" means that of the queries.
     """
 
     element_bytes: float
     engine: str = ""
 
     def bytes_of_element(self, dtype: str) -> float:
-        """Return the bytes of one element beside queries of a dtype."""
+        """Return the bytes of one element if queries have this dtype."""
         return self.element_bytes or ELEMENT_BYTES[dtype]
 
     def engine_of(self, dtype: str) -> str:

@@ -31,16 +31,17 @@ PADDED_ROWS = 128
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FusedExperts(AbstractWithoutBackward):
-    """The experts that a rank holds of one layer, in an engine that serves and does not train.
+    """The experts of one layer on a rank of a serving engine.
 
     `tokens` enter the layer on this rank, and `rows` are the picks of all of them that fall on the rank's
-    experts: tokens times experts a token, where the rank holds all experts. `touched` of them get at least
-    one row, so that their weights are read; `imbalance` is the rows of the fullest expert over the mean
-    rows of those touched. `inner` is the width of one expert on this rank; a `gated` expert has two
-    products of that width before its activation. `weights` is as of a `ServedMatmul`.
+    experts: tokens times experts a token, where the rank holds all experts. `touched` is the number of
+    experts that get at least one row, so that their weights are read. `imbalance` is the rows of the
+    fullest expert, divided by the mean rows of the touched experts. `inner` is the width of one expert on
+    this rank; a `gated` expert has two products of that width before its activation. `weights` is as of a
+    `ServedMatmul`.
 
-    Bytes count the weights of the touched experts, the tokens and their results once each. What lies
-    between the products stays in the cache with few tokens, so it is left out: bytes are a lower bound.
+    Bytes count the weights of the touched experts, the tokens and their results once each. With few tokens,
+    intermediate results stay in the cache, so they are not counted, and the bytes are a lower bound.
     `padded` experts run in separate kernels over many rows, so that the rows between them move as well:
     inputs are gathered and read, the results of gate and up weights are written and read, activated rows
     are written and read, and results are written.
@@ -70,12 +71,12 @@ class FusedExperts(AbstractWithoutBackward):
 
     @property
     def kernel(self) -> str:
-        """Return one class for each format of the weights, and others for padded experts."""
+        """Return one kernel class for each format of the weights, and others for padded experts."""
         name = "padded_experts" if self.padded else "fused_experts"
         return f"{name}.{self.weights}" if self.weights else name
 
     def work(self) -> Work:
-        """Return the work: every row meets its expert's weights, and weights of touched experts move."""
+        """Return the work of all rows; only the weights of touched experts move."""
         served = SERVED_FORMATS[self.weights]
         weights = self.touched * self.hidden * self._columns * served.bytes_of_weight(self.dtype)
         wide, narrow = ELEMENT_BYTES[self.dtype], served.bytes_of_input(self.dtype)
@@ -93,11 +94,10 @@ class FusedExperts(AbstractWithoutBackward):
         return (3 if self.gated else 2) * self.inner
 
     def coordinates(self) -> tuple[Counts, ...]:
-        """Return rows, columns of all weights of an expert, their length, touched experts, imbalance,
-        tokens.
+        """Return rows, columns and length of an expert's weights, touched experts, imbalance and tokens.
 
-        The first five are those of a `GroupedMatmul` of all products as one, whose curve is used if the
-        class was not measured.
+        The first five coordinates are those of a single `GroupedMatmul` for all products, whose curve is
+        used if the class was not measured.
         """
         return self.rows, self._columns, self.hidden, self.touched, self.imbalance, self.tokens
 

@@ -67,7 +67,7 @@ FLOP_PER_CYCLE = {"delta": (409.0, 439.0), "additive": (179.0, 295.0)}  # of a m
 
 
 class GlaPasses(NamedTuple):
-    """How often GLA's kernels read or write an element, in the format of the inputs ("low") or in fp32.
+    """Number of times that GLA's kernels read or write an element, in the inputs' format ("low") or fp32.
 
     Elements of the keys of a token (and of its queries and decays), of its values, of the state of a chunk,
     and of the products of queries with keys of a chunk.
@@ -89,7 +89,7 @@ TENSOR_PASSES = 3.0  # of queries, keys, values and results backward: read, thei
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GatedDelta(AbstractOperator):
-    """The gated delta rule, that of Mamba-2 or of GLA, over whole sequences, chunk by chunk.
+    """The gated delta rule, or that of Mamba-2 or GLA, over whole sequences, chunk by chunk.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class GatedDelta(AbstractOperator):
     >>> core.work().flop.item() / (2 * 4096 * 16)
     180224.0
 
-    Mamba-2 needs between 2.5 and 3 times as many FLOP backward:
+    Mamba-2 needs 2.5 to 3 times as many FLOP in the backward pass:
 
     >>> scan = replace(core, rule="additive")
     >>> 2.5 < (scan.gradients()[0][1].work().flop / scan.work().flop).item() < 3.0
@@ -129,9 +129,9 @@ class GatedDelta(AbstractOperator):
     def work(self) -> Work:
         """Return the work.
 
-        Products with the state, and inside a chunk those of keys with keys, queries with keys, and of their
-        results with keys, values and changes. Queries, keys and values are read and results written; each
-        state is read and written once for a sequence.
+        They are the products with the state and, inside a chunk, products of keys with keys, of queries
+        with keys, and of their results with keys, values and changes. Queries, keys and values are read and
+        results written; each state is read and written once for a sequence.
         """
         if self.rule == "gated":
             return self._work_of_gla()
@@ -181,14 +181,14 @@ class GatedDelta(AbstractOperator):
     def coordinates(self) -> tuple[Counts, ...]:
         """Return the tokens of a sequence, which run one chunk after another, and the states.
 
-        Those of GLA are the bytes moved, as a stream's.
+        For GLA, it is the number of moved bytes, as for a memory-bound kernel.
         """
         if self.rule == "gated":
             return (self.work().moved_bytes,)
         return self.tokens, self.sequences * self.heads
 
     def saves(self) -> tuple[Saved, ...]:
-        """Return the decays, and with the other rules than Mamba-2's queries, keys and values.
+        """Return the decays and, except for Mamba-2, queries, keys and values.
 
         GLA has a decay for each element of a key, and keeps products of queries with keys in fp32. The
         kernel of Mamba-2 includes the convolution (`mamba_split_conv1d_scan_combined`): the backward pass
@@ -215,7 +215,7 @@ class DeltaDecode(AbstractWithoutBackward):
     """The gated delta rule for the new tokens of sequences that decode: `computed_tokens` of each.
 
     The state of every sequence is read once. It is written after each new token, so that drafted tokens can
-    be taken back. Products with a vector run on no matrix engine, so that only bytes count.
+    be rejected. Products with a vector do not run on matrix engines, so only bytes count.
 
     Examples
     --------

@@ -22,20 +22,21 @@ from flopcast.records import dataclass, replace
 class GroupedMatmul(AbstractOperator):
     """`out[g][m_g, n] = x[g][m_g, k] @ w[g][k, n]` for every group g, where the m_g add up to `rows`.
 
-    `layout` is that of a linear layer's passes: "forward", "input_gradient" (dx = dout @ w.T, so n and k
-    are exchanged) or "weight_gradient" (dw = x.T @ dout). A weight gradient keeps the n and k of the
-    forward product: its result has the weight's shape and its sum runs over the rows of a group. All
-    three read or write the same three tensors, so they need the same FLOP and bytes.
+    `layout` names the pass of a linear layer: "forward", "input_gradient" (dx = dout @ w.T, so n and k are
+    exchanged) or "weight_gradient" (dw = x.T @ dout). A weight gradient keeps the n and k of the forward
+    product: its result has the weight's shape and its sum runs over the rows of a group. All three read or
+    write the same three tensors, so they need the same FLOP and bytes.
 
-    `imbalance` is the rows of the fullest group over those of the mean group: 1 where all are equal, at
-    most `groups`. `narrow` is the format of both operands, as of a `Matmul`, and `cast_kernels` the number
-    of kernels that cast the operand of a group. `separate` products are dense
-    ones, a kernel for each group, side by side on a few streams: each is as fast as its own rows allow.
+    `imbalance` is the rows of the fullest group, divided by the mean rows of a group: 1 if all groups are
+    equal, and at most `groups`. `narrow` is the format of both operands, as of a `Matmul`, and
+    `cast_kernels` the number of kernels that cast the operand of a group. `separate` products are dense
+    GEMMs with one kernel for each group, on a few concurrent streams. The speed of each depends on its own
+    rows.
 
-    A weight gradient that is added to a sum of `sum_bytes` an element reads and writes that sum after its
-    products, which do not hide it. For 36 kernels of B200 of 128 to 9832 rows a group (data/peers/simumax)
-    the time is that of the products, at 0.48 of the peak, and 1.1 times that of reading and writing the sum
-    in fp32 or bf16, with a median error of 4 %.
+    A weight gradient that is added to a sum with `sum_bytes` per element reads and writes this sum after
+    its products, which do not hide this time. The measured time of 36 kernels on B200 with 128 to 9832 rows
+    for each group (data/peers/simumax) is the time of the products at 0.48 of the peak, plus 1.1 times the
+    time to read and write the sum in fp32 or bf16, with a median error of 4 %.
 
     Examples
     --------
@@ -65,7 +66,7 @@ class GroupedMatmul(AbstractOperator):
     def kernel(self) -> str:
         """Return one curve for all layouts; the curve holds a ratio for each.
 
-        Separate products are dense ones, but a class of their own: side by side, many at once.
+        Separate products are dense GEMMs with a kernel class of their own, because many run at once.
         """
         name = "expert_gemm" if self.separate else "grouped_gemm"
         return f"narrow_{name}.{self.narrow}.{self.layout}" if self.narrow else f"{name}.{self.layout}"
@@ -105,8 +106,8 @@ class GroupedMatmul(AbstractOperator):
     def coordinates(self) -> tuple[Counts, ...]:
         """Return all rows, columns, length of the sum, groups, imbalance.
 
-        The first three are those of a dense product of all rows, whose curve is used if the class was not
-        measured. For separate products, they are those of the mean group, as for any dense product.
+        The first three coordinates are those of a dense GEMM of all rows, whose curve is used if the class
+        was not measured. For separate products, they are those of the mean group, as for any dense product.
         """
         if self.separate:
             rows = self.rows / np.maximum(self.groups, 1.0)

@@ -24,7 +24,7 @@ EVERY_STREAM = ("compute", "tp", "ep", "cp", "dp", "pp", "host", "updates", "gat
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWork:
-    """Time that the host spends while nothing new is launched.
+    """Time of the host during which it launches nothing.
 
     `kind`: "synchronise" (it waits for the device), "step" (the fixed work of one optimizer step),
     "transfer" (the posting of one blocking message), "piece", "message" and "element" (what ZeRO-3 costs
@@ -40,14 +40,14 @@ class HostWork:
 class Item:
     """One operator, message or host synchronisation of a program.
 
-    `component` is the line of the breakdown that its seconds go to; `count`, how often it runs in a row.
-    `inputs` and `output` name tensors of the layer; `group` names the part that a recompute mode
-    may run again ("core_attention"); `phase` is forward, recompute, backward or step; `when` is the
-    micro-batch that it belongs to: "every", "first" (a gather for the whole step), "not_first" (an
+    `component` is the line of the breakdown to which its seconds belong; `count` is the number of its
+    executions in sequence. `inputs` and `output` name tensors of the layer; `group` names the part that a
+    recompute mode may run again ("core_attention"); `phase` is forward, recompute, backward or step; `when`
+    is the micro-batch that it belongs to: "every", "first" (a gather for the whole step), "not_first" (an
     accumulation), "last" (a reduction), and others of WHEN (workload/program.py). `overlapped` marks a
-    message that runs under compute, which waits for it later or not at all: it slows what it runs under
-    (timeline/contention.py).
-    `is_further_chunk` says that the call which launched another chunk of the same work launches this too.
+    message that runs concurrently with compute, which waits for the message later or not at all. The
+    message slows down this compute (timeline/contention.py). `is_further_chunk`: the call that launched
+    another chunk of the same work also launches this item.
     """
 
     name: str
@@ -72,9 +72,9 @@ class Item:
     def saved(self) -> tuple[tuple[str, Floats], ...]:
         """Return tensors kept for the backward pass: (name, bytes), with names shared across the layer.
 
-        Two operators that keep the same tensor name it alike, so that it is counted once; what an
-        operator keeps for itself gets its own name in front ("attention.dropout.mask"). The backward pass
-        and its memory ask several times, so the answer is worked out once.
+        Two operators that keep the same tensor use the same name, so that the tensor is counted once. A
+        tensor of one operator has the name of the operator in front ("attention.dropout.mask"). The result
+        is cached, because the backward pass and its memory need it several times.
         """
         found = self.known_saved
         if found is None:
@@ -84,7 +84,7 @@ class Item:
         return found
 
     def work_content(self) -> Hashable:
-        """Return a key that is equal for equal work, by which prices are looked up again and again."""
+        """Return a key that is equal for equal work and identifies the prices of the item."""
         found = self.known_content
         if found is None:
             found = content(self.work)
@@ -181,10 +181,10 @@ def host_work(kind: str, phase: str) -> Item:
 def blocking(
     name: str, work: AbstractMessage, source: str, output: str, kept_bytes: Floats | None = None
 ) -> Item:
-    """Return a message that compute waits for, and that waits for compute.
+    """Return a message for which compute waits, and which waits for compute.
 
-    It runs on the stream of its axis. `kept_bytes` says that the backward pass finds `source` kept
-    instead of `output`, and must gather it again.
+    It runs on the stream of its axis. `kept_bytes`: `source` is saved for the backward pass instead of
+    `output`, and must be gathered again.
     """
     return Item(
         name=name,

@@ -22,10 +22,10 @@ from flopcast.records import dataclass
 class LatentDecode(AbstractWithoutBackward):
     """`softmax(q @ [C, R].T) @ C` for one query token of each sequence and every head of this rank.
 
-    C are the cached latents, R the rotated keys. `keys` are the tokens read from the cache over all
-    sequences. `cache` is the format of latents (`CACHED_FORMATS`), "" where they have the elements of
-    `dtype`; products have those of "fp8" too where the device can. It serves and does not
-    train: nothing is kept, and there are no gradients.
+    C contains the cached latents, and R the rotated keys. `keys` are the tokens read from the cache over
+    all sequences. `cache` is the format of latents (`CACHED_FORMATS`), or "" for that of `dtype`. Products
+    also run in "fp8" if the device supports this. It serves and does not train: nothing is kept, and there
+    are no gradients.
 
     Examples
     --------
@@ -50,8 +50,7 @@ class LatentDecode(AbstractWithoutBackward):
 
     @property
     def kernel(self) -> str:
-        """Return one curve for caches of the elements of queries, one for each narrower
-        format."""
+        """Return one curve for caches in the format of queries, and one for each narrower format."""
         return f"latent_decode.{self.cache}" if self.cache else "latent_decode"
 
     def work(self) -> Work:

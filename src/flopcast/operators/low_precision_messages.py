@@ -16,7 +16,7 @@ DUALS = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather"}
 class LowPrecisionMessage(AbstractMessage):
     """A collective of DUALS with `message_bytes`, whose dual has `dual_bytes`.
 
-    Gathers copy elements, so these may be narrow; reductions sum, so theirs stay wide.
+    Gathers copy elements, which may have 8 or 4 bits; reductions add elements, which keep 16 or 32 bits.
     Bytes are counted by each collective's own convention (messages.py).
 
     Examples
@@ -37,7 +37,7 @@ class LowPrecisionMessage(AbstractMessage):
         return self.kind
 
     def dual(self) -> "LowPrecisionMessage":
-        """Return the adjoint's collective, with its own bytes; its dual is this message."""
+        """Return the collective of the backward pass with its own bytes, whose dual is this message."""
         return LowPrecisionMessage(
             kind=DUALS[self.kind],
             axis=self.axis,

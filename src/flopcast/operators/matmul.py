@@ -14,12 +14,12 @@ from flopcast.records import dataclass, replace
 class Matmul(AbstractOperator):
     """`out[m, n] = x[m, k] @ w[k, n]`.
 
-    `layout` says which operand is read transposed, as the passes of a linear layer differ:
+    `layout` states which operand is read transposed, which depends on the pass of a linear layer:
     "forward", "input_gradient" (dx = dout @ w.T) or "weight_gradient" (dw = x.T @ dout).
 
-    In a linear layer `m` counts tokens, `k` inputs and `n` outputs. `dtype` is that of all three
-    matrices; the sum is kept in fp32 inside the kernel and costs nothing. With a `narrow` format
-    (operators/formats.py) both operands are in it, already cast, and only the result is in `dtype`.
+    In a linear layer `m` counts tokens, `k` inputs and `n` outputs. `dtype` is the type of all three
+    matrices; the kernel accumulates in fp32 at no cost. With a `narrow` format (operators/formats.py), both
+    operands were already cast to this format, and only the result is in `dtype`.
 
     Examples
     --------
@@ -40,9 +40,7 @@ class Matmul(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """Return one curve for all layouts; the curve holds a ratio for each. Narrow products of training
-        have their own: those of serving ("gemm.fp8") are other kernels.
-        """
+        """Return a curve for all layouts; in 8 or 4 bits, training and serving have different curves."""
         return f"narrow_gemm.{self.narrow}.{self.layout}" if self.narrow else f"gemm.{self.layout}"
 
     def work(self) -> Work:

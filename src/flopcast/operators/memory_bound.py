@@ -16,19 +16,20 @@ from flopcast.records import dataclass, field, replace
 class Kind:
     """Passes over the tensor; `mask_passes` of one byte per element are added to both passes.
 
-    `backward = 0` means that the operator has no gradient kernel; `reduces`, that rows of `width`
-    elements are reduced, so that speed depends on the width. `saves` names a role and how many
-    elements it keeps per element; `mask` is kept too where there is one.
+    `backward = 0` means that the operator has no gradient kernel; `reduces`, that rows of `width` elements
+    are reduced, so that speed depends on the width. `saves` names a role and the number of elements that it
+    keeps per element; a `mask` is also kept.
 
-    What else others need to know of a kind: `passes_on_from`: from this input on, the gradient of an
-    input is the tensor of the output's gradient itself; None where none is. `is_loss`: it follows the
-    logits, and what it keeps is the stack's `logit_bytes`. `is_view`: its inputs and its output are parts
-    of one another. `is_gated`: of the two tensors that it reads, one gates the other. `has_bias`: a norm
-    with a bias beside its scale. `follows_reduction`: a pass over gradients that have been reduced.
-    `permutes`: rows of experts made of tokens, or added up again. `between`: tensors between the kernels of
-    a chain in its backward, beside the gradient (of x / rms: the gradient of rms is a product of x's size,
-    and so is its own). `is_one_call`: one call of the framework launches it, without a module around it.
-    `in_16_bit_passes`: a pass moves 16 bits per element, whatever the kernel writes.
+    The other fields describe the kind for other files: `passes_on_from`: from this input on, the gradient
+    of an input is the gradient of the output itself; None if there is no such input. `is_loss`: the
+    operator follows the logits, and keeps the `logit_bytes` of the stack. `is_view`: its inputs and its
+    output are parts of one another. `is_gated`: of the two tensors that it reads, one gates the other.
+    `has_bias`: a norm with a bias beside its scale. `follows_reduction`: a pass over gradients that have
+    been reduced. `permutes`: the operator makes the rows of experts from tokens, or adds them up.
+    `between`: number of tensors between the kernels of a chain in its backward pass, besides the gradient
+    (for x / rms, two tensors of the size of x). `is_one_call`: one call of the framework launches the
+    operator, without a module. `in_16_bit_passes`: a pass moves 16 bits per element, whatever the kernel
+    writes.
 
     >>> layernorm = KINDS["layernorm"]  # reads x, writes y; backward reads x and dy, writes dx
     >>> layernorm.forward, layernorm.backward, layernorm.reduces, layernorm.saves
@@ -147,8 +148,9 @@ KINDS: dict[str, Kind] = {
 class MemoryBound(AbstractOperator):
     """An operator of one of KINDS over `elements` elements.
 
-    For a gated activation `elements` counts the output: it reads two such tensors. `width` is the length
-    of a row that is reduced (hidden width of a norm, keys of a softmax), 1 where nothing is.
+    For a gated activation, `elements` is the size of the output; the operator reads two such tensors.
+    `width` is the length of a row that is reduced (hidden width of a norm, keys of a softmax); 1 if nothing
+    is reduced.
 
     Examples
     --------
@@ -188,7 +190,7 @@ class MemoryBound(AbstractOperator):
         return (moved_bytes, self.width) if KINDS[self.kind].reduces else (moved_bytes,)
 
     def saves(self) -> tuple[Saved, ...]:
-        """Return what the kind keeps."""
+        """Return the tensors that the kind keeps."""
         kind = KINDS[self.kind]
         size_bytes = self.elements * ELEMENT_BYTES[self.dtype]
         kept = [Saved(role=role, size_bytes=size_bytes * times) for role, times in kind.saves]

@@ -50,11 +50,10 @@ class Replicate(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ServedAllReduce(AbstractMessage):
-    """Every rank gets the sum, as serving engines compute it.
+    """Every rank gets the sum, which a serving engine computes.
 
-    Engines have kernels of their own for small messages, which take one or two steps in place of NCCL's
-    trees and rings, and use NCCL where it is faster. Engines do not train, so that its dual is only a form:
-    that of an all-reduce.
+    For small messages, engines have their own kernels with one or two steps instead of NCCL's trees and
+    rings; they use NCCL if it is faster. Engines do not train, so its dual, an all-reduce, is never used.
     """
 
     collective: ClassVar[str] = "served_all_reduce"
@@ -66,10 +65,10 @@ class ServedAllReduce(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class StarAllReduce(AbstractMessage):
-    """Every rank gets the sum, which one rank computes from the arrays of all others and sends back.
+    """Every rank gets the sum, which one rank computes from the arrays of all ranks and sends back.
 
     It takes two latencies for any number of ranks, so that it is faster than a ring over links with a long
-    latency (TPI-LLM, arXiv:2410.00531). Engines do not train, so that its dual is only a form.
+    latency (TPI-LLM, arXiv:2410.00531). Engines do not train, so its dual is never used.
     """
 
     collective: ClassVar[str] = "star_all_reduce"
@@ -105,9 +104,10 @@ class ReduceScatter(AbstractMessage):
 class QuantisedReduceScatter(AbstractMessage):
     """Every rank gets one shard of the sum, by all-to-alls of quantised parts (qgZ of ZeRO++).
 
-    `message_bytes` is the full input of one rank in the narrow format. Ranks of one domain exchange and add
-    their parts first, so that only the sums leave it, quantised anew (arXiv:2306.10209, section 3.3). It
-    sums gradients, so that its dual is only a form: that of a reduce-scatter.
+    `message_bytes` is the full input of one rank in the narrow format. The ranks of a domain first exchange
+    and add their parts, so that only the sums, which are quantised again, leave the domain
+    (arXiv:2306.10209, section 3.3). The message sums gradients, so its dual, that of a reduce-scatter, is
+    never used.
     """
 
     collective: ClassVar[str] = "quantised_reduce_scatter"
@@ -133,7 +133,7 @@ class Broadcast(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Reduce(AbstractMessage):
-    """One rank gets the sum of an array that every rank has. Backward, its gradient is broadcast.
+    """One rank gets the sum of an array that every rank has; the backward pass broadcasts its gradient.
 
     `message_bytes` is the array of one rank.
     """
@@ -161,7 +161,7 @@ class SendReceive(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class AllToAll(AbstractMessage):
-    """Every rank sends an equal part of its array to each other: what was cut one way is cut another.
+    """Every rank sends an equal part of its array to each other rank, to divide it along another axis.
 
     `message_bytes` is the array of one rank, including the part that stays on it.
     """
@@ -175,7 +175,7 @@ class AllToAll(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class IndexExchange(AbstractMessage):
-    """Indices of look-ups travel to the ranks that hold the rows: an all-to-all without gradients.
+    """Indices of look-ups are sent to the ranks that hold the rows: an all-to-all without gradients.
 
     `message_bytes` is as of `AllToAll`. In the backward pass (`backward`) nothing is sent.
     """
@@ -194,11 +194,11 @@ class IndexExchange(AbstractMessage):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RingPass(AbstractMessage):
-    """One hop round a ring: every rank sends an array to the next and gets that of the one before it.
+    """One step of a ring: every rank sends an array to the next rank, and receives one from the previous.
 
-    Unlike `SendReceive` all ranks send at once. `order` says which part of a sequence a rank holds
-    (spec/plan.py): how much there is to do with what arrives depends on it, not what is sent.
-    `returns_gradients` says that gradients travel round as well; if they do not, ranks sum them in another
+    Unlike `SendReceive` all ranks send at once. `order` states which part of a sequence a rank holds
+    (spec/plan.py). It determines the work with the received array, but not the message.
+    `returns_gradients`: gradients are also sent around the ring; otherwise, ranks sum them in another
     message (workload/rewrites/ring_scores.py).
     """
 

@@ -13,9 +13,9 @@ class OptimizerUpdate(AbstractWithoutBackward):
     """An update of `parameters` elements, moving `bytes_per_parameter` bytes of each.
 
     Adam in mixed precision: gradient, fp32 master weight, two fp32 moments read; the last three and the
-    16-bit weight written. That is 2 + 12 read and 12 + 2 written with 16-bit gradients, 28 bytes; a
-    stack that casts, copies or checks on the way moves more. `tensors` is how many tensors the parameters
-    lie in: one flat buffer, or as many as the model has; small ones fill no device.
+    16-bit weight written. That is 2 + 12 read and 12 + 2 written with 16-bit gradients, 28 bytes; a stack
+    that casts, copies or checks on the way moves more. `tensors` is the number of tensors that contain the
+    parameters: one flat buffer, or all tensors of the model. Small tensors do not use the whole device.
     """
 
     parameters: Counts
@@ -25,7 +25,7 @@ class OptimizerUpdate(AbstractWithoutBackward):
 
     @property
     def kernel(self) -> str:
-        """Return one curve, multi-tensor Adam: every update is a pass over memory."""
+        """Return one curve, that of multi-tensor Adam, because every update is a pass over memory."""
         return "adam"
 
     def work(self) -> Work:

@@ -15,9 +15,9 @@ from flopcast.records import dataclass, field, replace
 class Quantise(AbstractOperator):
     """A pass over `elements` that moves `each_bytes` of every one.
 
-    Reading 16 bits and writing two copies of 8 moves 4 bytes. `of_gradient` says that it is the tensor's
-    gradient that is cast: nothing happens forward. The gradient of a cast is taken as that of its input:
-    no kernel. Nothing is kept by the cast; the product that reads its result keeps that.
+    Reading 16 bits and writing two copies of 8 moves 4 bytes. `of_gradient`: the gradient of the tensor is
+    cast, so the forward pass does nothing. The gradient of a cast is the gradient of its input, without a
+    kernel. The cast keeps nothing, because the GEMM that reads its result keeps this result.
 
     Examples
     --------
@@ -37,7 +37,7 @@ class Quantise(AbstractOperator):
 
     @property
     def kernel(self) -> str:
-        """Return one curve for tensors with one scale, one for blocks with their own: both stream."""
+        """Return a curve for tensors with one scale, or for scales of blocks; both are memory-bound."""
         return "quantise.blocks" if self.in_blocks else "quantise"
 
     def work(self) -> Work:
@@ -62,5 +62,5 @@ class Quantise(AbstractOperator):
         return ()
 
     def gradients(self) -> tuple[tuple[str, AbstractOperator], ...]:
-        """Return the cast itself, if it is one of a gradient."""
+        """Return the cast itself if it casts a gradient."""
         return (("dgrad", replace(self, of_gradient=False)),) if self.of_gradient else ()

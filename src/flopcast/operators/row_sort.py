@@ -51,7 +51,7 @@ class RowSort(AbstractWithoutBackward):
         return Work(flop=ZERO, moved_bytes=self.rows * self.columns * each_bytes, unit=self.dtype)
 
     def kernels(self) -> Counts:
-        """Return the kernels of all rows: at least one, where a pass has no row to sort."""
+        """Return the kernels of all rows; at least one, even if a pass has no row to sort."""
         return np.maximum(self.rows * KERNELS, 1.0)
 
     def in_turn(self) -> Counts:

@@ -18,10 +18,10 @@ from flopcast.records import dataclass
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ServedMatmul(AbstractWithoutBackward):
-    """`out[m, n] = x[m, k] @ w[k, n]` in an engine that serves and does not train.
+    """`out[m, n] = x[m, k] @ w[k, n]` in a serving engine.
 
-    `weights` is the format of w (`SERVED_FORMATS`); "" where it is in `dtype`. Results are in `dtype`. In
-    formats in which both operands are multiplied, a cast of x before the product is part of its time.
+    `weights` is the format of w (`SERVED_FORMATS`); "" means `dtype`. Results are in `dtype`. In formats
+    for both operands, the time includes a cast of x before the product.
 
     Examples
     --------

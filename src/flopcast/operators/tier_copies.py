@@ -35,7 +35,7 @@ class TierCopy:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class StorageTraffic:
-    """What one rank reads from and writes to a storage during its update.
+    """The bytes that one rank reads from and writes to a storage during its update.
 
     `tier` is the name of the storage in a plan's placement, "nvme" or "file_system". Both sizes are arrays
     of shape (plans, 1), and reads and writes run at the same time as the update on the host.
@@ -48,11 +48,11 @@ class StorageTraffic:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class HostUpdate:
-    """The optimizer's update of a rank's parameters on the processors of its node, beside other ranks'.
+    """The optimizer's update of a rank's parameters on the CPUs of its node, concurrently with other ranks.
 
-    `moved_bytes` of states and gradients pass through the memory of the host, for one rank; those of
-    `storage` are read and written meanwhile, and the copies of `beside` run meanwhile. With a
-    `stride` of k, every k-th subgroup is updated on the device.
+    `moved_bytes` are the bytes of states and gradients in host memory, for one rank. The bytes of `storage`
+    are read and written at the same time, and the copies of `beside` run at the same time. With a `stride`
+    of k, every k-th subgroup is updated on the device.
     """
 
     parameters: Counts

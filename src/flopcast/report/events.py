@@ -183,9 +183,10 @@ def memory_over_time(report: Report, stage: int) -> tuple[Floats, Floats]:
 def memory_by_category(report: Report, stage: int) -> tuple[Floats, dict[str, Floats]]:
     """Return moments (s) of a stage over one step, and the bytes of each category from each of them on.
 
-    A forward's activations count from its start, for they are there when it ends at the latest. While a
-    backward runs, its fullest layer is at work; what it frees goes at its end, and what weight gradients
-    need goes with these. An update that needs memory of its own has it while it runs, at both ends.
+    The activations of a forward pass count from its start, because they exist at its end at the latest.
+    During a backward pass, its fullest layer counts. At its end, it frees its activations; tensors for
+    weight gradients are freed after these. An update that needs additional memory has it from its start to
+    its end.
 
     Parameters
     ----------

@@ -32,8 +32,8 @@ class Convention:
     """One formula for the FLOP of a step, which software prints rates by it, and its source.
 
     `formula` takes a job and gives the FLOP of the whole cluster in a step, where all sequences are as long
-    as the batch says. `frameworks` are named as `report.log` names them; the first is the one that a log of
-    that framework is taken to use.
+    as the batch says. `frameworks` have the names of `report.log`; a log of a framework is assumed to use
+    the first formula that names the framework.
     """
 
     formula: Callable[[Job], float]  # where all sequences are as long as the batch says

@@ -108,7 +108,7 @@ class LoadedStep:
     def factors(self, of_device: tuple[Sensitivity, ...]) -> tuple[Sensitivity, ...]:
         """Return the factors of the step, the widest contribution first, given those of the devices alone.
 
-        Where overlapped stages are the limit, the step depends on their factors alone.
+        If overlapped stages are the limit, the step depends only on their factors.
         """
         kept = 0.0 if self.is_limit else self.device_step_s / self.step_time_s
         found = {
@@ -143,7 +143,7 @@ def loaded_step(job: Job, factors: FactorBook, device_step_s: Number) -> LoadedS
 def with_loader(step_s: Floats, job: Job, plans: Plans, factors: FactorBook) -> Floats:
     """Return step times of many plans with the input pipeline of their job; both arrays (plans,).
 
-    A time that no step of the devices is below becomes one that no whole step is below.
+    A lower bound for the steps of the devices becomes a lower bound for the whole steps.
     """
     if job.loader is None:
         return step_s

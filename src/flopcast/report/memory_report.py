@@ -53,8 +53,8 @@ class MemoryReport:
     fragments, and `device_used_bytes` the memory that the driver shows, with its context and communication
     buffers. `expected_bytes` cannot be freed: the allocations and the driver's own memory. `low_bytes` and
     `high_bytes` are the ends of a 90 % interval, the high one with the allocator's cache. `by_category`
-    sums to `allocated_bytes`. `per_stage` is worked out when it is first read, from `programs`, the
-    memory of their stage classes, `peaks`, and what the driver shows of it, `seen_bytes`. `tiers` hold the
+    sums to `allocated_bytes`. `per_stage` is computed when it is first read, from `programs`, the memory of
+    their stage classes (`peaks`), and the memory that the driver shows (`seen_bytes`). `tiers` hold the
     states that the plan places outside the devices.
     """
 
@@ -133,7 +133,7 @@ class MemoryReport:
 def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
     """Return memory of the fullest stage and of all stages of the first plan; the last 8 are cached.
 
-    Equal stages count as the fullest of them (memory/peak.py). What each stage by itself holds is read off
+    Equal stages count as the fullest of them (memory/peak.py). The memory of a single stage follows from
     its own order of tasks (memory/curve.py).
     """
     memory = peak_memory(programs)

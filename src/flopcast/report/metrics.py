@@ -22,11 +22,11 @@ BACKWARD_OVER_FORWARD = 2.0  # a matrix product's two gradients
 class Metrics:
     """Rates of one step on the whole cluster.
 
-    `model_flop` are what the model needs, whatever the plan: forward and backward of one global batch.
-    `hardware_flop` are what the plan makes the devices multiply: recompute included, and what several ranks
-    compute of the vision tower. MFU divides the first,
-    HFU the second, by what `num_devices` devices could do in a step at `peak_flop_per_s` (dense, at the
-    plan's precision). MFU is for comparing plans and machines; HFU tells how busy the matrix engines are.
+    `model_flop` are the FLOP that the model needs with any plan: forward and backward pass of one global
+    batch. `hardware_flop` are the FLOP that the devices compute with the plan, including recompute and
+    repeated work of the vision tower. MFU and HFU are these FLOP, divided by the FLOP that `num_devices`
+    devices could compute in a step at `peak_flop_per_s` (dense, at the plan's precision). MFU compares
+    plans and machines; HFU shows how busy the matrix engines are.
     """
 
     tokens_per_s: float
@@ -46,7 +46,7 @@ class Metrics:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return a warning if MFU is above 1, which only the convention explains."""
+        """Return a warning if MFU is above 1 because of the convention that counts FLOP."""
         masked = (
             "MFU is above 1, because it counts masked attention in full, and the kernel skips half of it"
         )

@@ -33,10 +33,10 @@ from flopcast.workload.stages import divide_all
 def recomputed_flop(job: Job, causal: bool) -> float:
     """Return FLOP of one step that are recomputed.
 
-    Full recompute repeats the forward of the blocks that its method chooses, never embedding and head;
-    selective recompute its modules (arXiv:2205.05198, section 5, repeats scores and contexts). Where a
-    stack stops early, the product at a checkpoint's end is not repeated; one kernel of scores and contexts
-    keeps what it makes, and is repeated whole.
+    Full recompute repeats the forward pass of the blocks that its method chooses, but not embedding and
+    head. Selective recompute repeats its modules (scores and contexts in arXiv:2205.05198, section 5). If a
+    stack stops early, the last GEMM of a checkpoint is not repeated. A fused kernel of scores and contexts
+    is repeated whole.
 
     Parameters
     ----------

@@ -49,8 +49,8 @@ class Evidence:
     """One curve that the prediction used.
 
     `curve` is "owner/name": a kernel class on a device, or a collective on a fabric. `relative_error` is
-    the mean error on measured rows that were kept out of its fit; `extrapolated` says that some shape of
-    this job lies outside the measured range, where efficiency is held at the edge.
+    the mean error on measured rows that were left out of its fit. `extrapolated`: a shape of this job is
+    outside the measured range, where the efficiency of the nearest measured shape is used.
     """
 
     curve: str
@@ -121,12 +121,12 @@ class Report(Summarised):
 
     @cached_property
     def memory(self) -> MemoryReport:
-        """Return what the job keeps on each device."""
+        """Return the memory of the job on each device."""
         return memory_report(self.priced.programs, self.job.cluster)
 
     @cached_property
     def cost(self) -> StepCost:
-        """Return money and energy."""
+        """Return the cost and energy."""
         step_s = amount_of(self.step_time_s, self.factors)
         return step_cost(self.job, step_s, self.timeline, self.priced, self.whole)
 
@@ -166,17 +166,17 @@ class Report(Summarised):
 
     @cached_property
     def evidence(self) -> tuple[Evidence, ...]:
-        """Return the curves behind the times."""
+        """Return the curves on which the times are based."""
         return _evidence(self.priced)
 
     @cached_property
     def assumptions(self) -> tuple[str, ...]:
-        """Return what the job did not say."""
+        """Return the assumptions about values that the job does not state."""
         return (*self.job.assumptions, *_assumed(self.job))
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Return what a reader must not miss."""
+        """Return the warnings."""
         return (
             *self.priced.warnings,
             *memory_warnings(self.memory),
@@ -196,7 +196,7 @@ class Report(Summarised):
         )
 
     def summary(self) -> Summary:
-        """Return the answer as a table."""
+        """Return the result as a table."""
         from flopcast.render.page.table import rate, seconds, share, size
 
         low, high = (show_seconds(bound, like=self.step_time_s) for bound in self.bounds_s)
@@ -276,7 +276,7 @@ def _assumed(job: Job) -> list[str]:
 def whole_step(job: Job, priced: Priced, timeline: Timeline) -> dict[str, Factor]:
     """Return the factors of the whole step: jitter, and the unexplained differences between runs and sites.
 
-    What is unexplained is known in part if the site holds runs that are like this step.
+    The unexplained difference is partly known if the site contains runs that are similar to this step.
     """
     known = job.cluster.jitter
     jitter = FactorBook(priced.site).get(JITTER, known.log_sigma_factor, known.ratio)

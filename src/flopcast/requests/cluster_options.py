@@ -46,7 +46,7 @@ def devices_of_plan(document: Document) -> int | None:
 def with_price(document: Document, price: object, anew: bool) -> Document:
     """Return the document with the price of a device, whoever names the cluster.
 
-    In place of what a file says (`anew`), but not of a later KEY=VALUE.
+    It replaces the price in a file (`anew`), but not that of a later KEY=VALUE.
     """
     cluster = stated_cluster(document)
     if price is None or not isinstance(document.data, dict) or not cluster:
@@ -68,7 +68,7 @@ def devices_of_script(document: Document, stated: int | None) -> int | None:
 def with_gpus(document: Document, gpus: object) -> Document:
     """Return the cluster with as many nodes as `gpus` need, or a part of one node.
 
-    They win over a number of nodes; other changes of the cluster stay.
+    They override a number of nodes; other changes of the cluster stay.
     """
     if gpus is None or not isinstance(document.data, dict):
         return document

@@ -135,10 +135,10 @@ OF_TRAINING = ("global_batch", "precision", "optimizer")  # what a plan says of 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class OpenJob:
-    """A job as a search takes it: its plan is open, but for settled fields.
+    """The job of a search, whose plan is open except for settled fields.
 
-    The job's plan holds these alone; they stand in `settled` by their long names too. An "auto" plan
-    settles the fields that it states. A whole plan settles only those of the training itself
+    The job's plan contains only the settled fields, which `settled` also contains by their long names. An
+    "auto" plan settles the fields that it states. A whole plan settles only those of the training itself
     (`OF_TRAINING`); where it can be predicted, it is kept as `given`.
     """
 

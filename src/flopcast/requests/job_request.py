@@ -88,7 +88,7 @@ class JobRequest:
 
     @property
     def devices(self) -> int | None:
-        """Return the number of devices that is stated, by itself or as nodes of a cluster."""
+        """Return the number of devices that the request states, directly or as nodes of a cluster."""
         if isinstance(self.gpus, int):
             return self.gpus
         name, nodes = self._cluster_words()

@@ -120,7 +120,7 @@ def with_adapters(document: Document, request: JobRequest, *, anew: bool) -> Doc
 def with_usual_targets(document: Document, request: JobRequest) -> Document:
     """Return the document with adapters beside all linears, where an option asks for adapters.
 
-    The targets become an assumption. Those that the job names stay.
+    The targets become an assumption. Targets that the job names stay.
 
     Raises
     ------

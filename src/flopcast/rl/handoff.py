@@ -40,7 +40,7 @@ MATRICES = 2  # of an adapter
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handoff:
-    """What each generating device keeps of a handoff, and the time of the whole handoff.
+    """The memory of a handoff on each device that generates, and the time of the whole handoff.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Handoff:
 def handoff_of(
     rollout: ServingJob, trained: Model, plan: RlPlan, levels: Mapping[str, FittedLevel]
 ) -> Handoff:
-    """Return the handoff of a step.
+    """Return the handoff of new weights in a step of reinforcement learning.
 
     Parameters
     ----------

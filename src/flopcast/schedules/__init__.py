@@ -28,7 +28,7 @@ AUTO, OF_ONE_CHUNK, OF_CHUNKS = "auto", "1f1b", "interleaved_1f1b"  # auto: 1F1B
 
 
 def resolved(schedule: str | OwnSchedule, chunks: int) -> str | OwnSchedule:
-    """Return the schedule of stages with this many chunks: itself, but for "auto".
+    """Return the schedule for stages with this many chunks: the same one, unless it is "auto".
 
     >>> resolved("auto", 1), resolved("auto", 2), resolved("gpipe", 1)
     ('1f1b', 'interleaved_1f1b', 'gpipe')

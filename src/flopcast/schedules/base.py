@@ -23,10 +23,10 @@ FORWARD, BACKWARD, WEIGHT = 0, 1, 2  # with WEIGHT tasks, BACKWARD gives the inp
 
 
 def along_the_model(stages: int, virtual: int, folded: bool) -> Integers:
-    """Return the number along the model of every chunk, (stages, virtual stages).
+    """Return the position of every chunk in the model, (stages, virtual stages).
 
-    Chunks go round the stages, or, folded, down the stages and back up (the V of arXiv:2401.10241,
-    section 6).
+    Successive chunks are on successive stages. If `folded`, they go from the first stage to the last and
+    back (the V of arXiv:2401.10241, section 6).
 
     >>> along_the_model(3, 2, folded=False).tolist(), along_the_model(3, 2, folded=True).tolist()
     ([[0, 3], [1, 4], [2, 5]], [[0, 5], [1, 4], [2, 3]])
@@ -71,7 +71,7 @@ class Order:
     def turn(self) -> Integers:
         """Return how many tasks of its kind and chunk the stage has run before each task.
 
-        Gradients are set by the turn 0 of a chunk and complete with its last turn, whichever micro-batches
+        Turn 0 of a chunk sets its gradients, and its last turn completes them, whichever micro-batches
         these are: GPipe's backwards begin with the last one.
         """
         of = self.kind * (self.chunk.max() + 1) + self.chunk
@@ -85,8 +85,8 @@ class Order:
 class AbstractSchedule(ABC):
     """One pipeline schedule: pure functions of numbers of stages, chunks and micro-batches.
 
-    What a plan writes is its key in SCHEDULES. All that the rest of flopcast needs to know of a schedule is
-    here: no other file tests its name.
+    A plan states its key in SCHEDULES. The class contains everything that the rest of flopcast needs to
+    know about a schedule, so no other file tests its name.
 
     Attributes
     ----------
@@ -186,7 +186,8 @@ class AbstractSchedule(ABC):
         """Return the transfers there and back on the longest path of a step, if messages delay no stage.
 
         It is one way along the model and back, because compute hides the messages of all other
-        micro-batches. Orders that leave less room have more, counted on steps of equal stages.
+        micro-batches. Other orders have more of these transfers, which were counted in steps of equal
+        stages.
         """
         return stages * virtual - 1.0
 

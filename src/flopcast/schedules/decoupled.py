@@ -37,7 +37,7 @@ class Decoupled(AbstractSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return the one whose backward follows."""
+        """Return the micro-batch whose backward pass follows."""
         kept: Counts = np.ones_like(stage + stages + virtual + micro_batches) * (chunk == 0)
         return kept
 

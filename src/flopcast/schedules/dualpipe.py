@@ -17,7 +17,7 @@ from flopcast.schedules.dualpipe_v import DualPipeV
 
 
 class DualPipe(DualPipeV):
-    """One chunk a stage as a plan writes it, and a second one of the copy that runs the other way.
+    """One chunk of the model on each stage, and one of a copy that runs in the opposite direction.
 
     The order is that of DualPipeV on half of the stages (`mirrors_half`): a plan of P stages is simulated
     as P / 2 stages with half of the micro-batches, while its memory and its parameters are those of both

@@ -67,14 +67,14 @@ class DualPipeV(AbstractSplitSchedule):
     def in_flight(
         self, stage: Counts, stages: Counts, virtual: Counts, micro_batches: Counts, chunk: int
     ) -> Counts:
-        """Return 2 p chunks at the first backward; a pair later holds the one more that it begins."""
+        """Return 2 p chunks at the first backward pass; later pairs also hold the chunk that they begin."""
         last = stage == stages - 1  # which begins one forward more before its first backward
         of_chunk = (2 * stages - stage - 1 + last) * (chunk == 0) + (stage + 1) * (chunk == 1)
         held: Counts = np.minimum(of_chunk, micro_batches) * (chunk < virtual)
         return held
 
     def transfers_waited(self, stages: Counts, virtual: Counts) -> Counts:
-        """Return those down and up the V and back; on more than two stages, pairs on the way wait for more.
+        """Return the transfers down and up the V and back; with more than two stages, pairs wait for more.
 
         Exact for passes in the ratio of a block's.
         """
@@ -88,8 +88,8 @@ class DualPipeV(AbstractSplitSchedule):
     def bubble_s(self, forward_s: Floats, backward_s: Floats, weight_s: Floats) -> Floats:
         """Return F&B + B - 3 W of one chunk, which is half of a stage, with B as the whole backward.
 
-        Exact where F, B and W are equal. Otherwise it is too long by less than one F and W, whatever the
-        number of stages.
+        The result is exact if F, B and W are equal. Otherwise it is too long by less than one F and W,
+        whatever the number of stages.
         """
         each_s: Floats = (forward_s + 2.0 * backward_s - weight_s) / 2.0
         return each_s

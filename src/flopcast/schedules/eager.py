@@ -8,8 +8,9 @@ from flopcast.schedules.one_forward_one_backward import OneForwardOneBackward
 class EagerOneForwardOneBackward(OneForwardOneBackward):
     """1F1B that runs ahead: stage s keeps at most `2 (stages - s) - 1` micro-batches in flight.
 
-    Under 1F1B a micro-batch's way to the last stage and back must fit into the work on those in flight, so
-    that every transfer is waited for. Here as many more lie ready as there are stages behind.
+    Under 1F1B, a micro-batch must reach the last stage and return during the work on the micro-batches in
+    flight, so stages wait for every transfer. Under this schedule, each stage has one more micro-batch
+    ready for each later stage.
     """
 
     forwards_per_stage: ClassVar[int] = 2

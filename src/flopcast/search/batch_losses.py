@@ -20,10 +20,11 @@ SLACK_RATIO = 1.1  # estimates may miss a limit that the plan keeps: what screen
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class BatchLosses:
-    """The possible plans of one batch as columns, (rows,); losses (rows, objectives).
+    """The possible plans of one batch as columns, (rows,), with their losses, (rows, objectives).
 
-    `row` is the place of each in the batch. `over_ratio` is the largest ratio of need to limit; plans with
-    `lacks_memory` keep every other limit, and those with `in_memory` may break any but that of memory.
+    `row` is the place of each in the batch. `over_ratio` is the largest ratio of need to limit. Plans with
+    `lacks_memory` keep every limit except memory, and plans with `in_memory` may break every limit except
+    memory.
     """
 
     row: Integers

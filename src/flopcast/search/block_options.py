@@ -24,7 +24,7 @@ Option = dict[str, object]  # fields of a plan that a block may have
 
 
 def options_of(job: Job, plan: Plan, *, placements: bool = False) -> Iterator[Option]:
-    """Yield the strategies that blocks may have, the plan's own first: those whose layouts keep all rules.
+    """Yield the strategies that blocks may have, whose layouts keep all rules; the plan's own comes first.
 
     Parameters
     ----------

@@ -45,8 +45,8 @@ class Chunk:
 def chunks(question: Question, number: int | None = None) -> tuple[Chunk, ...]:
     """Return a question cut into parts of about this many plans, in the order of the space.
 
-    Structures stay whole where they can: plans of one share much of their work. Without a number, parts are
-    as long as the space asks.
+    If possible, the plans of one structure stay together, because they share much of their work. Without a
+    number, the space determines the length of parts.
 
     Raises
     ------

@@ -185,7 +185,8 @@ def choose(job: Job, fixed: Mapping[str, object], book: CurveBook) -> ChosenPlan
 def fits(job: Job, fixed: Mapping[str, object], book: CurveBook) -> bool:
     """Return whether a usual plan for the job fits; False also where no plan keeps every rule.
 
-    No step is estimated, and of several micro-batches only the smallest is tried, which needs least.
+    The function estimates no step times, and tries only the smallest micro-batch, which needs the least
+    memory.
     """
     try:
         asked, kept = asked_for(job, fixed), KeptResults(MOST_RESULTS, ALIKE)
@@ -205,7 +206,7 @@ def fits(job: Job, fixed: Mapping[str, object], book: CurveBook) -> bool:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class UsualPlans:
-    """The usual plans of one setting of a search: what they say about others, and the best of them.
+    """The usual plans of one setting of a search: their counts, and the best of them.
 
     `best` is the best estimate among them as a candidate, or None if no usual plan is feasible; `jobs` are
     the few that `first_choice` simulates.
@@ -232,7 +233,7 @@ def all_usual_plans(
 ) -> tuple[UsualPlans, ...]:
     """Return the usual plans of every setting of a question, in the order of `Question.sized`.
 
-    `told` hears the best plan of a setting so far, or None, after every batch.
+    After every batch, `told` is called with the best plan of the setting so far, or None.
 
     Raises
     ------
@@ -270,7 +271,7 @@ def first_choice(
 
 
 def asked_for(job: Job, fixed: Mapping[str, object]) -> Question:
-    """Return the question which plan is best, with the fixed fields of the plan."""
+    """Return the question of a search for the best plan, with the fixed fields of the plan."""
     settled = {name: value for name, value in fixed.items() if name in Space.model_fields}
     if "recompute" in settled:
         settled["recompute"] = Plan(**dict(fixed)).recompute_word

@@ -15,8 +15,8 @@ CHOSEN = "flopcast chooses the plan as if all devices and links had equal speeds
 def of_parts(job: Job) -> Problem | None:
     """Return the fault of searching for a job with unequal nodes, slow parts or measured links, or None.
 
-    A search estimates many plans by the prices of equal parts. Which ranks run on a slow part differs from
-    plan to plan, so that its estimates would be wrong for such a job.
+    A search estimates many plans with the prices of equal parts. For such a job, the estimates would be
+    wrong, because the ranks on a slow part differ from plan to plan.
     """
     if job.plan.layers:
         because = (
@@ -44,7 +44,7 @@ def of_parts(job: Job) -> Problem | None:
 
 
 def with_equal_parts(job: Job) -> Job:
-    """Return the job on a machine without slow parts and measured links, as plans are compared."""
+    """Return the job on a machine without slow parts and measured links, on which plans are compared."""
     if of_parts(job) is None:
         return job
     tiers = tuple(tier.model_copy(update={"links": None}) for tier in job.cluster.tiers)

@@ -47,7 +47,7 @@ Evaluate = Callable[[Integers], tuple[Counts, Counts]]  # genes → losses (rows
 
 
 def evolve(genes: Genes, evaluate: Evaluate, population: int = POPULATION) -> Iterator[int]:
-    """Evaluate generation after generation, each row once; yield how many rows were evaluated so far.
+    """Evaluate each generation, each row only once; yield the number of rows evaluated so far.
 
     Parameters
     ----------

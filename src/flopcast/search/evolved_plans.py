@@ -45,8 +45,8 @@ SIZES = ("data_shard", "micro_batch", "global_batch")
 class GenesOfPlans:
     """The genes of a space on one cluster.
 
-    The values of every number are sorted, so that neighbours are alike. `cuts` holds the places of the
-    values of DEGREES for every way to cut the devices, (ways, degrees).
+    The values of every number are sorted, so that neighbouring values are similar. `cuts` contains the
+    indices of the values of DEGREES for every division of the devices, (divisions, degrees).
     """
 
     grid: Grid
@@ -71,7 +71,7 @@ class GenesOfPlans:
         return Genes(sizes=sizes, start=self._start, repaired=self._repaired)
 
     def plans(self, rows: Integers) -> Iterator[tuple[Integers, Plan, Table]]:
-        """Yield the plans of rows by structure: which rows they are, the structure and the degrees."""
+        """Yield the plans of rows by structure: the rows, the structure and the degrees."""
         number = len(self.options)
         if not len(rows):
             return
@@ -155,7 +155,7 @@ def evolved(
     of_plans, found, book = GenesOfPlans.of(grid), TopCandidates(), book_of(sized.cluster)
 
     def evaluate(rows: Integers) -> tuple[Counts, Counts]:
-        """Return the losses of plans and by how much they exceed limits; keep what is worth keeping."""
+        """Return the losses of plans and by how much they exceed limits; store the top candidates."""
         nonlocal found
         losses = np.full((len(rows), len(question.asked)), np.inf)
         excess = np.full(len(rows), np.inf)

@@ -118,7 +118,7 @@ def play_each(
 def groups(jobs: Sequence[Job]) -> tuple[tuple[int, ...], ...]:
     """Return groups of job indices to simulate as one batch: of one structure and machine, not too many.
 
-    The largest come first, so that no worker starts one when the others are done.
+    The largest groups come first, so that no worker starts a large group after the others have finished.
     """
     alike: dict[tuple[Cluster, Stack, Site, Plan], list[int]] = defaultdict(list)
     for place, job in enumerate(jobs):

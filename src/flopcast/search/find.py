@@ -47,9 +47,9 @@ MOST_RESULTS = 4096  # that the parts of one search share
 class Progress:
     """Progress of a search: the number of candidates that are screened, or of plans that are played.
 
-    `kept` of the plans that are done come from an earlier start, and say nothing about the current speed.
-    `best` is the best plan so far with its estimate; empty if none is known to fit. `processor_s` is what
-    workers took for the search so far; None if that is not known. `latest` is the plan that was played
+    `kept` is the number of finished plans from an earlier start, which do not count for the current speed.
+    `best` is the best plan so far with its estimate; empty if none is known to fit. `processor_s` is the
+    processor time of the workers so far; None if it is not known. `latest` is the plan that was played
     last.
     """
 
@@ -114,7 +114,7 @@ class SearchResult(Summarised):
 
     @property
     def preferences(self) -> tuple[tuple[Preferred, ...], ...]:
-        """Return for every objective but the first which plans are best for which weights of the first."""
+        """Return, for every objective but the first, the best plans for weights of the first objective."""
         return preferences_of(self.on_front)
 
     def summary(self) -> Summary:

@@ -147,7 +147,7 @@ def plan_at(plans: Plans, row: int) -> Plan:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Grid:
-    """A space on one cluster: the ways to cut its devices and layers, and the axes that are joined last."""
+    """A space on one cluster: the divisions of devices and layers, and the axes that are joined last."""
 
     job: Job
     space: Space
@@ -213,10 +213,10 @@ class Grid:
         return rows_where(table, self.shares(structure, table))
 
     def offered(self, structure: Plan, table: Table) -> Flags:
-        """Return the rows of a table that a structure's options are offered with, (rows,).
+        """Return the rows of a table, (rows,), with which the options of a structure are combined.
 
-        Those to which an option matters, with each value that the space names; those to which it does not,
-        with the neutral one.
+        Rows for which an option matters are combined with each value that the space names, and other rows
+        with the neutral value.
         """
         options = self.space.options(self.job)
         kept = np.ones(table["pipeline_parallel"].shape, dtype=bool)
@@ -270,8 +270,9 @@ def _cuts(job: Job, space: Space) -> Table:
 def divided_evenly(blocks: int, stages: int, virtual: int) -> bool:
     """Return whether no chunk is much longer than the mean chunk of the fullest stage.
 
-    Embedding and head count as a block each. Chunks of one round run at the same time: if some are twice as
-    long as others, a step takes a seventh longer than screening predicts, and better plans exist.
+    The embedding and the head each count as one block. Chunks of one round run at the same time. If some
+    are twice as long as others, a step takes about 14 % longer than screening predicts, and better plans
+    exist.
 
     Examples
     --------
@@ -322,7 +323,7 @@ def _micro_batches(job: Job, global_batches: tuple[int, ...]) -> list[int]:
 
 
 def matters_to(table: Table, options: Mapping[str, tuple[object, ...]]) -> dict[str, Flags]:
-    """Return to which rows of a table each option with a neutral value matters, (rows,)."""
+    """Return the rows of a table, (rows,), for which each option with a neutral value matters."""
     stages, replicas = table["pipeline_parallel"], table["data_parallel"] * table["context_parallel"]
     shared = table["context_parallel"] > 1
     own = any(isinstance(name, OwnSchedule) for name in options["schedule"])

@@ -31,7 +31,7 @@ Steps = dict[Parts, float]
 
 
 class Divided(TypedDict):
-    """What every division has."""
+    """The fields of every division."""
 
     job: Job
     parts: Parts
@@ -41,11 +41,11 @@ class Divided(TypedDict):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GroupDivision:
-    """The best division that was found, and its step beside that of equal parts, both without jitter.
+    """The best division that was found, with its step and the step of equal parts, both without jitter.
 
     `what` is "blocks" or "micro_batches", `parts` how many of these each group has: blocks of all its
-    stages, or micro-batches of each of its replicas. `names` says what the groups are. `equal_step_time_s`
-    is infinite if equal parts do not fit.
+    stages, or micro-batches of each of its replicas. `names` are the names of the groups.
+    `equal_step_time_s` is infinite if equal parts do not fit.
     """
 
     job: Job
@@ -57,7 +57,7 @@ class GroupDivision:
 
     @property
     def speedup_ratio(self) -> float:
-        """Return the step with equal parts over the step with this division."""
+        """Return the step with equal parts, divided by the step with this division."""
         return self.equal_step_time_s / self.step_time_s
 
 

@@ -106,7 +106,7 @@ def largest_model(
 
 
 def with_layers(model: Model, layers: int) -> Model:
-    """Return the model with so many blocks, of which its largest run of equal ones has more or fewer.
+    """Return the model with this number of blocks, after a change of its largest run of equal blocks.
 
     Examples
     --------

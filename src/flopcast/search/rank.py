@@ -50,9 +50,9 @@ VARIED = ("virtual_stages", "stage_layers", "zero", "rank_order")  # in which va
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Ranked:
-    """One plan, its losses, and its first loss over that of the best with the 90 % interval.
+    """One plan, its losses, and the ratio of its first loss to that of the best plan with a 90 % interval.
 
-    `equal` says that the interval holds 1, so that the plan is tied with the best.
+    `equal`: the interval contains 1, so the plan is tied with the best.
     """
 
     played: Exact
@@ -68,7 +68,7 @@ class Ranked:
 
     @property
     def near(self) -> bool:
-        """Return whether the plan is tied with the best, and no further behind than repeats differ by."""
+        """Return whether the plan is tied with the best, and differs no more than repeated runs do."""
         return self.equal and self.ratio <= TIED_RATIO
 
 
@@ -167,10 +167,10 @@ def over_ratio(question: Question, played: Exact) -> float:
 def simplicity(played: Exact, space: Space | None = None) -> tuple[int, ...]:
     """Return the complexity of a plan as a tuple that is compared in order; smaller is simpler.
 
-    It holds the number of devices, the kinds of parallelism besides data parallelism, the options that are
-    not at their default, the ZeRO stage, and the product of degrees. An option that `space` settles makes
-    no plan simpler than another. A plan to which it does not matter therefore counts with the settled value
-    too, as it does if `flopcast predict` chooses.
+    It contains the number of devices, the kinds of parallelism besides data parallelism, the options that
+    differ from their default, the ZeRO stage, and the product of degrees. An option that `space` settles
+    makes no plan simpler than another. A plan for which this option does not matter therefore also counts
+    with the settled value, as when `flopcast predict` chooses.
 
     Examples
     --------

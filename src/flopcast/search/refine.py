@@ -69,7 +69,7 @@ class Refining:
 class Refinement:
     """A plan to make variants of, and which: with less recompute, with more equal stages.
 
-    `slower_ratio` is how much slower the plan may become before it is of no use; 1 if it fits as it is.
+    `slower_ratio` is the largest useful slowdown of the plan; 1 if the plan fits already.
     """
 
     job: Job

@@ -21,8 +21,8 @@ from flopcast.units import Number
 def reshard_seconds(job: Job, book: CurveBook, tensors: Sequence[int], kept: KeptResults) -> Floats:
     """Return the seconds in a step of one change between layouts of these degrees, (layouts, layouts).
 
-    Every micro-batch gathers in one of its passes, or exchanges in both; it takes as long either way. Those
-    that fill the pipeline count too.
+    Every micro-batch gathers in one of its passes, or exchanges in both, which takes the same time.
+    Micro-batches that fill the pipeline are included.
     """
     often = job.plan.num_micro_batches + job.plan.pipeline_parallel - 1
     found = {(one, one): 0.0 for one in tensors}

@@ -43,10 +43,9 @@ MANY_BATCHES = 4  # global batches of a program, the same: each but the first ta
 class Screened:
     """Results in the order of the plans, shape (plans,); NaN for plans that break a rule.
 
-    `possible` plans keep every rule of spec/checks.py. Those that `fits` marks fit their devices, tightly
-    or not. A plan
-    that does not fit still has a step time, which shows the gain from more memory. A step time is infinite
-    if the caller did not ask for it.
+    `possible` plans keep every rule of spec/checks.py. `fits` marks the plans that fit their devices,
+    tightly or not. A plan that does not fit still has a step time, which shows the gain from more memory. A
+    step time is infinite if the caller did not ask for it.
     """
 
     possible: np.ndarray

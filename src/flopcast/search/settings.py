@@ -40,7 +40,7 @@ CHECKED = 64  # plans of an impossible setting whose broken rules are counted
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RejectedPlan:
-    """The plan that breaks fewest rules, if none keeps all of them."""
+    """The plan that breaks the fewest rules, if no plan keeps all of them."""
 
     plan: Plan
     problems: tuple[Problem, ...]
@@ -126,7 +126,7 @@ class CandidatesBySetting:
         return tuple({plan_key(job): job for job in jobs}.values())
 
     def known(self, jobs: Sequence[Job]) -> list[Exact | None]:
-        """Return the jobs that are simulated already, in order; None for each other one."""
+        """Return the jobs that are already simulated, in order; None for every other job."""
         found = {plan_key(one.job): one for one in self.simulated}
         return [found.get(plan_key(job)) for job in jobs]
 

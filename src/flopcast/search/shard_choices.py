@@ -13,7 +13,7 @@ Groups = tuple[ShardGroup, ...]
 
 
 def shard_choices(job: Job) -> tuple[Groups, ...]:
-    """Return the groups to try for a job, the first of which names none.
+    """Return the shard groups to try for a job; the first choice has no separate groups.
 
     A group is the devices of a node or of a tier inside it, because messages in wider groups use the same
     links as those of all ranks. The gradients' group is not smaller than that of parameters.

@@ -65,9 +65,9 @@ class Chunks:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Tracks:
-    """Rounds of their own, `leading` ones and `trailing` ones, and those between as one track, if any.
+    """`leading` and `trailing` rounds have their own tracks; the rounds between form a single track.
 
-    These hold blocks of the run from block `low` on and before `high` alone.
+    The rounds between contain only blocks of the run from `low` to before `high`.
     """
 
     leading: int
@@ -91,7 +91,7 @@ class Tracks:
 def tracks_of(runs: tuple[int, ...], stages: int, virtual: int) -> Tracks:
     """Return how rounds are grouped into tracks.
 
-    Every chunk but the ends of the model holds a block, so that n blocks before the largest run stand in
+    Every chunk except the first and the last contains a block, so n blocks before the largest run are in
     the first n + 1 chunks.
 
     Examples
@@ -129,7 +129,7 @@ def by_number(chunk_s: Floats, count: Integers) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ChunkDivision:
-    """Blocks of every chunk, and the seconds that decide about the division.
+    """The blocks of every chunk, and the seconds by which divisions are compared.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ BUCKETS = 256  # of the memory of a stage; a block needs whole ones, so that no 
 def best_of_stage(
     block_s: Floats, block_bytes: Floats, reshard_s: Floats, room_bytes: Number, own: int = 0
 ) -> list[int] | None:
-    """Return the options of the blocks of one stage with the least time inside the room, or None.
+    """Return the options of the blocks of one stage that fit into memory in the least time, or None.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ class SearchTime:
     """The time left of one search: of screening at its present rate, then of refining and simulating.
 
     How long the second part takes is estimated from the first look at the space, until its own rate is
-    known. Others may use the processor too: what the workers get of it is seen during the screening.
+    known. Other programs may use the processor; the workers' share of it is measured during screening.
     """
 
     def __init__(self, workers: int = 1, settings: int = 1) -> None:

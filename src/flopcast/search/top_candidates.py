@@ -37,7 +37,8 @@ class Candidate:
     """One candidate that was kept: its job, its estimated losses, and by how much it breaks the limits.
 
     `over_ratio` is the largest ratio of need to limit (memory, days, dollars); at most 1 if it breaks none.
-    `in_memory` says whether it keeps that of memory, which is the one limit that nobody can relax.
+    `in_memory` states whether it keeps the limit of memory, which is the only limit that a user cannot
+    relax.
     """
 
     job: Job
@@ -49,7 +50,7 @@ class Candidate:
 
     @property
     def excess(self) -> tuple[bool, float]:
-        """Return by how much it breaks the limits; more than any other if it does not fit into memory."""
+        """Return by how much the plan breaks limits; plans that lack memory come after all others."""
         return not self.in_memory, self.over_ratio
 
     def judged(self, *, by_memory: bool) -> tuple[float, ...]:
@@ -69,8 +70,8 @@ class TopCandidates:
     `on_front` holds plans that no other plan beats in all objectives. `faster` holds the front of loss and
     bytes among plans that lack only memory and are better than the best. If no plan is feasible, `near`
     holds the plans that exceed the limits by least: several that fit into memory, since estimates of times
-    are not exact, or one if none fits. `in_memory` counts the plans that fit. `thinned`
-    says that a front was too long to keep. `most` is the length of `best`.
+    are not exact, or one if none fits. `in_memory` counts the plans that fit. `thinned`: a front was too
+    long to keep. `most` is the length of `best`.
     """
 
     most: int = BEST
@@ -197,7 +198,7 @@ class TopCandidates:
     def joined(self, later: "TopCandidates") -> "TopCandidates":
         """Return the top candidates after another range of plans, which follows this one in the space.
 
-        As if one had seen them all, in parts of any size: unless a front had to be thinned.
+        The result is that of all plans together, for parts of any size, unless a front had to be thinned.
         """
         later = later.after(self.candidates)
         best = sorted((*self.best, *later.best), key=lambda one: (one.losses[0], one.order))[: self.most]
@@ -239,7 +240,7 @@ class TopCandidates:
 
     @property
     def incumbents(self) -> Incumbents:
-        """Return what these plans say about others."""
+        """Return the counts of these plans."""
         return Incumbents(
             best_loss=self.best[0].losses[0] if self.best else np.inf,
             last_loss=self.best[-1].losses[0] if len(self.best) == self.most else np.inf,

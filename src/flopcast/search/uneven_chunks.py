@@ -26,7 +26,7 @@ MOST_TRACKS = 2  # more would be more states than are worth their time
 def best_chunks(
     chunks: Chunks, micro_batches: int, allowed: Allowed, most_s: float = np.inf
 ) -> ChunkDivision | None:
-    """Return the division with the shortest step in closed form, unless more even chunks are worth more.
+    """Return the division with the shortest step in closed form, unless more even chunks are better.
 
     Parameters
     ----------

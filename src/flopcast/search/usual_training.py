@@ -21,8 +21,9 @@ GRAPH_SAMPLES = 32  # of an exported graph, on each device
 def usual_batch(job: Job, micro_batches: Sequence[int] = ()) -> int:
     """Return a global batch that every plan can divide: about four million tokens, or that of a fine-tune.
 
-    A power of two times the number of devices, so that replicas and micro-batches of any candidate go
-    into it; also times the odd factor of the micro-batches, if none of these goes into it otherwise.
+    It is a power of two times the number of devices, so that it is a multiple of the replicas and
+    micro-batches of any candidate. If no micro-batch divides it otherwise, it is also multiplied by the odd
+    factor of the micro-batches.
     """
     odd = min((size // (size & -size) for size in micro_batches), default=1)
     devices = job.cluster.num_devices * odd

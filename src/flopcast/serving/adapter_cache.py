@@ -15,7 +15,7 @@ NONE = -1  # the adapter of a request without one
 
 
 class AdapterCache:
-    """Slots of one engine.
+    """The adapter slots of one engine.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class AdapterCache:
         return True
 
     def end(self, request: int) -> None:
-        """Note that a request has ended or was preempted.
+        """Record that a request has ended or was preempted.
 
         Its adapter stays in its slot. If no other running request uses it, it becomes the idle adapter that
         is evicted last.

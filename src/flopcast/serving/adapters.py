@@ -15,7 +15,7 @@ from flopcast.spec.serving_job import ServingJob
 
 
 def adapted(block: Block, hidden: int) -> list[Linear]:
-    """Return the linears of a block that have adapters: each separate matrix outside of experts."""
+    """Return the linear layers of a block that have adapters: each separate matrix outside experts."""
     known = linears(block, hidden).items()
     return [linear for name, linear in known if name not in FUSED and not linear.experts]
 

@@ -23,7 +23,7 @@ from flopcast.serving.requests import Limits, Requests
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a request needs for its admission."""
+    """The blocks and slots that a request needs for its admission."""
 
     new_tokens: int  # of its prompt; 0 if its blocks come back from the host
     cached: int  # tokens of its prompt in the cache
@@ -42,7 +42,7 @@ class Chunk:
 
 
 class EngineBatch:
-    """The sequences of an engine and what is known of each request.
+    """The sequences of an engine, and the state of each request.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class EngineBatch:
             self._prompts[request] = longest
 
     def wanted(self, request: int) -> Wanted:
-        """Return what a waiting request needs."""
+        """Return the needs of a waiting request."""
         blocks, context = self.blocks, self._swapped[request]
         if context:
             held = self._whole(request) if self._reserves else context + self._gain(1)
@@ -122,7 +122,7 @@ class EngineBatch:
         return Wanted(prompt - cached, cached, blocks.blocks(held) - in_use)
 
     def has_room(self, wanted: Wanted) -> bool:
-        """Return whether there are blocks for a request beside those for the next pass of the others."""
+        """Return whether there are blocks for a request and for the next pass of all others."""
         blocks = self.blocks
         taken = blocks.used + blocks.needed(self._clock, self._gain(1)) + wanted.blocks
         spare = self.limits.spare_blocks if self.running else 0
@@ -175,9 +175,10 @@ class EngineBatch:
         return sum(target - done for _, done, target in self.prefilling)
 
     def equal_chunks(self, budget: int, beside_decoding: bool) -> tuple[int, int]:
-        """Return in how many passes nothing changes but a prompt that fills them, and its computed tokens.
+        """Return the number of passes that one prompt fills without other changes, and its computed tokens.
 
-        The prompt does not end in them, no request can be admitted, and sequences end in the last at most.
+        The prompt does not end in these passes, no request can be admitted, and sequences end only in the
+        last pass.
         """
         _, done, target = self.prefilling[0]
         passes = (target - done - 1) // budget if self.limits.chunked_prefill else 0
@@ -209,7 +210,7 @@ class EngineBatch:
         return Chunk(tokens, sequences, contexts, pairs, finished)
 
     def finish_prompts(self, requests: list[int], now_s: float) -> tuple[int, list[int]]:
-        """Let computed prompts yield a token each: tokens yielded, and requests that have ended."""
+        """Let each computed prompt yield a token; return the number of tokens and the ended requests."""
         ended = []
         for request in requests:
             generated = self._generated[request]
@@ -257,7 +258,7 @@ class EngineBatch:
         return passes
 
     def advance(self, passes: int, now_s: float) -> tuple[int, list[int]]:
-        """Let all sequences decode: tokens that they yield, and requests that have ended."""
+        """Let all sequences decode; return the number of their tokens and the ended requests."""
         gain = self._gain(passes)
         self.blocks.used += self.blocks.needed(self._clock, gain)
         self.kv_tokens += self.padded * gain
@@ -289,7 +290,7 @@ class EngineBatch:
     def free(self, ended: list[int], now_s: float) -> list[int]:
         """Free the blocks of requests that have ended; of a static batch, once all have.
 
-        Returns the requests whose answers are then complete for those who sent them.
+        Return the requests whose answers their senders then have.
         """
         together, returned = self.limits.returns_together, ended
         if self.limits.static_batch:
@@ -303,7 +304,7 @@ class EngineBatch:
         return ended if together else returned
 
     def preempt_last(self) -> tuple[int, int]:
-        """Send back the request that was admitted last: which, and how many blocks move to the host."""
+        """Preempt the request admitted last; return it and the number of blocks that move to the host."""
         request, life = self._admitted.pop()
         while life != self._life[request]:
             request, life = self._admitted.pop()

@@ -18,11 +18,11 @@ FIELDS = {"host": "memory", "nvme": "nvme"}  # of a node, which describe a memor
 
 
 def of_peers(job: ServingJob) -> Iterator[Problem]:
-    """Yield the reason why weights cannot lie in the memory of spare devices, if there is one.
+    """Yield the reason why weights cannot be in the memory of spare devices, if there is one.
 
-    Spare devices are those of the cluster that no instance uses. They must exist, be joined to those that
-    serve by the fastest links, and hold `peer_weight_fraction` of the weights of all replicas in the part
-    of their memory that the engine may use. Pools, pipeline stages and offload to the host are not
+    Spare devices are those of the cluster that no instance uses. They must exist, be connected to the
+    serving devices by the fastest links, and hold `peer_weight_fraction` of the weights of all replicas in
+    the part of their memory that the engine may use. Pools, pipeline stages and offload to the host are not
     supported together with weights of peers.
     """
     plan, spare, because = job.plan, job.cluster.num_devices - job.devices, ""

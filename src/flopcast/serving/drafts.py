@@ -37,9 +37,10 @@ ATTENTION = "attention."  # names of items and weights of a mixer, its norm incl
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draft:
-    """A model that drafts. It reads `inputs` vectors of the hidden width, which a product joins, from the
-    model that it drafts for; 0 if it stands alone. With inputs, it also shares that model's embedding and
-    head.
+    """A model that drafts tokens for another model.
+
+    It reads `inputs` vectors of the hidden width from the other model, which a GEMM combines, and then
+    also shares that model's embedding and head. `inputs` is 0 for an independent model.
     """
 
     model: Model
@@ -89,7 +90,7 @@ DRAFTS: dict[str, Callable[[Model, Drafting], Draft | None]] = {
 
 
 def draft_of(job: ServingJob) -> Draft | None:
-    """Return what drafts for a job; None if nothing does, or nothing that needs a device."""
+    """Return the draft model of a job; None if there is none, or if drafting needs no device."""
     drafting = job.plan.drafting
     return None if drafting is None else DRAFTS[drafting.drafter](job.model, drafting)
 
@@ -101,10 +102,11 @@ def job_of_draft(job: ServingJob, draft: Draft) -> ServingJob:
 
 
 def layers_side_by_side(job: ServingJob, run: EnginePass, at_once: int) -> tuple[ServedLayer, ...]:
-    """Return the layers of a draft, `at_once` of whose attention layers run at the same time.
+    """Return the layers of a draft model, of which `at_once` attention layers run at the same time.
 
-    Each of these is whole on one rank, so that a rank has every so many-th one. One message then adds the
-    results of all ranks. Everything else is cut over all ranks and runs in turn, as without.
+    Each of these attention layers is whole on one rank, so a rank has one of every `at_once` layers. One
+    message then adds the results of all ranks. All other layers are divided over all ranks and run in turn,
+    as usual.
     """
     alone = job.plan.model_copy(update={"tensor_parallel": 1})
     cut, whole = (lower_passes(job.model, plan, job.engine, run) for plan in (job.plan, alone))
@@ -131,7 +133,7 @@ def _is_message(item: Item) -> bool:
 
 
 def joined_inputs(draft: Draft, deployment: Deployment, run: EnginePass) -> tuple[ServedLayer, ...]:
-    """Return the product that joins what a draft reads of the model that it drafts for.
+    """Return the GEMM that combines the vectors that a draft model reads from the other model.
 
     Multi-token prediction concatenates two vectors of the hidden width for each token and EAGLE-3 three.
     The product projects them to one vector; its columns are divided over tensor-parallel ranks. A draft
@@ -164,7 +166,7 @@ class DraftedTimes:
     drafted: int
 
     def stretched(self, ratio: Number) -> "DraftedTimes":
-        """Return the times of passes and drafts that are longer throughout."""
+        """Return the times of passes and drafts, multiplied by a ratio."""
         parts = {name: getattr(self, name).stretched(ratio) for name in ("verify", "first", "further")}
         return replace(self, **parts)
 

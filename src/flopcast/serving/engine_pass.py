@@ -19,9 +19,9 @@ class EnginePass:
     counts both. `cached_tokens` are the contexts of all sequences together, after the pass, and `pairs` is
     the sum over new tokens of the tokens that each attends to.
 
-    A pass that only decodes has as many new tokens as sequences, and as many pairs as cached tokens. What
-    it has more belongs to prompts. A prompt's own context counts as decoded too, which is one query more
-    against thousands.
+    A pass that only decodes has as many new tokens as sequences, and as many pairs as cached tokens. The
+    rest belongs to prompts. The pairs of a prompt's last token also count as decoded, which is one query
+    among thousands.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class EnginePass:
 
     @property
     def prompt_pairs(self) -> Counts:
-        """Return the pairs of a query and a key of prompts, half of the square for a whole one."""
+        """Return the pairs of a query and a key in prompts: half of the square for a whole prompt."""
         decoded = decoded_pairs(self.cached_tokens, self.sequences, self.computed_tokens)
         pairs: Counts = np.maximum(self.pairs - decoded, 0.0)
         return pairs

@@ -40,7 +40,7 @@ def report_of(
     leave_out_share: float,
     pools: Pools | None = None,
 ) -> ServingReport:
-    """Return the report of all replicas, of which one was played.
+    """Return the report of all replicas, of which one was simulated.
 
     Parameters
     ----------

@@ -31,10 +31,9 @@ from flopcast.serving.source import Source
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class EnginePool:
-    """Equal engines: how many, what one may hold, and the seconds of its passes.
+    """Equal engines: their number, the limits of one engine, and the seconds of its passes.
 
-    Engines that are alike share one table of decode times, because the seconds of a pass depend only on
-    what is in it.
+    Equal engines share one table of decode times, because the seconds of a pass depend only on its content.
     """
 
     engines: int
@@ -55,7 +54,7 @@ class _Inbox:
         heappush(self.due, (at_s, request))
 
     def first_s(self) -> float:
-        """Return when the next request arrives of those that are known."""
+        """Return the arrival time of the next known request."""
         return self.due[0][0] if self.due else math.inf
 
     def next_s(self) -> float:
@@ -70,7 +69,7 @@ class _Inbox:
         return found
 
     def ended(self, request: int, now_s: float) -> None:
-        """Pass on that a request has left the engine."""
+        """Record that a request has left the engine."""
         self.on_end(request, now_s)
 
 
@@ -97,7 +96,7 @@ class _Engine:
         self._look_ahead()
 
     def iterate(self, until_s: float) -> None:
-        """Play its next iterations, up to the time at which a request may arrive that is not known yet."""
+        """Simulate its next iterations, up to the time at which an unknown request may arrive."""
         self.inbox.until_s = until_s
         self.loop.iterate()
         self.inbox.until_s = math.inf
@@ -176,9 +175,10 @@ class _Joined:
         self._decode = _engines(requests, decode, self._ended, computed_elsewhere=True)
 
     def step(self) -> None:
-        """Let a request arrive, or the engine whose next iterations end first play them.
+        """Let a request arrive, or let the engine whose next iterations end first run them.
 
-        A request that ends on one engine may bring another one to any engine, so that none plays on beyond.
+        A request that ends on one engine may cause a new request on any engine, so no engine runs beyond
+        this time.
         """
         arrival_s = self._source.next_s()
         first, (last, *others) = min(self._prefill, key=_next_s), nsmallest(2, self._decode, key=_ends_s)

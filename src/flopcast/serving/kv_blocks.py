@@ -9,7 +9,7 @@ token in its block. A clock counts what each has gained; the context of a sequen
 
 
 class KvBlocks:
-    """Blocks in use and free.
+    """The used and the free blocks.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class KvBlocks:
         self._growing += 1
 
     def leave(self, base: int) -> None:
-        """Count a sequence no longer."""
+        """Stop counting a sequence."""
         self._crossings[-base % self.block_tokens] -= 1
         self._growing -= 1
 
@@ -42,7 +42,7 @@ class KvBlocks:
         """Return the further blocks that growing sequences need for their next tokens.
 
         The count is exact. A sequence needs a block for each token that begins a new block, and
-        `_crossings` counts sequences by the place of the clock at which they do.
+        `_crossings` counts the sequences for each position of the clock at which this happens.
         """
         whole, rest = divmod(tokens, self.block_tokens)
         begin = clock % self.block_tokens

@@ -21,7 +21,7 @@ from flopcast.spec.serving_job import ServingJob
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class KvTransfer:
-    """What prompts send between pools; arrays of shape (requests,)."""
+    """The transfers of prompts between pools; arrays of shape (requests,)."""
 
     tier: str  # name of the link
     sent_bytes: Floats  # of all ranks together

@@ -43,7 +43,7 @@ class CachedLatents:
 
 
 def cached_latents_of(mixer: LatentAttention, plan: Deployment) -> CachedLatents:
-    """Return what one rank of a deployment keeps.
+    """Return the latents that one rank of a deployment keeps.
 
     Examples
     --------
@@ -74,8 +74,8 @@ def cached_latents_of(mixer: LatentAttention, plan: Deployment) -> CachedLatents
 def held_weights(weights: tuple[Weight, ...], plan: Deployment) -> tuple[Weight, ...]:
     """Return the weights that a rank holds: with split latents, projections of all heads are whole.
 
-    Of the projection up, a rank then holds that of its heads, for prompts, and that of its part of each
-    latent, for decoding tokens; both have one part in common.
+    Of the up-projection, a rank then holds the part of its heads, for prompts, and the part of its share of
+    each latent, for decoding tokens; the two parts overlap.
     """
     ranks = float(plan.tensor_parallel)
     if plan.latents != "split":

@@ -88,7 +88,7 @@ def _with_copies(layer: AbstractLayer, copies: int) -> AbstractLayer:
 
 
 def split_of(deployment: Deployment, run: EnginePass) -> Split:
-    """Return what layers see of a pass: one sequence of all new tokens, and the division of the weights.
+    """Return a pass as layers read it: one sequence of all new tokens, and the division of the weights.
 
     Layers are the same as in training. A pass is one sequence whose length is its number of new tokens,
     because products and norms depend on nothing else; the rewrites replace attention. Expert weights are

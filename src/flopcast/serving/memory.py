@@ -35,7 +35,7 @@ TABLES = ("embedding.", "head.")  # stay in 16 bits in most engines
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingMemory:
-    """Bytes on one device, and how many tokens the rest of its memory caches.
+    """Bytes on one device, and the number of tokens that the rest of its memory caches.
 
     With several pipeline stages it is a device of the stage whose cache holds the fewest tokens.
     """
@@ -55,7 +55,7 @@ class ServingMemory:
     tiers: tuple[TierMemory, ...] = ()  # the host's memory and drives, if anything is kept there
 
     def parts(self) -> dict[str, float]:
-        """Return what fills the device, in bytes by name; the values add up to the capacity."""
+        """Return the bytes in the device memory by name, whose sum is the capacity."""
         states = {"states of linear attention": self.all_states_bytes} if self.state_bytes else {}
         adapters = {"slots of adapters": self.adapter_bytes} if self.adapter_bytes else {}
         return {
@@ -70,12 +70,12 @@ class ServingMemory:
 
     @property
     def sequence_bytes(self) -> float:
-        """Return what a sequence keeps beside the tokens of layers without a window: states and windows."""
+        """Return the bytes of the states and windows that a sequence keeps, without other tokens."""
         return self.state_bytes + self.window_bytes
 
     @property
     def most_sequences(self) -> int:
-        """Return the sequences that run at once: the engine's, or those with room for what each keeps."""
+        """Return the number of sequences that run at once: the limit of the engine or of the memory."""
         if not self.sequence_bytes:
             return self.sequences
         room_bytes = max(self.cache_bytes, 0.0) * self.sequence_share
@@ -283,7 +283,7 @@ def _draft_memory(job: ServingJob, largest: EnginePass) -> _DraftMemory:
 def bytes_of_prompts(job: ServingJob, prompt_tokens: Integers) -> Floats:
     """Return the bytes that prompts keep in the cache of one device of each stage, (stages, prompts).
 
-    States of linear attention are among them, which are as large for a short prompt as for a long one.
+    They include the states of linear attention, whose size does not depend on the length of the prompt.
     """
     counts = layers_of_stages(job.model, job.plan.pipeline_parallel)[:, 1 : 1 + len(job.model.blocks)]
     windows = np.array([window_of(block) or np.inf for block in job.model.blocks])

@@ -21,9 +21,7 @@ from flopcast.units import Number
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputMixture:
-    """Lengths of outputs with their shares of the requests, and what a request costs on average, over the
-    cost of one with the longest output.
-    """
+    """Lengths of outputs with their shares, and the mean cost of a request over that of the longest."""
 
     tokens: tuple[int, ...]
     shares: tuple[Number, ...]

@@ -24,7 +24,7 @@ Seconds = TypeVar("Seconds", float, Floats)
 
 
 def overlapping_s(alone_s: Seconds, overlapped_s: Seconds | float) -> Seconds:
-    """Return the seconds of kernels of which each starts before the one before it has ended.
+    """Return the seconds of kernels, each of which starts before the previous kernel has ended.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ def together_s(
     """Return the seconds of products, of attention that decodes, of messages, and of attention of prompts
     together; arrays of one shape.
 
-    Where decode attention has no speeds, messages run beside all attention as well. Elsewhere, attention of
-    prompts runs alone.
+    If decode attention has no speeds, messages also run concurrently with all attention. Otherwise,
+    attention of prompts runs alone.
 
     Examples
     --------

@@ -39,10 +39,10 @@ class PrefixCache:
     def look(self, request: int) -> tuple[int, int]:
         """Return how many tokens of a prompt are in the cache, and how many of its blocks are in use.
 
-        A prompt hits as far as its segments are complete in the cache: a segment whose end was evicted
-        counts with its remaining blocks and ends the hit. Only whole blocks count. Blocks in use are those
-        of segments that running requests have; the other hits are idle blocks, which the request takes back
-        into use.
+        A prompt hits up to the first segment that is not complete in the cache: a segment whose end was
+        evicted counts with its remaining blocks and ends the hit. Only whole blocks count. Blocks in use
+        are those of segments of running requests. The other hits are idle blocks, which the request uses
+        again.
         """
         hit_tokens, pinned, broken = 0, 0, False
         for place in range(self._starts[request], self._starts[request + 1]):
@@ -79,7 +79,7 @@ class PrefixCache:
         return together
 
     def release(self, request: int, keep: int, own_blocks: int) -> int:
-        """Let go of a request and return the shared blocks that nobody uses any more.
+        """Release a request and return the number of shared blocks that are no longer in use.
 
         Parameters
         ----------

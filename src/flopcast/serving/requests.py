@@ -131,7 +131,7 @@ def independent_requests(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What an engine may hold and do in one iteration, and how it chooses.
+    """The limits of an engine and of one iteration, and the policy by which it chooses requests.
 
     The names in brackets are vLLM's.
     """

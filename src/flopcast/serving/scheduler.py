@@ -139,8 +139,8 @@ class EngineLoop:
         """Return when the next iterations end at the earliest, if no further request arrives.
 
         The loop over two pools (joined_pools.py) uses it as a lower bound: an engine whose iterations end
-        later than the clock of all others cannot affect them before. While prompts or waiting requests are
-        there, the bound is the beginning of the next iteration.
+        later than the clock of all others cannot affect them before. If there are prompts or waiting
+        requests, the bound is the beginning of the next iteration.
         """
         batch, limits = self.batch, self.limits
         if not batch.running or batch.prefilling or self._waiting:
@@ -156,16 +156,16 @@ class EngineLoop:
         return self.batch.running + len(self._waiting)
 
     def table(self) -> Iterations:
-        """Return the iterations played so far."""
+        """Return the iterations that were simulated so far."""
         return iterations(np.array(self._rows).reshape(-1, len(Iterations.__slots__)))
 
     def iterate(self) -> None:
-        """Play the next iteration, or several that differ only by their caches, or wait for an arrival.
+        """Simulate the next iteration, or several that differ only in their caches, or wait for an arrival.
 
         The steps are those of the module: look for arrivals, make room for the next tokens of decoding
         sequences, admit waiting requests unless one was preempted, and run a pass. A pass with prompts is
-        played alone, or together with equal chunks of one long prompt. Passes that only decode are played
-        until something else can happen.
+        simulated alone, or together with equal chunks of one long prompt. Passes that only decode are
+        simulated until another event is possible.
 
         Raises
         ------

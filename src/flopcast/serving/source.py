@@ -21,7 +21,7 @@ class Arrivals(Protocol):
         """Return the requests that have arrived since the last call, the earliest first."""
 
     def ended(self, request: int, now_s: float) -> None:
-        """Take note of the end of a request."""
+        """Record the end of a request."""
 
 
 class Source:
@@ -67,7 +67,7 @@ class Source:
         return found
 
     def ended(self, request: int, now_s: float) -> None:
-        """Let those arrive who wait for the end of a request."""
+        """Let the requests arrive that follow the end of a request."""
         followers = self._followers.get(request, ())
         for follower in followers:
             heappush(self._due, (now_s + self._times[follower], follower))

@@ -72,11 +72,10 @@ def layers_of_stages(model: Model, stages: int) -> Integers:
 def hops(
     model: Model, deployment: Deployment, engine: Engine, cluster: Cluster, run: EnginePass
 ) -> tuple[ServedLayer, ...]:
-    """Return the messages from a stage to the next: one entry for those inside a scale-up domain, and one
-    for those that leave it; none of a single stage.
+    """Return the messages between stages: one entry inside a scale-up domain, and one that leaves it.
 
-    Each tensor-parallel rank sends its share. Where the norm adds the residual, the residual stream and the
-    last block's result are sent apart.
+    Each tensor-parallel rank sends its share. If the norm adds the residual, the residual stream and the
+    output of the last block are sent separately.
     """
     tensors = 2.0 if engine.fused_norms else 1.0
     sent_bytes = tensors * run.new_tokens * model.hidden * ELEMENT_BYTES["bf16"]
@@ -141,7 +140,7 @@ class StagedTimes:
     in_flight: int
 
     def stretched(self, ratio: Number) -> "StagedTimes":
-        """Return the times of passes that are longer throughout."""
+        """Return the times of passes, multiplied by a ratio."""
         return replace(self, stages=tuple(stage.stretched(ratio) for stage in self.stages))
 
     def __call__(self, new: Amount, sequences: Amount, cached: Amount, pairs: Amount) -> Amount:

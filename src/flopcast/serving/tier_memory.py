@@ -15,7 +15,7 @@ NAMES = {"host": "host memory", "nvme": "drives"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierMemory:
-    """What the devices of one node keep in one memory outside of them, all devices together.
+    """The bytes that all devices of one node keep in one memory outside the devices.
 
     `token_bytes` are those of one token of each instance on the node.
     """
@@ -28,7 +28,7 @@ class TierMemory:
 
     @property
     def room_bytes(self) -> float:
-        """Return what is left for keys and values; below 0 if the weights do not fit."""
+        """Return the bytes that are left for keys and values; below 0 if the weights do not fit."""
         return self.capacity_bytes - self.weight_bytes - self.activation_bytes
 
     @property

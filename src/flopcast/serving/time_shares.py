@@ -34,7 +34,7 @@ ITERATION = "iteration"  # what an iteration takes beyond its kernels in benchma
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Certainty:
-    """How sure the time of an iteration is, and what that depends on.
+    """The uncertainty of the time of an iteration, and its causes.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Certainty:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class TimeShares:
-    """What the mean iteration of some instances consists of.
+    """The components of the mean iteration of some instances.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class TimeShares:
 
 
 def time_shares(instances: Instances, book: CurveBook, requests: Requests, table: Iterations) -> TimeShares:
-    """Return where the time of the iterations of some instances goes.
+    """Return the components of the iteration time of some instances.
 
     Parameters
     ----------

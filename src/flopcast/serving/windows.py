@@ -15,7 +15,7 @@ STATE_SHARE = 0.9 / 1.9  # of the room for caches, at most: SGLang's mamba-full-
 
 
 def window_of(block: Block) -> int | None:
-    """Return the tokens that a token of a block sees at most; None without a window."""
+    """Return the largest number of tokens to which a token of a block attends; None without a window."""
     return block.mixer.window if isinstance(block.mixer, Attention) else None
 
 

@@ -34,9 +34,9 @@ def transfer_index(kind: Integers, stage: Integers) -> Integers:
 def flows(order: Order) -> tuple[Integers, Integers]:
     """Return producer and consumer of every task's message as flat task indices; -1 if there is none.
 
-    A forward takes the activation of the chunk before its own along the model, a backward the gradient of
-    the chunk behind it. What a stage hands to itself is no message; weight gradients have none, nor have
-    stages that hand on nothing.
+    A forward pass receives the activation of the previous chunk of the model, and a backward pass the
+    gradient of the next chunk. Data that stays on a stage is no message. Weight gradients have no messages,
+    and neither have stages that send nothing.
     """
     stages, tasks = order.kind.shape
     if not order.hands_on:

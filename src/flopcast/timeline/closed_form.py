@@ -62,10 +62,10 @@ def joined_terms(parts: Sequence[StepTerms]) -> StepTerms:
 def steps_of(terms: StepTerms, schedule: str | OwnSchedule, micro_batches: Counts) -> Floats:
     """Return the seconds from one synchronisation of all stages to the next, (plans,), without jitter.
 
-    The first micro-batch goes down all stages and back, every other one takes a turn of the stage that
-    needs longest; of chunks it is a stage's first that fills and drains the pipeline. Before and after come
-    update, reduction and synchronisation of the stage that needs longest for them. `micro_batches` is the
-    number of each plan, (plans, 1).
+    The first micro-batch goes down all stages and back, and every other micro-batch takes a turn of the
+    slowest stage. Of several chunks, the first chunk of a stage fills and drains the pipeline. The update,
+    the reduction and the synchronisation of the stage that needs the longest time for them are added.
+    `micro_batches` is the number of each plan, (plans, 1).
 
     References
     ----------
@@ -125,7 +125,7 @@ def step_terms(priced: Priced) -> StepTerms:
 def micro_batch_seconds(priced: Priced) -> Floats:
     """Return the seconds of one micro-batch on every stage class, with the transfers that it waits for.
 
-    Shape (plans, stage classes): what `StepTerms` has of the busiest stage, and the sum of.
+    The shape is (plans, stage classes). `StepTerms` contains the value of the busiest stage, and the sum.
     """
     _, seconds = _passes(priced)
     each_s = sum(seconds, waits(priced).turn_s)

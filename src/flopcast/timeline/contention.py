@@ -33,7 +33,7 @@ from flopcast.workload.program import WHEN
 def executions(item: Item) -> Counts:
     """Return how often one execution of the item's entry runs the item at each position: `count` or 0.
 
-    The array has one position for all of them where the item runs in every micro-batch.
+    The array has a single position if the item runs in every micro-batch.
     """
     if item.when == "every":
         return item.count[None]
@@ -43,8 +43,8 @@ def executions(item: Item) -> Counts:
 def lost_executions(item: Item, priced: Priced) -> Counts:
     """Return the executions of a message whose seconds compute loses, (positions, plans, classes).
 
-    0 for items that do not overlap with compute. `ends_stage` says whether the program or its stage loses
-    the time.
+    0 for items that do not overlap with compute. `ends_stage`: the stage, and not the program, loses the
+    time.
     """
     if not item.overlapped:
         return ZERO[None]

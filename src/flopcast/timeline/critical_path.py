@@ -44,7 +44,7 @@ Runs = Sequence[tuple[float, StepSimulation]]  # simulations with weights; the s
 
 
 class View(NamedTuple):
-    """What a simulation executes in one view of the step, before it is priced.
+    """The executions of a simulation in one view of the step, before they are priced.
 
     `executed` are tasks of one pass each, with the counts of its columns; `by_hop_s` the seconds of
     transfers by hop index; `others` shares that are no sums over tasks.
@@ -77,8 +77,8 @@ def attributed(runs: Runs, view: Callable[[StepSimulation], View]) -> tuple[Time
 def view_of_critical_path(run: StepSimulation) -> View:
     """Return the critical path of the step: update, tasks and transfers, reduction, synchronisation.
 
-    Its shares sum to the step. The sum of `slope_s` over a factor's items, over the step, is
-    `d log(step) / d log(factor)` as long as no other path becomes the longest.
+    The sum of its shares is the step time. The sum of `slope_s` over a factor's items, over the step, is `d
+    log(step) / d log(factor)` as long as no other path becomes the longest.
     """
     g = run.played.graph
     begun = int(run.chain_start[run.last])
@@ -158,8 +158,9 @@ def _gather_shares(run: StepSimulation, held: int) -> list[TimeAttribution]:
 def view_of_stage(run: StepSimulation, stage: int) -> View:
     """Return what a stage executes from one synchronisation to the next.
 
-    Inside a task only its critical path counts: hidden work takes none of the stage's time. Copies to and
-    from the host count with what they add to a task. The rest of the step the stage waits for others.
+    Inside a task, only its critical path counts, because hidden work takes no time of the stage. Copies to
+    and from the host count with the time that they add to a task. During the rest of the step, the stage
+    waits for other stages.
     """
     size = run.played.graph.order.kind.shape[1]
     tasks = np.arange(stage * size, (stage + 1) * size)
@@ -173,8 +174,8 @@ def view_of_stage(run: StepSimulation, stage: int) -> View:
 def view_of_all_stages(run: StepSimulation) -> View:
     """Return the busy time of all devices by kind of work, for their power.
 
-    A compute kernel counts for as long as it runs, even if launches are slower; a message counts while it
-    is exposed. The device waits for the rest of the step.
+    A compute kernel counts with its own duration, even if launches are slower; a message counts while it is
+    exposed. The device waits for the rest of the step.
     """
     g = run.played.graph
     stages, kind = len(g.order.kind), g.order.kind.ravel()

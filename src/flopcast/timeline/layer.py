@@ -54,7 +54,7 @@ class Columns:
         return self.number * (2 if self.slopes else 1)
 
     def launching(self, item: Item) -> Iterator[tuple[int, Flags]]:
-        """Yield the columns that count the host's seconds of launching an item, and where each does.
+        """Yield the columns that count the host's launch seconds of an item, with the plans of each.
 
         A column counts seconds along the longest path in one unit. Launches of experts' kernels have a
         column of their own in plans where a rank holds several experts, because their factor differs.
@@ -76,7 +76,7 @@ def num_columns(items: Sequence[Item]) -> int:
 
 
 def streams_of(items: tuple[Item, ...], plans: Plans) -> tuple[str, ...]:
-    """Return the streams that the items use; a row for any other would only enlarge the matrices."""
+    """Return the streams that the items use; rows for other streams would only enlarge the matrices."""
     used = {item.stream for item in items} | {"compute", "host"}
     if any(item.overlapped and ends_stage(item, plans).any() for item in items):
         used.add(SLOWED)
@@ -115,7 +115,7 @@ def layer_paths(
     """Return the matrix of one layer, with messages slowed that share a link.
 
     The shape is (streams, streams, positions, plans, classes). Without columns nothing is counted. There is
-    one position if the layer does the same in all of them.
+    a single position if the layer runs the same items in all positions.
     """
     columns = columns or Columns()
     if not priced.kept:
@@ -188,7 +188,7 @@ class _Running:
         return start
 
     def later(self, start: Start, name: str) -> Start:
-        """Return the later of a moment and the one at which another stream is free."""
+        """Return the later of two moments: a given one, and the one at which another stream is free."""
         start_s, counts = start
         free_s = self.free_s[name]
         if not self.columns.number:
@@ -224,7 +224,7 @@ class _Running:
                 self.counts[name] = self.counts[name] + counts
 
     def paths(self) -> Paths:
-        """Return the matrix of what has run."""
+        """Return the matrix of the items that have run."""
         free_s, counts = ([of[name] for name in self.streams] for of in (self.free_s, self.counts))
         return Paths(np.stack(free_s, axis=1), np.stack(counts, axis=1))
 

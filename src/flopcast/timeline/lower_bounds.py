@@ -24,7 +24,7 @@ ROUNDING = 1.0 - 1e-9  # of sums in another order
 
 
 def least_seconds(terms_s: Floats, micro_batches: Counts) -> Floats:
-    """Return seconds that the estimates of steps are not below, (plans,).
+    """Return lower bounds of the estimated step times, (plans,).
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def least_seconds(terms_s: Floats, micro_batches: Counts) -> Floats:
 
 
 def least_terms(programs: Programs, known: SplitSeconds | None) -> Floats:
-    """Return what the steps of plans take at least, for any number of micro-batches.
+    """Return lower bounds of the step times of plans, for any number of micro-batches.
 
     With b the stage whose turn is longest, an estimate is at least the first chunks of the other stages,
     the first and last micro-batch of b, and for every other micro-batch the longest turn.

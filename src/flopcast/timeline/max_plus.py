@@ -23,7 +23,7 @@ class Paths:
     """Longest paths from each stream (first index) to each stream (second), with their counts.
 
     A matrix of the max-plus algebra. An entry is the time from "stream a is free" before these items to
-    "stream b is free" after them, and NEVER where b does not wait for a. `counts` says how often the path
+    "stream b is free" after them, and NEVER if b does not wait for a. `counts` says how often the path
     contains each item.
     """
 
@@ -33,9 +33,9 @@ class Paths:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Place:
-    """Where the columns of a layer stand among the columns of its program, of which there are `width`.
+    """The positions of the columns of a layer among the `width` columns of its program.
 
-    `parts` are runs of columns: in the program, and in the layer.
+    `parts` are runs of columns in the program and in the layer.
     """
 
     width: int
@@ -61,10 +61,10 @@ def repeated(state: Paths, layer: Paths, repeat: Counts, place: Place) -> Paths:
 
 
 def starts(streams: tuple[str, ...], columns: int) -> Paths:
-    """Return two states before any layer: all streams but the data-parallel one are free; only that is.
+    """Return two states before any layer: all streams but the data-parallel one are free, or only that one.
 
-    Without a data-parallel stream, there is only the first state. Two rows are enough from layer to layer,
-    where the matrix of a layer has a row for each stream.
+    Without a data-parallel stream, there is only the first state. Two rows are enough between layers,
+    although the matrix of a layer has a row for each stream.
     """
     reduces = np.array([name == "dp" for name in streams])
     rows = np.where(np.stack([reduces, ~reduces])[: 1 + reduces.any()], NEVER, 0.0)
@@ -84,8 +84,8 @@ def joined(
     """Return the max-plus product of two matrices: `first` followed by `second`.
 
     The path from a to c goes through the stream b that makes it longest; its counts are the sums of both
-    halves. `place` is that of the columns of `second` among those of `first`, unless they are the same.
-    Where `wanted` is false, the result is `first` alone.
+    halves. `place` is the position of the columns of `second` among those of `first`, if they differ. If
+    `wanted` is false, the result is `first`.
     """
     through = first.longest_s[:, :, None] + second.longest_s[None]
     best, middle = through.max(axis=1), through.argmax(axis=1)

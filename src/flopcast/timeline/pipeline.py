@@ -215,7 +215,7 @@ class NodeTimes:
     """Start and end of every node, in seconds after the start of the sources.
 
     Arrays (nodes,) in the order of the graph; `transfer_s` by `transfer_index`. `held` marks nodes that end
-    when another input has arrived, later than their duration says.
+    later than their duration, when another input has arrived.
     """
 
     graph: Graph
@@ -314,9 +314,10 @@ def _round_by_round(
 def critical_path(played: NodeTimes, node: int) -> tuple[Integers, Integers]:
     """Return the nodes on the longest path that ends at `node`, last first, and the transfer before each.
 
-    The first entry is `node`, the last a source. Durations of the nodes plus the hops between them, from
-    the moment at which the source is free, sum to the end of `node`. A node that was held is followed by
-    its own stage's source: from there to its end, the path is that of what it waited for.
+    The first entry is `node`, the last a source. The end of `node` is the sum of the moment at which the
+    source is free, the durations of the nodes, and the transfers between them. A held node is followed by
+    the source of its own stage: from this source to the end of the node, the path is that of the input for
+    which it waited.
     """
     g, end, hop = played.graph, played.end_s, played.transfer_s
     latest = latest_of(end[g.waits] + hop[g.lag])  # its own chain first, where several are equal
@@ -333,7 +334,7 @@ def critical_path(played: NodeTimes, node: int) -> tuple[Integers, Integers]:
 
 
 def latest_of(moments_s: Floats) -> Integers:
-    """Return the column of the latest moment of each row, the first of several.
+    """Return the column of the latest moment of each row; the first of equal ones.
 
     `argmax` takes several times as long for two columns.
     """

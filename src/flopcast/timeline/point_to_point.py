@@ -42,10 +42,11 @@ from flopcast.workload.program import StageTransfer
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waits:
-    """Seconds that transfers hold up compute; none in a plan of one stage.
+    """Seconds by which transfers delay compute; 0 in a plan with one stage.
 
-    `turn_s` in every micro-batch on a stage class, (plans, stage classes); `mean_s` on the mean stage,
-    where all of them wait for each other, (plans, 1); `way_s` in the first micro-batch, (plans, 1).
+    `turn_s` is the delay of every micro-batch on a stage class, (plans, stage classes); `mean_s` that on
+    the mean stage if all stages wait for each other, (plans, 1); and `way_s` that of the first micro-batch,
+    (plans, 1).
     """
 
     turn_s: Floats
@@ -53,7 +54,7 @@ class Waits:
     way_s: Floats
 
     def where(self, rows: Flags, other: "Waits") -> "Waits":
-        """Return these transfers in some plans, (plans, 1), and the others in all other plans."""
+        """Return these transfers in the plans of a mask, (plans, 1), and the others in all other plans."""
         return Waits(
             np.where(rows, self.turn_s, other.turn_s),
             np.where(rows, self.mean_s, other.mean_s),

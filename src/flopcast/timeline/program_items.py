@@ -25,8 +25,8 @@ class Inside:
 
     Items that take no time (a collective of one rank, an accumulation in the first micro-batch) are left
     out. Rows of different streams overlap; rows of one stream do not. Data-parallel rows may end after
-    `duration_s`: the next program starts without them. What compute loses to messages beside it shows as
-    gaps between its rows, and so does what a queue loses to messages on its link.
+    `duration_s`: the next program starts without them. The time that compute loses to concurrent messages
+    is shown as gaps between its rows, like the time that a queue loses to messages on its link.
     """
 
     items: tuple[Item, ...]

@@ -56,8 +56,8 @@ class StepSimulation:
 
     The update begins with the step and takes `update_s`; the reduction begins at `reduce_start_s` and takes
     `reduce_s`. A stage that has done both waits for the last stage, then all synchronise. Between its tasks
-    and `reduce_start_s` a stage waits for its queue of reductions or for its loss to messages, whichever is
-    longer.
+    and `reduce_start_s`, a stage waits for its queue of reductions, or for the time that it loses to
+    messages if this is longer.
     """
 
     priced: Priced
@@ -85,7 +85,7 @@ class StepSimulation:
         """Return the start of the step on each stage, (stages,): 0 unless steps are skewed.
 
         A skewed step begins just before its update, which ends when the first input arrives. Every stage
-        may therefore be as late in the next step as it was in this one.
+        may therefore have the same delay in the next step as in this one.
         """
         if not self.programs.plans.structure.order_rule.skews_steps:
             return np.zeros(len(self.update_s))

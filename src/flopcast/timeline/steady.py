@@ -49,11 +49,11 @@ class SteadyStep:
 
     @property
     def repeated_s(self) -> float:
-        """Return for how long both steps certainly repeat a period, less one period."""
+        """Return the time for which both steps certainly repeat a period, minus one period."""
         return (WINDOW_PERIODS - 1) * self.period_s
 
     def total(self, of: Callable[[StepSimulation], Amount]) -> Amount:
-        """Return what grows by the same amount with every period, such as the time of the step."""
+        """Return a quantity that grows by the same amount with every period, such as the step time."""
         long = of(self.longer)
         return long + self.times * (long - of(self.shorter))
 

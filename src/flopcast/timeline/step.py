@@ -52,11 +52,11 @@ Shares = tuple[TimeAttribution, ...]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Timeline:
-    """The tasks of one plan, and what the step is made of.
+    """The tasks of one plan, and the components of the step.
 
-    Moments count from the synchronisation that begins the step. Columns (`stage` to `end_s`) have one
+    Times are measured from the synchronisation that begins the step. Columns (`stage` to `end_s`) have one
     entry a task, flat, stage after stage. `shares`, `bottleneck_attribution` and `mean_attribution` are
-    views of critical_path.py, which are worked out when they are first read.
+    views of critical_path.py, which are computed when they are first read.
     """
 
     play: Callable[[], StepSimulation]
@@ -144,7 +144,7 @@ class Timeline:
 
     @cached_property
     def shares(self) -> Shares:
-        """Return what the step consists of: shares of the critical path, which sum to the step."""
+        """Return the shares of the critical path, whose sum is the step time."""
         return self._shares(view_of_critical_path)
 
     @cached_property
@@ -154,19 +154,19 @@ class Timeline:
 
     @cached_property
     def bottleneck_attribution(self) -> Shares:
-        """Return what the busiest stage does."""
+        """Return the executions of the busiest stage."""
         found = self._shares(lambda run: view_of_stage(run, self.bottleneck))
         return tuple(share for share in found if share.path_s != 0)
 
     @cached_property
     def bottleneck_waits_s(self) -> float:
-        """Return how long the busiest stage waits: with what it does, the step."""
+        """Return how long the busiest stage waits: the step time minus the time of its executions."""
         busy_s = sum(share.path_s for share in self.bottleneck_attribution)
         return max(0.0, self.step_time_s - busy_s)
 
     @cached_property
     def mean_attribution(self) -> Shares:
-        """Return what the mean stage does."""
+        """Return the executions of the mean stage."""
         found = self._shares(view_of_all_stages, 1.0 / len(self._ends.update_s))
         return tuple(share for share in found if share.path_s != 0)
 
@@ -182,7 +182,7 @@ class Timeline:
 
     @property
     def weight(self) -> Simulated | None:
-        """Return the programs of weight gradients, where the backward is split."""
+        """Return the programs of weight gradients, if the backward pass is split."""
         return self._ends.weight
 
     @property
@@ -192,7 +192,7 @@ class Timeline:
 
     @property
     def reduce_start_s(self) -> Floats:
-        """Return the start of the reductions after the last backward and what runs on, (stages,)."""
+        """Return the start of the reductions after the last backward pass and its reductions, (stages,)."""
         return self._total(lambda run: run.reduce_start_s)
 
     @property
@@ -202,12 +202,12 @@ class Timeline:
 
     @property
     def synchronise_s(self) -> float:
-        """Return the time that all stages take to agree."""
+        """Return the time in which all stages synchronise."""
         return self._ends.synchronise_s
 
 
 def simulate_passes(priced: Priced) -> Passes:
-    """Return the programs of every pass of all plans of the batch, for `run_step` to play each plan."""
+    """Return the programs of every pass of all plans of the batch, which `run_step` simulates."""
     return tuple(simulate(segments, priced, attribute=True) for segments in priced.programs.passes)
 
 

@@ -14,12 +14,12 @@ from flopcast.records import dataclass, replace
 class TimeAttribution:
     """Seconds of the step that one item takes, or, without an item, that the host takes to launch items.
 
-    `path_s` counts all executions that the view looks at: on the critical path, or on one stage. It is
-    below 0 where a skewed step leaves out what came before it. `row` is the row of prices that holds for
-    it: the plan, or the kind of micro-batch. `moves_ratio` is `moves` of its price (cost/item_prices.py): 0
-    where a physical bound keeps its factors from changing its seconds. `shift_s` is what the derivative has
-    beyond `path_s`, where messages share a link (shared_links.py). `of_experts` marks launches of experts'
-    products one after another.
+    `path_s` contains all executions in the view: on the critical path, or on one stage. It is negative if a
+    skewed step omits earlier executions. `row` is the row of prices that applies to the item: the plan, or
+    the kind of micro-batch. `moves_ratio` is `moves` of its price (cost/item_prices.py): 0 where a physical
+    bound keeps its factors from changing its seconds. `shift_s` is the part of the derivative beyond
+    `path_s` if messages share a link (shared_links.py). `of_experts` marks launches of the separate GEMMs
+    of experts.
     """
 
     item: Item | None

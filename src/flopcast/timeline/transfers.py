@@ -15,7 +15,7 @@ from flopcast.workload.program import Programs
 
 
 def transfer_leaves_node(leaves: Integers) -> Integers:
-    """Return 1 where a transfer leaves its node, by hop index; `leaves` tells it for each boundary.
+    """Return 1 for each transfer that leaves its node, by hop index; `leaves` is that by boundary.
 
     Forward, stage s sends to stage s + 1; backward to stage s - 1. With several chunks, the last stage
     sends to the first stage, which may be on another node.
@@ -32,7 +32,7 @@ def transfer_leaves_node(leaves: Integers) -> Integers:
 def transfer_seconds(priced: Priced, plan: int, leaves: Integers) -> Floats:
     """Return the durations by hop index.
 
-    What travels together (an activation, and a mask where the stack sends one) follows one after the other.
+    Tensors of one transfer (an activation, and a mask if the stack sends one) are sent one after the other.
     """
     each = np.array(
         [[_one_transfer_s(priced, plan, kind, crosses) for crosses in (0, 1)] for kind in (0, 1)]

@@ -45,7 +45,7 @@ class Sensitivity:
 
     @property
     def scales_step(self) -> bool:
-        """Return whether the factor scales steps; only the one of the ratio of two plans does not."""
+        """Return whether the factor scales steps; only the factor of the ratio of two plans does not."""
         return self.name != BETWEEN_PLANS
 
 
@@ -130,10 +130,10 @@ def difference(
 ) -> tuple[float, float]:
     """Return the 90 % bounds of first/second, given the logarithm of their ratio; common factors cancel.
 
-    Two plans on one machine share its unknowns: if the GEMMs are slower than thought, both steps are
-    longer, and only the difference of their shares matters. A comparison is therefore more certain than a
-    prediction. Errors without a factor do not cancel as far as the two plans spend their time on different
-    things (`own`).
+    Two plans on one machine have the same uncertain factors: if GEMMs are slower than assumed, both steps
+    are longer, and only the difference of their shares matters. A comparison is therefore more certain than
+    a prediction. Errors without a factor do not cancel for the time that the two plans spend on different
+    kernels and messages (`own`).
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def difference(
 
 
 def holds_one(low_ratio: float, high_ratio: float) -> bool:
-    """Return whether the interval of a ratio contains 1, so that the order is open.
+    """Return whether the interval of a ratio contains 1, so that the order is not settled.
 
     >>> holds_one(0.98, 1.01), holds_one(1.01, 1.05)
     (True, False)

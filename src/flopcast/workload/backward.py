@@ -36,10 +36,10 @@ def derive_backward(
 ) -> tuple[Item, ...]:
     """Return backward items of one layer; recomputed modules run again first.
 
-    Gradients of tensors that were gathered and not kept are preceded by a gather that overlaps the input
-    gradient. A module runs again right before the first gradient that needs it, its own or, where its
-    output is not kept, that of what reads it: running it later would be too late, and running it earlier
-    would keep its tensors in memory while gradients of later items are computed.
+    Before the gradients of tensors that were gathered and not kept, a gather overlaps with the input
+    gradient. A module runs again directly before the first gradient that needs it: its own or, if its
+    output is not kept, that of an operator that reads the output. If it ran earlier, its tensors would be
+    in memory while gradients of later items are computed.
 
     Parameters
     ----------
@@ -123,10 +123,10 @@ def _again(gather: Item, word: str) -> Item:
 def kept_tensors(forward: Iterable[Item], recomputed: frozenset[str]) -> dict[str, Floats]:
     """Return the bytes kept from the forward until the backward pass of one layer, by tensor.
 
-    With WHOLE_LAYER nothing is kept but the layer's input, which is not counted here. Tensors made inside a
-    recomputed module are not kept, unless something outside the module needs them and it does not discard
-    its output; those that enter it are. A tensor that several operators need is stored once. A gathered
-    tensor keeps only its shard.
+    With WHOLE_LAYER, only the layer's input is kept, which is not counted here. Tensors that a recomputed
+    module makes are not kept, unless an operator outside needs them and the module does not discard its
+    output. Tensors that enter the module are kept. A tensor that several operators need is stored once. Of
+    a gathered tensor, only the shard is kept.
 
     Returns
     -------
@@ -177,9 +177,9 @@ def exchange_of(item: Item) -> AllGather | RingPass | None:
 def exchanged_at_work(forward: Iterable[Item]) -> Floats:
     """Return bytes that ranks of one sequence exchange while a layer runs its backward; none is kept.
 
-    Gathered keys and values, whose gradients are counted as those of any tensor (backward_memory.py); of a
-    ring two buffers, to work with one while the other is filled, each for keys and values and, if they
-    travel too, for their gradients.
+    These are gathered keys and values, whose gradients count like those of other tensors
+    (backward_memory.py). For a ring, they are two buffers, one of which is filled while the other is used,
+    each for keys and values and, if gradients are also sent, for their gradients.
     """
     total = ZERO
     for item in forward:

@@ -20,7 +20,7 @@ from flopcast.workload.stages import Stages, in_classes, in_kinds, with_tower
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class CandidateStages:
-    """Stages that might be: each some chunks, each chunk neighbouring blocks; (slices, chunks) all.
+    """Possible stages, each with some chunks of neighbouring blocks; all arrays (slices, chunks).
 
     A chunk holds the blocks from number `low` on and before `high`, the embedding where it `starts` the
     model, and what follows the blocks where it `ends` it.

@@ -41,7 +41,7 @@ class Casts:
         return replace(self, frozen=isinstance(work, Product) and not work.trained)
 
     def groups_of(self, product: Item) -> Counts:
-        """Return how many kernels cast what one GEMM reads: one for each expert with a GEMM of its own."""
+        """Return the number of kernels that cast the operand of one GEMM: one for each separate expert."""
         work = product.work
         apart = isinstance(work, GroupedMatmul) and work.separate and not self.together
         return work.groups if apart and isinstance(work, GroupedMatmul) else ONE
@@ -114,7 +114,7 @@ def weight_casts(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -
 
 
 def low_precision_weight_bytes(items: Iterable[Item], recipe: Recipe, stack: NarrowProducts) -> Counts:
-    """Return bytes of the low-precision copies of a layer's weights, beside 16 bits, (plans, 1)."""
+    """Return the bytes of low-precision copies of a layer's weights, besides 16 bits, (plans, 1)."""
     cast = Casts(recipe, stack, ONE)
     sizes = [
         work.elements * cast.weight_layouts * cast.size_bytes

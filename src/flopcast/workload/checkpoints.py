@@ -44,9 +44,9 @@ COUNTED: dict[str, Callable[[Counts, int], Counts]] = {  # blocks of the first k
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoints:
-    """How runs of blocks are cut into two kinds each; hashable, as divisions are kept.
+    """How each run of blocks is divided into two kinds; hashable, because divisions are cached.
 
-    `is_block` says which parts of the model are blocks: others are not cut.
+    `is_block` states which parts of the model are blocks; other parts are not divided.
     """
 
     method: str
@@ -92,7 +92,7 @@ class Checkpoints:
 
 
 def checkpoints_of(plan: Plan, is_block: tuple[bool, ...]) -> Checkpoints | None:
-    """Return how a plan cuts runs of blocks; None if all blocks of a run are alike.
+    """Return how a plan divides runs of blocks; None if all blocks of a run are equal.
 
     >>> checkpoints_of(Plan(recompute="full"), (True,)) is None
     True

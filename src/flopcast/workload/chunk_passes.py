@@ -72,7 +72,7 @@ OF_CHUNKS: dict[str, Callable[[Half, Software], Half]] = {
 
 
 def run_over_chunks(half: Half, software: Software, accounting: list[Accounting]) -> tuple[Segment, ...]:
-    """Return the segments of one pass over chunks; adds the accounts of what its layers did not have."""
+    """Return the segments of one pass over chunks; adds the accounts of items that its layers lacked."""
     for name, run in OF_CHUNKS.items():
         before, half = half, run(half, software)
         account = account_of(name, half.phase, before.items(), half.items())

@@ -31,12 +31,12 @@ Layers = tuple[LogicalLayer, ...]
 
 
 def frozen_passes(model: Model) -> int:
-    """Return the forward passes of a reference beside one of the trained model: none without one."""
+    """Return the number of forward passes of a reference for each pass of the trained model."""
     return 0 if model.reference == "none" else model.reference_passes
 
 
 def beside_reference(layers: Layers, model: Model, reference: Layers) -> Layers:
-    """Return the layers with those of the reference beside them.
+    """Return the layers, accompanied by those of the reference.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def beside_reference(layers: Layers, model: Model, reference: Layers) -> Layers:
 
 
 def beside_teacher(layers: Layers, teacher: Layers) -> Layers:
-    """Return the layers with all of the teacher beside the last one; its head may reuse its embedding."""
+    """Return the layers, with all layers of the teacher beside the last one."""
     *first, last = layers
     weights = [
         weight for layer in teacher for weight in _weights(layer, "teacher", layer.count) if not weight.tied
@@ -82,7 +82,7 @@ def _weights(layer: LogicalLayer, name: str, count: int) -> Iterable[Weight]:
 
 
 def run_forward(items: Iterable[Item], count: int, number: int) -> tuple[Item, ...]:
-    """Return the items of a frozen layer, of whose tensors nothing is kept.
+    """Return the items of a frozen layer, which saves no tensors.
 
     Parameters
     ----------

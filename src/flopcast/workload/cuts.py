@@ -18,7 +18,7 @@ from flopcast.workload.tensor_sizes import tensor_bytes
 
 
 def entering_elements(model: Model, split: Split) -> list[int]:
-    """Return the elements of a token that each block reads: what a cut before it sends."""
+    """Return the elements of a token that each block reads, which a stage before it sends."""
     tokens = float(split.own_tokens.ravel()[0])
     found: list[int] = []
     for block in model.blocks:
@@ -34,10 +34,10 @@ def entering_elements(model: Model, split: Split) -> list[int]:
 
 
 def with_cuts(workload: Workload, stages: Stages, kept: KeptResults = NOTHING_KEPT) -> Workload:
-    """Return a workload whose stages hand on what the first block behind each cut reads.
+    """Return a workload whose stages send what the first block of the next stage reads.
 
-    Where stages have several chunks, all cuts of a plan send as much as the widest. `kept` holds what the
-    blocks of earlier workloads read.
+    If stages have several chunks, all stages of a plan send as much as the widest boundary. `kept` contains
+    the sizes for the blocks of earlier workloads.
     """
     model, plans = workload.model, workload.plans
     if not any(block.mixer.is_whole_block for block in model.blocks) or plans.pipeline_parallel.max() < 2:

@@ -30,7 +30,7 @@ EXCHANGE = "ep"
 
 
 def beside_other_micro_batch(items: tuple[Item, ...], phase: str) -> tuple[Item, ...]:
-    """Return items of one layer and `phase` in which exchanges wait only for each other and delay nothing.
+    """Return the items of one layer and `phase`, with exchanges that wait only for each other.
 
     Exchanges of a micro-batch without a partner run in the queue of kernels instead, so that they and the
     kernels wait for each other.

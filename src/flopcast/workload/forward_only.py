@@ -18,7 +18,7 @@ from flopcast.workload.tensor_sizes import tensor_bytes
 
 
 def forward_only(layer: Layer) -> Layer:
-    """Return a layer that runs forward and keeps nothing."""
+    """Return a layer that runs only the forward pass and saves nothing."""
     forward = tuple(map(_of_inference, layer.forward))
     return replace(
         layer,

@@ -53,11 +53,11 @@ def micro_batch_items(
 ) -> tuple[Item, ...]:
     """Return the items after one layer's backward pass: accumulation and, if it overlaps, the reduction.
 
-    The gradient of the first micro-batch is not added to anything. Only that of the last micro-batch is
-    complete. It may be reduced on its own stream, overlapped with the backward pass of the layers below,
-    after the stack's copies, which are kernels on the compute stream, one for each bucket. The gradient of
-    a tied tensor is accumulated like any other; it is copied and reduced here if its owner is on another
-    stage.
+    The gradient of the first micro-batch is not added to anything. Only the gradient of the last
+    micro-batch is complete. It may be reduced on its own stream, overlapped with the backward pass of the
+    layers below, after the stack's copies, which are kernels on the compute stream, one for each bucket.
+    The gradient of a tied tensor is accumulated like any other; it is copied and reduced here if its owner
+    is on another stage.
 
     With sharded gradients (ZeRO-2, ZeRO-3), each layer's are reduced directly after its backward pass: in
     every micro-batch if only shards are kept, and then only the shards are accumulated.
@@ -115,7 +115,7 @@ def _shard_of(plans: Plans, weights: tuple[Weight, ...]) -> Counts:
 
 
 def forward_items(stack: Stack, plans: Plans, weights: tuple[Weight, ...]) -> tuple[Item, ...]:
-    """Return the part of a layer's update on the host for which its first forward waits; often none."""
+    """Return the part of a layer's host update for which its first forward pass waits; often none."""
     return updates_before(stack, plans, _shard_of(plans, weights))
 
 

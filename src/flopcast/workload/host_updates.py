@@ -43,9 +43,9 @@ def updated_outside(stack: Stack, plan: Plan) -> float:
 def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
     """Return the copies of a layer's reduced gradients during the last backward pass, in fp32.
 
-    `stack.offload` says whether they leave layer by layer, or all together at the update. In the last case,
-    and below ZeRO-2, there is nothing to copy here. `shard` has the elements of the layer's gradients on
-    one rank after the reduction, (plans, 1). Updates that overlap with the passes begin here, too.
+    `stack.offload` says whether they leave layer by layer, or all together at the update. At the update,
+    and below ZeRO-2, nothing is copied here. `shard` has the elements of the layer's gradients on one rank
+    after the reduction, (plans, 1). Updates that overlap with the passes begin here, too.
     """
     how = stack.offload
     if not how.leaves_in_backward or plans.structure.zero < 2:
@@ -69,7 +69,7 @@ def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ..
 
 
 def updates_before(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
-    """Return what runs beside a layer's first forward pass, if updates on the host overlap with passes.
+    """Return the items beside a layer's first forward pass, if updates on the host overlap with passes.
 
     The layer waits for its new parameters. With ZeRO-3, gathers wait for them instead (`behind_updates`).
     """

@@ -54,7 +54,7 @@ class _Run:
 
 
 def by_layout(model: Model, plan: Plan) -> tuple[tuple[Model, Plan], ...]:
-    """Return the blocks of each layout as a model of their own, with its plan on a single stage.
+    """Return the blocks of each layout as a separate model, with its plan on a single stage.
 
     A plan without strategies is returned as it is, with the whole model.
     """

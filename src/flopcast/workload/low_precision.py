@@ -113,7 +113,7 @@ def _of_recipe(items: tuple[Item, ...], recipe: Recipe) -> tuple[Item, ...]:
 class Runs:
     """A workload, and its layers in their order on the stages: which of its kinds, how many in a row.
 
-    `entries` are the places in the model's sequence of the workload's layers, one for each.
+    `entries` are the positions of the workload's layers in the model's sequence.
     """
 
     workload: Workload

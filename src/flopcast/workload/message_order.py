@@ -16,9 +16,10 @@ from flopcast.records import replace
 def launched_before(backward: tuple[Item, ...]) -> tuple[Item, ...]:
     """Return items with each message moved before the run of items that may overlap with it.
 
-    Those items do not wait for that stream; what follows the run does. As hops of a ring then run freely,
-    not in step with the kernels, a ring that is bound neither by its hops nor by its kernels is a little
-    too short: exact where a hop takes less than half of a block's gradients, or more than all of them.
+    These items do not wait for the stream of the message, but the items after the run do. The steps of a
+    ring then do not wait for the kernels, so a ring that is limited neither by its steps nor by its kernels
+    is predicted slightly too short. The prediction is exact if a step takes less than half of the time of a
+    block's gradients, or more than all of it.
 
     Examples
     --------

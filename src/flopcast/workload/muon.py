@@ -44,7 +44,7 @@ ALL_BEFORE = ("compute", "tp", "ep", "cp", "dp", "host")
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Matrices:
-    """Equal matrices that a rank of each stage class holds.
+    """Equal matrices on a rank of each stage class.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ def orthogonal_items(stack: Stack, plans: Plans, held: Parameters) -> tuple[Item
 
 
 def working_bytes(held: Parameters) -> Floats:
-    """Return what the largest matrix needs while it is made orthogonal, (plans, stage classes).
+    """Return the bytes that the largest matrix needs while it is orthogonalised, (plans, stage classes).
 
     That is its momentum and the result in 16 bits, and two square matrices of its short side.
     """

@@ -48,7 +48,7 @@ def copies_of(
     pinned: bool = True,
     link_fraction: Number | None = 1.0,
 ) -> tuple[Item, ...]:
-    """Return the copies of a placement's fraction of `size_bytes`, over one link after the other.
+    """Return the copies of a placement's fraction of `size_bytes`, over its links in turn.
 
     The first waits for the streams `after`.
     """
@@ -86,7 +86,7 @@ def _share_of_host(one: Placement) -> float:
 
 
 def wait_for_copies(stream: str) -> Item:
-    """Return an item without work: compute waits until all that was put on a stream of copies is done."""
+    """Return an item without work, in which compute waits for all earlier copies of a stream."""
     nothing = Replicate(axis="dp", message_bytes=ZERO)
     return Item(
         name=f"{stream}.wait",
@@ -98,10 +98,11 @@ def wait_for_copies(stream: str) -> Item:
 
 
 def activations_leave(plan: Plan, kept_bytes: Floats, phase: str) -> tuple[Item, ...]:
-    """Return the copies of what a layer has kept, beside its "forward" or its "backward".
+    """Return the copies of the tensors that a layer keeps, during its "forward" or "backward" pass.
 
-    Two thirds leave during the forward pass and the rest during the first half of the backward pass, which
-    takes twice as long: half of the step, as SSDTrain plans the bandwidth of its drives (section III).
+    Two thirds are copied during the forward pass, and the rest during the first half of the backward pass,
+    which takes twice as long: in total half of the step, as SSDTrain plans the bandwidth of its drives
+    (section III).
     """
     share = LEAVES_IN_FORWARD if phase == "forward" else 1 - LEAVES_IN_FORWARD
     found: list[Item] = []
@@ -123,9 +124,9 @@ def activations_return(plan: Plan, kept_bytes: Floats) -> tuple[Item, ...]:
 
 
 def with_activations_outside(layer: Layer, plans: Plans) -> Layer:
-    """Return a block that copies what it keeps to its place outside the device, and back.
+    """Return a block that copies the tensors that it keeps to a memory outside the device, and back.
 
-    Of kinds of micro-batches that `offloads` leaves out, all stays.
+    Micro-batches of kinds that are not in `offloads` keep everything on the device.
     """
     plan = plans.structure
     share = fraction_in(plan.offload, "activations") * plans.offloads

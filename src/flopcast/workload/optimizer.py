@@ -35,7 +35,7 @@ def optimizer_state_bytes(programs: Programs) -> Floats:
 
 
 def matrix_bytes(programs: Programs) -> Floats:
-    """Return what Muon needs for the matrix at work, (plans, stage classes); 0 for other optimizers."""
+    """Return the bytes that Muon needs for one matrix, (plans, stage classes); 0 for other optimizers."""
     orthogonal = OPTIMIZERS[programs.plans.structure.optimizer].orthogonal
     return working_bytes(_held(programs)) if orthogonal else ZERO
 

@@ -137,7 +137,7 @@ class Parameters:
     def replicated(self) -> Counts:
         """Return trained elements that every tensor-parallel rank holds in full: norms, biases after a sum.
 
-        Experts are not among them, because their gradients are summed over other ranks.
+        Experts are not included, because their gradients are summed over other ranks.
         """
 
         def whole(weight: Weight) -> Counts:

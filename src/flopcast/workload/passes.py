@@ -48,7 +48,7 @@ from flopcast.workload.tensor_overlap import under_products
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Software:
-    """What a pass knows in addition to the layer: the stack, the plans, and the size of the fullest stage.
+    """The inputs of a pass besides the layer: the stack, the plans, and the size of the fullest stage.
 
     `on_stage` counts parameters, (plans, 1).
     """
@@ -283,8 +283,9 @@ def run_passes(
 ) -> tuple[Layer, ...]:
     """Return layers after all passes; adds the accounts of those that changed them.
 
-    Passes up to the split of the backward see neither schedule nor stages, and those up to the checkpoint
-    no placements either. They run once for all plans of a split, unless `kept` holds such a layer.
+    Passes up to the split of the backward pass depend neither on the schedule nor on stages, and those up
+    to the checkpoint do not depend on placements either. They run once for all plans of a split, unless
+    `kept` holds such a layer.
 
     Raises
     ------

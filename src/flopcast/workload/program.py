@@ -48,8 +48,9 @@ WHEN = {  # at which positions an item runs
 def positions(order: Order, count: int) -> Integers:
     """Return the position of each task of a step of `count` micro-batches: an index into POSITIONS.
 
-    A step of one micro-batch has it both first and last: "only". Where the schedule runs forwards together
-    with backwards of other micro-batches, those between that run by themselves are "alone".
+    A step of one micro-batch has it both first and last: "only". If the schedule runs forward passes
+    together with backward passes of other micro-batches, passes between them that run separately are
+    "alone".
 
     >>> from flopcast.schedules import SCHEDULES
     >>> rows = (positions(SCHEDULES["1f1b"].order(1, 1, count), count)[0] for count in (1, 3))
@@ -67,14 +68,14 @@ def positions(order: Order, count: int) -> Integers:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class LogicalLayer:
-    """One layer of the model as lowered: what must be computed, sent and kept.
+    """One layer of the model after lowering: what must be computed, sent and kept.
 
     `kind` is "embedding", "block", "final_norm" or "head", `count` the number of equal layers in a row.
     `forward` belongs to one micro-batch, `weights` to one rank. `checkpoint` distinguishes blocks that full
     recompute treats differently (checkpoints.py); a run of blocks then has one entry for each kind. `wide`
     layers keep 16 bits under a low-precision recipe (low_precision.py). `companions` are layers of frozen
-    models that run forward beside it, each `count` times (companions.py). `split` and `hidden` are the cut
-    and the width of its input, which those of an encoder or a vision tower have of their own. Layers of a
+    models that run forward beside it, each `count` times (companions.py). `split` and `hidden` are the
+    split and the width of its input, which are different for an encoder or a vision tower. Layers of a
     `tower` come before the blocks; one that is `frozen` has no backward pass.
     """
 
@@ -98,13 +99,14 @@ class LogicalLayer:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Workload:
-    """A model under plans, before any stack: logical layers.
+    """The logical layers of a model under plans, before a stack is applied.
 
-    `split` is what the layers saw of the plans: degrees and sizes, shape (plans, 1). Where micro-batches of
-    the one plan differ, `rows` tells for each class of data-parallel ranks which kind each micro-batch is:
-    arrays over plans then have a row for each kind wherever tokens matter, one elsewhere. Else it is empty.
-    `forward_only` steps have no backward pass (forward_only.py). `sent_width` has the elements of a token
-    that each stage hands on, (plans, stages); None: the width of the model (cuts.py).
+    `split` is the part of the plans that layers read: degrees and sizes, shape (plans, 1). If the
+    micro-batches of a single plan differ, `rows` states the kind of each micro-batch for each class of
+    data-parallel ranks. Arrays over plans then have a row for each kind if they depend on tokens, and
+    otherwise one row. Otherwise, `rows` is empty. `forward_only` steps have no backward pass
+    (forward_only.py). `sent_width` has the elements of a token that each stage hands on, (plans, stages);
+    None: the width of the model (cuts.py).
     """
 
     model: Model
@@ -122,10 +124,10 @@ class Workload:
 
     @property
     def boundary_bytes(self) -> Floats:
-        """Return the most bytes that one stage hands on to the next, on one rank; (plans, 1).
+        """Return the most bytes that one stage sends to the next, on one rank; (plans, 1).
 
-        Decoder stages hand on the encoder's result beside their own activation. Encoder stages are priced
-        as if they did so too, because all boundaries of a pipeline have messages of one size.
+        Decoder stages send the encoder's output together with their own activation. Encoder stages are
+        priced as if they did so too, because all boundaries of a pipeline have messages of one size.
         """
         widths = self.sent_width
         width = self.model.hidden if widths is None else widths.max(axis=1, keepdims=True)
@@ -181,7 +183,7 @@ class Layer:
 
     @property
     def read_backward(self) -> tuple[Weight, ...]:
-        """Return the tensors that the backward pass reads: all but those of frozen models beside it."""
+        """Return the tensors that the backward pass reads: all except those of frozen companions."""
         return tuple(weight for weight in self.logical.weights if not weight.forward_only)
 
     def items(self) -> tuple[Item, ...]:
@@ -202,7 +204,7 @@ class Segment:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class StageTransfer:
-    """Messages of one transfer between neighbouring stages: activations on, their gradients back.
+    """Messages of one transfer between neighbouring stages: activations forward, gradients back.
 
     They are what one rank sends to the rank at its own position in the next stage.
     """
@@ -213,9 +215,9 @@ class StageTransfer:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Accounting:
-    """What a pass changed in one layer: the items that it took out, and those that it put in.
+    """The changes of a pass in one layer: the items that it removed, and those that it added.
 
-    `layer` is the layer's word, or the phase of a pass over whole chunks. FLOP and bytes are those of
+    `layer` is the kind of the layer, or the phase of a pass over whole chunks. FLOP and bytes are those of
     operators, as often as they run in a row, (plans, 1); (plans, stage classes) for work on a whole rank.
     """
 
@@ -257,7 +259,7 @@ class Accounting:
 def account_of(name: str, part: str, before: Iterable[Item], after: Iterable[Item]) -> Accounting | None:
     """Return the items that a pass removed and added, or None if it changed nothing.
 
-    Items are compared by identity: a pass that returns an item untouched has not changed it.
+    Items are compared by identity: a pass that returns the same item has not changed it.
     """
     old, new = dict.fromkeys(before), dict.fromkeys(after)
     taken = tuple(item for item in old if item not in new)
@@ -288,7 +290,8 @@ class Programs:
 
     `forward` and `backward` hold one segment a layer, in the order of their pass, behind the gather of what
     a neighbour has sent in shares; which chunk runs which, and how often, is in `Segment.repeat`. `weight`
-    is the part of the backward that runs later, empty where the plan's schedule does not split it.
+    is the part of the backward pass that runs later; it is empty if the plan's schedule does not split the
+    backward pass.
     """
 
     workload: Workload

@@ -18,13 +18,13 @@ from flopcast.workload.program import Layer, LogicalLayer, Workload
 def kinds_of_layers(
     workload: Workload, entries: tuple[int, ...] = ()
 ) -> tuple[Checkpoints | None, tuple[LogicalLayer, ...]]:
-    """Return how the plan cuts runs of blocks, and the layers with an entry for each kind of block.
+    """Return how the plan divides runs of blocks, and the layers with an entry for each kind of block.
 
     Entries are in the order of `Checkpoints.cut`; their `count` stays that of all kinds together, since
-    each stage states how many of each kind it has. Multi-token prediction goes with the last entry of the
-    model's blocks. Blocks of a vision tower are not cut: all of them run again, unless the plan names
-    entries of the model's blocks. `entries` are the places of the layers in the model's sequence, where
-    these are not all (low_precision.py).
+    each stage states how many of each kind it has. Multi-token prediction is treated like the last entry of
+    the model's blocks. Blocks of a vision tower are not divided: all of them are recomputed, unless the
+    plan names entries of the model's blocks. `entries` are the places of the layers in the model's
+    sequence, where these are not all (low_precision.py).
     """
     plan, last = workload.plans.structure, len(workload.model.blocks) - 1
     named = set(plan.recompute_blocks) or set(range(-workload.layers_at_start, last + 1))
@@ -49,8 +49,8 @@ def kinds_of_layers(
 def recomputed_modules(logical: LogicalLayer, workload: Workload, stack: Stack) -> frozenset[str]:
     """Return the modules that a layer recomputes: only of blocks, not of embedding, final norm or head.
 
-    Modules of multi-token prediction are checkpointed as the blocks that they hold, but by no method that
-    treats blocks unequally: Megatron-Core warns and keeps them.
+    Modules of multi-token prediction are checkpointed like their blocks, but not by methods that treat
+    blocks differently: Megatron-Core warns and keeps them.
     """
     plan = workload.plans.structure
     held = logical.kind in ("block", "mtp") and not logical.frozen and logical.checkpoint != PLAIN
@@ -64,8 +64,8 @@ def recomputed_modules(logical: LogicalLayer, workload: Workload, stack: Stack) 
 def checkpoint_bytes(logical: LogicalLayer, workload: Workload) -> Floats:
     """Return bytes of a recomputed block's input as it is kept, (plans, 1); 0 inside a group.
 
-    Partitioned (ZeRO-R's P_a, arXiv:1910.02054, section 6.1), each tensor-parallel rank keeps a share of
-    what all of them hold.
+    If it is partitioned (ZeRO-R's P_a, arXiv:1910.02054, section 6.1), each tensor-parallel rank keeps a
+    share of the input.
     """
     if logical.checkpoint == INNER:
         return ZERO
@@ -86,7 +86,7 @@ def blocks_at_work(logical: LogicalLayer, workload: Workload) -> Counts:
 def checkpointed(
     layer: Layer, workload: Workload, stack: Stack
 ) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """Return a layer that keeps only its input, sharded over ranks and moved by the host if the stack does.
+    """Return a layer that keeps only its input, which the stack may shard over ranks or offload.
 
     A partitioned input is gathered before the layer runs again. `synchronise_each_layer` drains the device
     before every forward and, in the backward, before the second forward and before the gradients.

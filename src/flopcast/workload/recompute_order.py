@@ -65,13 +65,13 @@ class RecomputeOrder:
         return run_again(self.runs[run], "end" if run in self.makers.values() else until)
 
     def read_again(self) -> list[Item]:
-        """Return operators that run again because a gradient reads what they make, at once or later."""
+        """Return operators that run again because a gradient needs their output, directly or indirectly."""
         return self.again(OPERATORS, "read") if OPERATORS in self.runs else []
 
 
 @lru_cache(maxsize=4)  # the backward of a layer, what it keeps and its memory ask one after the other
 def recompute_order(forward: tuple[Item, ...], modules: frozenset[str]) -> RecomputeOrder:
-    """Return what a layer whose `modules` are recomputed runs again.
+    """Return the items that a layer with recomputed `modules` runs again.
 
     Examples
     --------

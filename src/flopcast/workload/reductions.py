@@ -54,8 +54,8 @@ def reductions(stack: Stack, plans: Plans, bucket: Counts, axis: str) -> dict[st
 
     The ZeRO stage and the stack choose the collective. A reduce-scatter runs over the ranks that share one
     set of shards; if there are several sets, an all-reduce then sums each shard over the ranks that hold it
-    (HSDP). An all-reduce gives every rank the whole sum. Gradients with a group of their own are summed in
-    that group alone; their owners add the sums of groups once for each step (shard_levels.py).
+    (HSDP). An all-reduce gives every rank the whole sum. Gradients with their own shard group are summed
+    only in this group; their owners add the sums of the groups once in each step (shard_levels.py).
     """
     size_bytes = bucket * ELEMENT_BYTES[stack.gradients.dtype]
     if group_of(plans.structure.shards, "gradients") is not None:

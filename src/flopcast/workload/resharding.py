@@ -39,9 +39,9 @@ class Intervals:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Reads:
-    """What every rank of a new plan reads of a checkpoint, (ranks,): bytes, and from how many parts.
+    """The bytes that every rank of a new plan reads from a checkpoint, (ranks,), and their number of parts.
 
-    A part is what one rank of the old plan wrote of the weights, or of the states.
+    A part contains the weights, or the states, that one rank of the old plan wrote.
     """
 
     rank_bytes: Floats
@@ -84,7 +84,7 @@ def overlaps(new: Intervals, old: Intervals) -> tuple[Integers, Integers, Counts
 def held_intervals(
     programs: Programs, shards: int, *, expert: bool = False, once: bool = False
 ) -> Intervals:
-    """Return which elements of the trained tensors are whose.
+    """Return the owner of each element of the trained tensors.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def _rank_owners(programs: Programs, shards: int, expert: bool) -> Integers:
 
 
 def reads(new: Programs, old: Programs) -> Reads:
-    """Return what every rank of a new plan reads of the checkpoint of an old one.
+    """Return the bytes that every rank of a new plan reads from the checkpoint of an old plan.
 
     Parameters
     ----------

@@ -50,7 +50,8 @@ def sum_cycles(tokens: Counts, experts: Counts, rows: Counts, hidden: Counts) ->
 def with_row_maps(items: tuple[Item, ...], ordering: tuple[str, ...]) -> tuple[Item, ...]:
     """Return items of experts whose passes over received rows need these cycles, forward and backward.
 
-    `ordering` names the pass that copies rows and the one that sums them; each is the other's gradient.
+    `ordering` names the pass that copies rows and the pass that sums them, each of which is the gradient of
+    the other.
     """
     sent = next((item.work for item in items if isinstance(item.work, Dispatch)), None)
     product = next((item.work for item in items if isinstance(item.work, GroupedMatmul)), None)

@@ -84,7 +84,7 @@ class _Held:
 
 
 def saved_states(programs: Programs, checkpoint: Checkpoint, node_ranks: int) -> SavedStates:
-    """Return what a job of one plan saves.
+    """Return the bytes that each rank of a job saves in a checkpoint.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def _held(programs: Programs) -> list[_Held]:
 
 
 def rank_places(plans: Plans) -> dict[str, Counts]:
-    """Return the place of every rank on each axis, and its number among the ranks of its stage.
+    """Return the position of every rank on each axis, and its number among the ranks of its stage.
 
     Returns
     -------

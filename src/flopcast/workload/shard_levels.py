@@ -26,7 +26,7 @@ SHARDED = 3  # the ZeRO stage that shards parameters
 
 
 def gathered_kind(plans: Plans, backward: bool) -> str:
-    """Return the kind of state that a pass gathers: parameters, their second copy, or what was updated.
+    """Return the kind of state that a pass gathers: parameters, their second copy, or updated parameters.
 
     Examples
     --------
@@ -90,9 +90,9 @@ def gradient_casts(plans: Plans, bucket: Counts, when: str) -> list[Item]:
 def summed_by_owners(stack: Stack, plans: Plans, parameters: Counts) -> tuple[Item, ...]:
     """Return the messages in which owners of optimizer states get the sums of other gradient groups.
 
-    Once for each step: a reduce-scatter over the ranks of an optimizer group that hold the same part, and
-    an all-reduce over optimizer groups. None if gradients have no group of their own. A message to one rank
-    costs nothing.
+    Once in each step, these are a reduce-scatter over the ranks of an optimizer group that hold the same
+    part, and an all-reduce over optimizer groups. None if gradients have no group of their own. A message
+    to one rank costs nothing.
     """
     if group_of(plans.structure.shards, "gradients") is None:
         return ()

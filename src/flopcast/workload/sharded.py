@@ -69,7 +69,7 @@ class _Unit:
 def gather_times(stack: Stack, plans: Plans, backward: bool) -> Times:
     """Return the micro-batches in which a pass gathers parameters; "" is never, AHEAD `gathers_run_ahead`.
 
-    What was gathered in the forward pass and kept needs no gather in the backward.
+    Parameters that were gathered in the forward pass and kept are not gathered in the backward pass.
     """
     zero, policy = plans.structure.zero, stack.sharding.gathers
     if zero < 3:
@@ -90,9 +90,9 @@ def gather_times(stack: Stack, plans: Plans, backward: bool) -> Times:
 def gathers_run_ahead(plans: Plans) -> Counts:
     """Return 1 if updated parameters are gathered from the start of the step on all stages; (plans, 1).
 
-    With several chunks, Megatron-Core's schedule asks for those of the next chunk while one runs, and for
-    the first two at once (`param_sync_func`). Otherwise a layer's own hook asks, so that a
-    stage gathers when its first input is there.
+    With several chunks, Megatron-Core's schedule gathers the parameters of the next chunk while a chunk
+    runs, and those of the first two chunks at once (`param_sync_func`). Otherwise, a hook of each layer
+    starts the gather, so a stage gathers when its first input has arrived.
     """
     interleaved = (plans.pipeline_parallel > 1) & (plans.virtual_stages > 1)
     return np.asarray(interleaved.astype(np.float64))
@@ -101,8 +101,8 @@ def gathers_run_ahead(plans: Plans) -> Counts:
 def unit_elements(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Counts:
     """Return elements that a unit gathers, (plans, 1).
 
-    A tied table comes with its owner where both are there at once: in the root unit, and where parameters
-    are whole anyway. Otherwise it is gathered again.
+    A tied table is gathered together with its owner if both exist at the same time: in the root unit, and
+    if ranks hold whole parameters. Otherwise it is gathered again.
     """
     again = plans.structure.zero == 3 and stack.sharding.ends == "own_units"
     elsewhere = ONE if again else (plans.pipeline_parallel > 1).astype(np.float64)
@@ -159,9 +159,7 @@ class _Gathering:
 
     @property
     def begins_gathered(self) -> bool:
-        """Return whether the first unit of the pass is already gathered: a backward begins where a forward
-        ended.
-        """
+        """Return whether the first unit of the pass is already gathered by the previous pass."""
         return self.backward and self.stack.sharding.keeps_last_unit
 
 
@@ -332,5 +330,5 @@ def next_gather(stack: Stack, plans: Plans) -> tuple[Item, ...]:
 
 
 def wait_for(stream: str) -> Item:
-    """Compute stands still until all that was put on `stream` is done."""
+    """Compute waits until all earlier items on `stream` have ended."""
     return _moment(f"{stream}.wait", "compute", ("compute", stream))

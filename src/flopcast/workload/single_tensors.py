@@ -39,7 +39,7 @@ def num_tensors(weights: tuple[Weight, ...], stack: Stack, plans: Plans) -> Coun
 def gathers_of_a_pass(weights: tuple[Weight, ...], stack: Stack, plans: Plans, backward: bool) -> Counts:
     """Return how often a pass gathers the elements of a unit: above 1 if some are released in between.
 
-    Between its recompute and its backward pass, a tensor waits for both passes of those that follow it.
+    Between its recompute and its backward pass, both passes of the following tensors run.
     """
     fetch = stack.sharding.single_tensors
     if not backward or fetch is None or not fetch.reuse_elements or plans.structure.recompute == "none":

@@ -22,7 +22,7 @@ NARROW = ".narrow"  # behind the name of a tensor: its copy in few bits
 
 
 def with_recast(recomputed: frozenset[str], stack: Stack) -> frozenset[str]:
-    """Return the modules that run again, with the casts of what they make if the stack casts it again."""
+    """Return the recomputed modules, with the casts of their outputs if the stack repeats these casts."""
     return recomputed | {RECAST} if "recast" in stack.narrow.smaller_activations else recomputed
 
 

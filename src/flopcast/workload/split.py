@@ -70,9 +70,10 @@ def _only_for_weights(item: Item) -> bool:
 def waiting_bytes(forward: Iterable[Item]) -> Floats:
     """Return bytes that a layer keeps between its B and its W for one micro-batch, (plans, 1).
 
-    Inputs of its linears and tables, each tensor once, and the gradients of their outputs. For a GPT
-    block that is 14 + 18 times s b h in 16 bits (arXiv:2401.10241, Table 1: 32 s b h). Norms, activation
-    functions and attention keep nothing beyond B. The sums for biases read the same gradients.
+    These are the inputs of its linear layers and tables, each tensor once, and the gradients of their
+    outputs. For a GPT block that is 14 + 18 times s b h in 16 bits (arXiv:2401.10241, Table 1: 32 s b h).
+    Norms, activation functions and attention keep nothing beyond B. The sums for biases read the same
+    gradients.
     """
     weighted = [item for item in forward if _has_weight(item)]
     gathers = [item for item in forward if item.kept_bytes is not None]

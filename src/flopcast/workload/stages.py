@@ -41,10 +41,10 @@ from flopcast.workload.checkpoints import Checkpoints
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Division:
-    """One way to divide, for one number of stages and virtual stages.
+    """One division of the layers, for one number of stages and virtual stages.
 
-    A chunk class is a set of chunks with equal layers, a stage class one of stages with equal chunks.
-    Only classes are lowered, priced and kept in memory; stages and chunks point to theirs.
+    A chunk class is a set of chunks with equal layers, a stage class one of stages with equal chunks. Only
+    classes are lowered, priced and stored; each stage and chunk refers to its class.
     """
 
     chunk_class: Integers  # (stages, virtual stages)
@@ -82,13 +82,15 @@ class Stages:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pile:
-    """The layers that a rule divides: `counts` layers (embedding, runs of blocks, final norm, head) and,
-    for rules that deal out modules, the uncounted modules before and after the blocks.
+    """The layers that a rule divides.
 
-    `at_start` of them come before the blocks, the embedding and a vision tower, and stand together;
-    `at_end` of them follow the blocks and stand together: final norm and head, multi-token prediction too.
-    `virtual` counts the chunks of one stage; `checkpoints` cuts runs of blocks into kinds, once they are
-    divided. Hashable: divisions are kept, since a search asks for few.
+    They are `counts` of layers (embedding, runs of blocks, final norm, head) and, for rules that distribute
+    modules, the uncounted modules before and after the blocks.
+
+    `at_start` of them (the embedding and a vision tower) are together before the blocks, and `at_end` of
+    them (multi-token prediction, final norm and head) are together after the blocks. `virtual` is the
+    number of chunks of one stage; `checkpoints` divides runs of blocks into kinds after the division. The
+    object is hashable, because divisions are cached.
     """
 
     counts: tuple[int, ...]

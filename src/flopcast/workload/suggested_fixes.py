@@ -50,7 +50,7 @@ class _Fix:
 
 
 def fields_of(plan: Plan) -> dict[str, object]:
-    """Return the fields that a plan was given, by long name, without fields that have their default."""
+    """Return the fields that were set in a plan, by long name, without those that have their default."""
     return {name: getattr(plan, name) for name in plan.model_fields_set}
 
 

@@ -19,7 +19,7 @@ from flopcast.workload.casts import sizes_of
 
 
 def tensor_bytes(items: tuple[Item, ...]) -> dict[str, Floats]:
-    """Return the bytes of the tensors of a layer, as far as items that keep, make or read them say.
+    """Return the bytes of the tensors of a layer that follow from the items that keep, make or read them.
 
     Parameters
     ----------

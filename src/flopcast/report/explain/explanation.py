@@ -26,8 +26,8 @@ class Input:
 class Explanation:
     """A number of a report.
 
-    `amount` is in `unit`: "s", "B", or "" for a ratio. `parts`, where there are any, add up to it, but for
-    rounding; `note` says what one of them is ("256 × 2.4 ms").
+    `amount` is in `unit`: "s", "B", or "" for a ratio. The sum of `parts`, if there are any, is the amount,
+    except for rounding; `note` describes a part ("256 × 2.4 ms").
     """
 
     name: str

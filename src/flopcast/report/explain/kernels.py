@@ -75,7 +75,8 @@ def curve_of(work: AbstractOperator, priced: Priced, book: CurveBook) -> CurveMa
 def kernel_inputs(item: Item, priced: Priced, book: CurveBook, row: int, column: int) -> tuple[Input, ...]:
     """Return everything that determines the seconds of one execution, with its sources.
 
-    The factors' product times the kernel's own seconds, the last line before them, is what one takes.
+    The time of one execution is the kernel's own seconds (the last line before the factors) times the
+    product of the factors.
     """
     work, device = run_as(item, row), priced.cluster.node.device
     need, match, kind = work.work(), curve_of(work, priced, book), class_of(work.kernel)

@@ -26,8 +26,8 @@ PER_PARAMETER = ("parameters", "gradients", "optimizer_states", "narrow_weights"
 def explain_memory(report: Report) -> Explanation:
     """Return what is allocated on the fullest stage, by category, and what is added to it.
 
-    The amount is the memory that the framework has allocated at the peak. Inputs list what comes on top:
-    fragments of the allocator, the context of the driver, buffers of communicators; and the capacity.
+    The amount is the memory that the framework has allocated at the peak. The inputs list further memory
+    (fragments of the allocator, the context of the driver, buffers of communicators) and the capacity.
     """
     memory = report.memory
     parts = tuple(
@@ -59,7 +59,7 @@ def explain_memory(report: Report) -> Explanation:
 
 
 def explain_tier(report: Report, tier: TierMemory) -> Explanation:
-    """Return what the plan places in a memory outside the devices, by category, and its capacity.
+    """Return the bytes that the plan places in a memory outside the devices, by category, and its capacity.
 
     The sum is over all ranks of the tier's owner: a node for the host and its drives, the cluster for the
     file system.

@@ -97,8 +97,8 @@ def explain_mfu(report: Report) -> Explanation:
 def explain_component(report: Report, name: str) -> Explanation:
     """Return a line of the breakdown: its operators, longest first.
 
-    Seconds are those by which operators lengthen the busiest stage; what runs hidden behind other work
-    counts nothing. Bubble and jitter have no operators and explanations of their own.
+    The seconds are those by which operators lengthen the busiest stage, so hidden operators count as 0.
+    Bubble and jitter have no operators, and have their own explanations.
     """
     if name == JITTER:
         return _jitter(report)
@@ -189,7 +189,8 @@ def _bubble(report: Report) -> Explanation:
 def explain_operator(report: Report, name: str, book: CurveBook, sources: Mapping[str, str]) -> Explanation:
     """Return an operator: its time in the busiest stage's step, and the cost of one execution.
 
-    0 s where others hide it. Items with the same name, as in several kinds of blocks, are separate parts.
+    The time is 0 s if other operators hide it. Items with the same name, as in several kinds of blocks, are
+    separate parts.
     """
     path_s: dict[Item | None, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:

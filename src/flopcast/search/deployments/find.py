@@ -31,7 +31,7 @@ TIED_RATIO = 1.01  # of losses that are as good as equal: a simulation of other 
 
 
 class Progress(NamedTuple):
-    """What a search has done so far."""
+    """The progress of a search."""
 
     estimated: int
     simulated: int

@@ -48,8 +48,9 @@ REQUEST_PART = 0.75  # of its output that a running request has in the cache, at
 class Screened:
     """One deployment and its estimate.
 
-    `excess_ratio` is the largest ratio of an estimate to what it may be: of the load to the capacity, of a
-    latency to its limit. Above 1 the deployment does not serve the traffic as asked, by estimate.
+    `excess_ratio` is the largest ratio of an estimate to its limit: of the load to the capacity, or of a
+    latency to its objective. If it is above 1, the deployment is estimated not to serve the traffic as
+    requested.
     """
 
     job: ServingJob
@@ -196,8 +197,8 @@ def promising(candidates: Sequence[Screened], question: DeploymentQuestion, most
     """Return the deployments that are worth a simulation, the most promising first.
 
     Half of them are divided among the clusters and engines of the question, with and without pools, so that
-    each has an answer. Of deployments that differ only in the limits of a pass, the best by estimate comes
-    first; the others of the best ones fill up the rest.
+    each has a result. Of deployments that differ only in the limits of a pass, only the one with the best
+    estimate comes first. Other limits of the best deployments fill the remaining places.
     """
     ordered = sorted(candidates, key=lambda each: _order(each, question))
     families: dict[Hashable, list[Screened]] = {}

@@ -64,7 +64,7 @@ def _numbers(long_name: str, short_name: str, description: str) -> tuple[int, ..
 
 
 class DeploymentSpace(StrictModel):
-    """Deployments that a search looks at: for every field the values that it may take.
+    """The deployments of a search: the allowed values of each field.
 
     Numbers are lists or one word, as in a space of plans: "1,2,4", "1..16" (doubling), "all". A field that
     is empty takes every value that may matter; formats are then those of the job.
@@ -194,10 +194,10 @@ def _doubled(most: int) -> tuple[int, ...]:
 
 
 def pools_of(job: ServingJob, space: DeploymentSpace) -> Iterator[Deployment]:
-    """Yield deployments of two pools: every pair of degrees, and numbers of instances that have room.
+    """Yield deployments of two pools: all pairs of degrees, with numbers of instances that fit.
 
-    An instance for prompts has no groups with caches of their own. Instances of both pools are up to
-    MOST_INSTANCES.
+    An instance for prompts is not divided into groups with separate caches. Both pools have up to
+    MOST_INSTANCES instances.
     """
     if True not in space.pools or space.replicas or space.max_sequences or space.max_tokens:
         return

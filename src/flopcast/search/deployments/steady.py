@@ -24,7 +24,7 @@ from flopcast.units import Number
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """The requests that reach one group of ranks, by means."""
+    """The mean numbers of the requests that reach one group of ranks."""
 
     prompt_tokens: float  # that are computed, without those of the prefix cache
     context_tokens: float  # of a prompt, with those

@@ -83,8 +83,8 @@ def prompt_attention(
 ) -> Item:
     """Return the kernel over the prompts of a pass, whose pairs are those of one causal square.
 
-    Several prompts in a pass have the same pairs and tokens as one shape in the mean. A rectangle of all
-    queries of the pass, with as many keys as make up the pairs, stands for them.
+    Several prompts in a pass are replaced by one shape with the same pairs and tokens. This shape is a
+    rectangle of all queries of the pass, with the number of keys that gives the same pairs.
     """
     run = seen.run
     queries = run.prompt_tokens

@@ -21,7 +21,7 @@ from flopcast.serving.seen import Seen
 
 
 def cached_states(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
-    """Replace the convolution and the core by kernels over prompts and others over decoding sequences.
+    """Replace the convolution and the core by separate kernels for prompts and for decoding sequences.
 
     Both kinds of kernel read and write the state of each sequence: that of prompts once for a chunk, that
     of decoding sequences once for each token. Other layers are returned unchanged.

@@ -14,8 +14,8 @@ from flopcast.serving.seen import Seen
 def last_tokens(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Compute the logits of one token for each sequence, or of all drafted ones, gather them, and sample.
 
-    Sampling casts all logits of the vocabulary to fp32 and reads them once more for the best of them, on
-    every rank. Some engines sort them before.
+    To sample, every rank casts all logits of the vocabulary to fp32 and reads them once more to find the
+    best. Some engines sort the logits first.
     """
     if not isinstance(seen.layer, Head):
         return items

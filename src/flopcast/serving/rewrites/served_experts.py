@@ -75,10 +75,10 @@ def _among_groups(
 
 
 def gathered_bytes(seen: Seen) -> float:
-    """Return the bytes of an element of a token on its way to its experts.
+    """Return the bytes of an element of a token that is sent to its experts.
 
-    Where the engine quantises tokens before it sends them, they have the format of the experts' weights,
-    with its scales. Results return in 16 bits.
+    If the engine quantises tokens before it sends them, they have the format of the experts' weights, with
+    scales. Results return in 16 bits.
     """
     name = seen.deployment.format_of_experts
     wide = seen.split.element_bytes
@@ -86,7 +86,7 @@ def gathered_bytes(seen: Seen) -> float:
 
 
 def reached_share(ranks: int, top_k: int) -> float:
-    """Return the share of the ranks that a token is sent to, by chance.
+    """Return the expected share of the ranks to which a token is sent.
 
     >>> reached_share(8, 8), round(reached_share(32, 8), 3)
     (1.0, 0.224)

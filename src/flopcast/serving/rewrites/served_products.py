@@ -16,7 +16,7 @@ ACTIVATIONS = "bf16"  # routers that train in fp32 are served in 16 bits too
 def served_products(items: tuple[Item, ...], seen: Seen) -> tuple[Item, ...]:
     """Replace every product; routers, most engines' heads and absorbed projections keep 16 bits.
 
-    A bias is added by the product whose result it is added to, or after the sum over ranks by the norm.
+    The GEMM adds its bias or, after a sum over ranks, the norm adds the bias.
     """
     narrow = served_format(seen.deployment.weights)
 

@@ -29,7 +29,7 @@ def read_keys(index: SparseIndex | None, cached: Counts, sequences: Counts) -> C
 
 
 def is_sparse(index: SparseIndex, run: EnginePass) -> Flags:
-    """Return whether queries of prompts have more tokens before them, in the mean, than are chosen."""
+    """Return whether queries of prompts have more earlier tokens, on average, than are chosen."""
     return run.prompt_pairs > run.prompt_tokens * index.top_k
 
 

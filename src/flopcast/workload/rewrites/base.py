@@ -31,7 +31,7 @@ def fuse_runs(items: Items, kinds: tuple[str, ...], fused: str) -> Items:
     """Replace every run of memory-bound items of exactly `kinds` by one item of kind `fused`.
 
     The fused item reads what the first read, and whatever else its run read from outside; it writes what
-    the last wrote. What it saves for the backward pass follows from its own kind: tensors between its parts
+    the last wrote. Its own kind determines what it saves for the backward pass. Tensors between its parts
     are never written, so they cannot be kept.
 
     Examples

@@ -16,7 +16,7 @@ EPILOGUES = ("elementwise", JOINED)
 
 
 def convolution_epilogues(items: Items) -> Items:
-    """Take out what an elementwise operator moves of the product before it, if nothing else reads that.
+    """Remove the bytes of a convolution's output that only a following elementwise operator reads.
 
     Examples
     --------

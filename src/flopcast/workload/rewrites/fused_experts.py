@@ -20,7 +20,7 @@ GATES = {
 
 
 def fused_experts(items: Items) -> Items:
-    """Make gates, and biases before them, that read a grouped product part of that product."""
+    """Fuse gates, and the biases before them, with the grouped GEMM whose output they read."""
     made = {item.output for item in items if isinstance(item.work, GroupedMatmul)}
     return tuple(
         replace(item, work=replace(item.work, kind=GATES[item.work.kind]))

@@ -14,8 +14,8 @@ from flopcast.workload.rewrites.base import Items, beside
 def layout_copies(items: Items) -> Items:
     """Add one copy of q, k and v before every fused attention kernel, one after it; backward, of gradients.
 
-    The copies before take the place of what the kernel would have kept, so those tensors are not kept
-    twice; its output is, in both layouts.
+    The copies before the kernel replace the tensors that it would keep, so these are not kept twice. The
+    output is kept in both layouts.
     """
     result: list[Item] = []
     for item in items:

@@ -14,7 +14,7 @@ from flopcast.workload.rewrites.base import Items
 
 
 def linear_bias(items: Items) -> Items:
-    """Replace `bias_add` by `epilogue_bias`: no kernel is left but the gradient's sum over tokens."""
+    """Replace `bias_add` by `epilogue_bias`, whose only kernel is the gradient's sum over tokens."""
     grouped = {item.output for item in items if isinstance(item.work, GroupedMatmul)}
     return tuple(item if grouped.intersection(item.inputs) else _in_epilogue(item) for item in items)
 

@@ -27,7 +27,7 @@ from flopcast.workload.rewrites.base import Items, beside
 
 
 def ring_scores(items: Items) -> Items:
-    """Send keys before the scores and values before the context, each round a ring; others stay.
+    """Send keys before the scores and values before the context, each around a ring; other items stay.
 
     Examples
     --------

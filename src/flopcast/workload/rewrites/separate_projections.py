@@ -57,7 +57,7 @@ def _gathers(item: Item) -> bool:
 
 
 def parts_of(item: Item, items: Items) -> int:
-    """Return how many matrices a product has in such a model, by what reads its result."""
+    """Return the number of matrices of a GEMM in such a model, derived from the readers of its output."""
     if not isinstance(item.work, Matmul):
         return 1
     readers = [kind_of(other) for other in items if item.output in other.inputs]

@@ -17,11 +17,11 @@ from flopcast.workload.rewrites.base import Items, beside, change_kind, kind_of
 def weighted_experts(items: Items) -> Items:
     """Replace `unpermute` by `unpermute_sum`: rows are weighted by a factor each, then added locally.
 
-    So the second linear's bias must be weighed too, as nothing else weighs it: `bias_add` behind the last
-    product → `weighed_bias`. It is done expert by expert, in PyTorch's operators and in fp32, which
-    probabilities are: bias times probability (4 bytes an element), the sum (10), the parts joined (8), the
-    cast (6); backward casts (12), parts joined (4), and a product and a sum for each of bias and
-    probability (24). Transformer Engine adds the first linear's in its product: → `epilogue_bias`.
+    The bias of the second linear layer must therefore be weighted, too: `bias_add` behind the last product
+    → `weighed_bias`. It is done expert by expert, in PyTorch's operators and in fp32, which probabilities
+    are: bias times probability (4 bytes an element), the sum (10), the parts joined (8), the cast (6);
+    backward casts (12), parts joined (4), and a product and a sum for each of bias and probability (24).
+    Transformer Engine adds the first linear's in its product: → `epilogue_bias`.
 
     References
     ----------
@@ -84,8 +84,8 @@ def chunked_gate(items: Items) -> Items:
 
     Both halves are cut out, clamped and joined by PyTorch (8 passes of a half). Backward each of three
     bounds is a comparison that writes a mask of one byte (4.5), two masks of one half are joined (1.5),
-    each half is chosen by its mask (5), and both are joined (4). The clamp keeps what it cuts, the gate
-    what is left.
+    each half is chosen by its mask (5), and both are joined (4). The clamp keeps its inputs, and the gate
+    keeps the clamped halves.
 
     References
     ----------

@@ -13,7 +13,7 @@ from flopcast.workload.rewrites.base import Items
 
 
 def whole_window_gradients(items: Items) -> Items:
-    """Make the backward of a kernel with a window skip only what a causal mask hides, not the forward."""
+    """In the backward pass of a kernel with a window, skip only the pairs that a causal mask hides."""
     return tuple(
         replace(item, work=replace(item.work, gradient_skips=False))
         if isinstance(item.work, FlashAttention) and item.work.mean_keys is not None
