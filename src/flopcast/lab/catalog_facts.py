@@ -15,7 +15,7 @@ Facts = TypeVar("Facts", bound=StrictModel)
 
 
 def catalog_facts(name: str, noun: type[Facts]) -> Facts:
-    """Return a file of catalog/runs as a noun that has a field for each of its sections but `source`."""
+    """Return a file of catalog/runs as a record with a field for each of its sections except `source`."""
     found: Facts = _built(name, noun)
     return found
 

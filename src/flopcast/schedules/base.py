@@ -148,7 +148,7 @@ class AbstractSchedule(ABC):
 
     @abstractmethod
     def order(self, stages: int, virtual: int, micro_batches: int) -> Order:
-        """Return the tasks of every stage, each once; a forward precedes its backward; no deadlock."""
+        """Return the tasks of every stage: each once, forward before backward, and without deadlock."""
 
     @abstractmethod
     def in_flight(

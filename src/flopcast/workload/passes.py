@@ -283,9 +283,8 @@ def run_passes(
 ) -> tuple[Layer, ...]:
     """Return layers after all passes; adds the accounts of those that changed them.
 
-    Passes up to the split of the backward pass depend neither on the schedule nor on stages, and those up
-    to the checkpoint do not depend on placements either. They run once for all plans of a split, unless
-    `kept` holds such a layer.
+    Passes before the split of the backward do not depend on schedule or stages; those before the checkpoint
+    do not depend on placements either. They run once for all plans of a split, unless `kept` has the layer.
 
     Raises
     ------

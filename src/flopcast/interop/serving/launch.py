@@ -37,7 +37,7 @@ WrittenText = Callable[[str], Word | None]  # that a script writes to a path
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Instance:
-    """What one command starts.
+    """The instances that one command starts.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ def limits(job: ServingJob) -> tuple[int, int]:
 
 
 def quantised(job: ServingJob) -> str:
-    """Return the format in which a flag must request the weights, "" where the checkpoint has it.
+    """Return the format in which a flag must request the weights; "" if the checkpoint has this format.
 
     >>> from flopcast.jobs import serving_job
     >>> quantised(serving_job("llama-3.1-8b", engine="vllm", plan="tp=1 weights=fp8"))

@@ -35,11 +35,10 @@ _LINE = re.compile(r"\s*([^:]+?)\s*:\s*(\S.*?)\s*$")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
-    """What one program calls its numbers; of two names for the same number, the first that a file has
-    counts.
+    """The names of one program's numbers; of two names for one number, the first in the file counts.
 
-    `rates` are whole names. The name of a latency is `pattern` with a word of `latencies` and one of
-    `statistics`, and `per_s` of its unit are a second. `traffic` returns the requests that were sent, as
+    `rates` are whole names. The name of a latency is `pattern` with a word of `latencies` and a word of
+    `statistics`, and `per_s` of its units are one second. `traffic` returns the requests that were sent, as
     words of a traffic, and notes on what is assumed about them.
     """
 
@@ -52,7 +51,7 @@ class Format:
     traffic: Callable[[Values], tuple[dict[str, object], tuple[str, ...]]]
 
     def read(self, values: Values, name: str) -> BenchmarkResult:
-        """Return the result that a file's values by their names state; `name` is the file's in messages."""
+        """Return the result of named values from a file; messages call the file `name`."""
         found: dict[tuple[str, str], Number] = {}
         for word, metric in self.rates.items():
             if value := number(values.get(word)):
@@ -241,7 +240,7 @@ def _statistics(data: Values) -> Iterator[tuple[str, object]]:
 
 
 def table_of(text: str) -> dict[str, object]:
-    """Return the CSV of such a result as its JSON would be; empty if the text is none.
+    """Return the CSV of such a result in the form of its JSON; empty if the text is not CSV.
 
     >>> table_of('Metric,avg,p99\\nTime To First Token (ms),"1,200.5",1300\\n')
     {'time_to_first_token': {'unit': 'ms', 'avg': '1,200.5', 'p99': '1300'}}

@@ -27,9 +27,9 @@ class MeasuredNumber:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkResult:
-    """What a benchmark printed.
+    """The output of a benchmark.
 
-    `traffic` has the requests that it sent, as words of a traffic; `notes` what it does not say about them.
+    `traffic` describes the requests that it sent, and `notes` what the output does not state about them.
     """
 
     name: str
@@ -41,9 +41,9 @@ class BenchmarkResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedNumber:
-    """A measured number beside its prediction.
+    """A measured number and its prediction.
 
-    `ratio` is predicted over measured, and `inside` says whether the measured number lies in the 90 %
+    `ratio` is predicted / measured, and `inside` states whether the measured number is in the 90 %
     interval.
     """
 
@@ -62,7 +62,7 @@ class ComparedNumber:
 
 
 def compare_with_result(report: ServingReport, result: BenchmarkResult) -> tuple[ComparedNumber, ...]:
-    """Return each measured number beside its prediction."""
+    """Return each measured number with its prediction."""
     return tuple(
         ComparedNumber(measured=each, predicted=_predicted(report, each)) for each in result.numbers
     )

@@ -83,8 +83,8 @@ def replacements(
     """Return derived curves for a system's broken classes, by class.
 
     `own` are the curves fitted to the system's own files, `relative` those of the device's relatives,
-    forward and backward of each class. Empty for a system without broken classes; a class is left out if
-    its own forward or its relative was not measured.
+    forward and backward of each class. The result is empty for a system without broken classes. A class is
+    left out if its own forward pass or that of the related device was not measured.
     """
     return {
         entry.name: _derive(entry, device, own[entry.forward], relative)

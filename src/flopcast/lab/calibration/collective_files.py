@@ -46,9 +46,9 @@ class FabricFile:
     """The rows of one file on one fabric; sizes follow the convention of operators/messages.py.
 
     The functions take the file's columns and give arrays of shape (rows,): `size_bytes` and `seconds` of
-    each message, `inside` and `nodes` of its group, `keep` where a row belongs to this tier and
-    collective. `cluster` and `tier` name whose bandwidth and latency the efficiencies refer to. Unless
-    stated, columns are those of aiconfigurator's tables, of one node.
+    each message, `inside` and `nodes` of its group, `keep` where a row belongs to this tier and collective.
+    `cluster` and `tier` identify the bandwidth and latency to which the efficiencies refer. Unless stated,
+    columns are those of aiconfigurator's tables, of one node.
     """
 
     fabric: str
@@ -180,12 +180,12 @@ def served_file(
 ) -> FabricFile:
     """Return the fastest all-reduce of serving engines at each size on one system, inside a node.
 
-    At each size and number of ranks the row with the least time of all `versions` counts, since an engine
-    chooses the fastest of its kernels.
+    For each size and number of ranks, the row of all `versions` with the shortest time counts, because an
+    engine chooses the fastest of its kernels.
     """
 
     def fastest(r: Columns) -> np.ndarray:
-        """Return rows of these versions on the system that no other one of equal size and ranks beats."""
+        """Return the fastest rows of these versions on the system, for each size and number of ranks."""
         known = [version for version in versions if version in r]
         mine = (r[f"system={system}"] == 1) & np.any([r[version] == 1 for version in known], axis=0)
         cases = np.stack([r["num_gpus"], r["num_elements"]])

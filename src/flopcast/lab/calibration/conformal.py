@@ -25,7 +25,7 @@ REACH = 1.6449  # sigmas to either side of a normal distribution that hold 90 %
 
 
 def log_sigma(log_errors: Logs) -> float:
-    """Return the sigma whose 90 % interval would contain these errors, (rows,), and one more like them.
+    """Return the sigma whose 90 % interval would contain these errors, (rows,), and one further error.
 
     With n rows that is the ceil(0.9 (n + 1))-th smallest |error|, at most the largest, over 1.645.
 
@@ -48,7 +48,7 @@ def covered(log_errors: Logs, log_sigma_factor: float) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Judged:
-    """Errors of one class, and the sigma that its curve carries without the step that was added.
+    """The errors of one class, and the sigma of its curve before a sigma is added.
 
     `log_errors` are log(predicted / measured) of rows that the curve was not fitted to.
     """
@@ -73,7 +73,7 @@ def added_log_sigma(groups: Sequence[Judged]) -> float:
 
 
 def noise(coordinates: Counts, measured_s: Floats) -> tuple[int, float]:
-    """Return how many rows share all coordinates, (axes, rows), with another, and how far they lie apart.
+    """Return the number of rows with equal coordinates, (axes, rows), and how much their values differ.
 
     Returns
     -------

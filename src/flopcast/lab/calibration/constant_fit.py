@@ -66,7 +66,7 @@ OWNED = (*OF_DEVICE, "in_training_derate", "expert_launch")
 
 
 def fit(observed: Sequence[ObservedStep], priors: Priors, at: Levels) -> Fitted:
-    """Return the constants that explain measured runs best, given the measurements of kernels.
+    """Return the constants that best explain measured runs, given the measurements of kernels.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ FitTable = Callable[[Rows, tuple[int, ...]], FittedTable]
 def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> dict[str, Curve]:
     """Return curves of every kernel class that the files of one system measure, by class.
 
-    `system` names what is known to be broken, the peaks of `device` bound the samples, `files` are columns
+    `system` determines the known defects, the peaks of `device` limit the samples, and `files` are columns
     by the name of the file. A class without a usable row has no curve.
     """
     by_class = samples_by_class(system, device, files)
@@ -57,7 +57,7 @@ def fit_operators(system: str, device: Device, files: Mapping[str, Columns]) -> 
 
 
 def samples_by_class(system: str, device: Device, files: Mapping[str, Columns]) -> dict[str, Samples]:
-    """Return samples of every kernel class that the files of one system measure, file after file."""
+    """Return the samples of every kernel class in the files of one system, in the order of the files."""
     return joined_by_name(
         samples
         for name, columns in files.items()
@@ -68,8 +68,8 @@ def samples_by_class(system: str, device: Device, files: Mapping[str, Columns]) 
 def file_samples(system: str, name: str, columns: Columns, device: Device) -> Iterable[Samples]:
     """Forward and backward samples of one file; none of a file that FILES does not know.
 
-    A backward is taken where one kernel was measured: not where it is a copy of the forward, and not
-    where it is the sum of two gradients, which `_with_layouts` uses.
+    A backward sample is used only if a single kernel was measured: not if it is a copy of the forward
+    sample, and not if it is the sum of two gradients, which `_with_layouts` uses.
     """
     file = FILES.get(name)
     if file is None:
@@ -87,7 +87,7 @@ def file_samples(system: str, name: str, columns: Columns, device: Device) -> It
 def as_plans(columns: Columns) -> dict[str, Floats]:
     """Return measured rows in the axis of plans: arrays of shape (rows, 1).
 
-    Operators are written for plans; a file's rows are priced by the very same code.
+    Operators have one row for each plan, so the same code prices the rows of a file.
     """
     return {name: values[:, None] for name, values in columns.items()}
 
@@ -95,15 +95,16 @@ def as_plans(columns: Columns) -> dict[str, Floats]:
 def fit_curve(samples: Samples, device: Device, fit: FitTable = fit_table) -> Curve:
     """Return the curve of one class; up to half of each time is attributed to the launch.
 
-    A time below two launches would leave next to nothing for the work, and noise would decide. `fit` is
-    `table.fit_once` where the curve's own error is not needed: it saves the five fits that give it.
+    Of a time below two launches, almost nothing would be left for the work, and noise would determine the
+    result. `fit` is `table.fit_once` if the error of the curve is not needed, which saves the five fits for
+    this error.
     """
     rows, names = rows_of(samples, device)
     return curve_of_table(samples, device, fit(rows, MOST_NODES[len(rows.log2)]), names)
 
 
 def curve_of_table(samples: Samples, device: Device, table: FittedTable, names: tuple[str, ...]) -> Curve:
-    """Return the curve of a fitted table; bounded coefficients keep its time from falling with work.
+    """Return the curve of a fitted table, whose bounded coefficients keep its time from falling with work.
 
     `names` are those of the terms that the table's coefficients belong to.
     """
@@ -171,7 +172,7 @@ def _kind(name: str) -> str:
 
 
 def rows_of(samples: Samples, device: Device) -> tuple[Rows, tuple[str, ...]]:
-    """Return samples as the rows of a fit, and the names of their terms.
+    """Return the samples in the form of rows of a fit, and the names of their terms.
 
     Parameters
     ----------
@@ -251,8 +252,8 @@ def fit_fabric(
 def fabric_samples(file: FabricFile, columns: Columns, tier: Tier, own_latency: bool) -> Samples:
     """Return the rows of one file as samples; rows faster than their links are rejected and counted.
 
-    The bound is that of cost/collectives/collective_time.py on one tier; the latency of the hops is taken
-    off, but never more than half.
+    The bound is that of cost/collectives/collective_time.py on one tier. The latency of the hops is
+    subtracted, but at most half of the time.
     """
     keep = file.keep(columns)
     rows = {name: values[keep] for name, values in columns.items()}

@@ -40,8 +40,8 @@ LEAST_SUPPORT = 1e-3  # of a node that no row touches, in rows
 class Rows:
     """The rows to fit: `log2` coordinates (axes, rows), `log_efficiency` (rows,), `terms` (rows, terms).
 
-    `most` are upper bounds of the terms' coefficients, (terms,); none where it is None. Those that are
-    marked in `together`, (terms,), may add up to `most_together_ratio` at most.
+    `most` are upper bounds of the coefficients of the terms, (terms,); None means no bounds. The sum of the
+    coefficients that `together`, (terms,), marks is at most `most_together_ratio`.
     """
 
     log2: Logs
@@ -59,11 +59,10 @@ class Rows:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FittedTable:
-    """A fitted table, its terms' coefficients, and what is known of its error.
+    """A fitted table, the coefficients of its terms, and its error.
 
     `log_efficiency` has one dimension per axis; `coefficients` are those of the columns of `Rows.terms`, 0
-    or more. `relative_error` is the mean of |predicted / measured - 1| of the work's time, launches taken
-    off.
+    or more. `relative_error` is the mean of |predicted / measured - 1| for times without launches.
     """
 
     axes: tuple[Counts, ...]  # log2 of the nodes
@@ -83,7 +82,7 @@ class FittedTable:
 
 
 def nodes(logs: Logs, most: int) -> Counts:
-    """Return log2 positions of the nodes of an axis, increasing; `most` of them, if it has many values.
+    """Return the log2 positions of the nodes of an axis in ascending order; at most `most` of them.
 
     `logs`, (rows,), are log2 of the measured coordinates.
 
@@ -103,8 +102,9 @@ def nodes(logs: Logs, most: int) -> Counts:
 def fit_table(rows: Rows, most_nodes: tuple[int, ...]) -> FittedTable:
     """Fit a table and its terms to one row or more; error from cross-validation over interleaved rows.
 
-    Efficiency is held at 1 at most: a prediction is never faster than its physical bound, although tensors
-    that fit a cache can be. The error is 0.1, a guess, where fewer than 50 rows leave none to keep aside.
+    The efficiency is at most 1: a prediction is never faster than its physical bound, although kernels
+    whose tensors fit into a cache can be. With fewer than 50 rows, no rows are left out, and the error is
+    assumed to be 0.1.
     """
     table = fit_once(rows, most_nodes)
     folds = np.arange(len(rows.log_efficiency)) % FOLDS
@@ -121,11 +121,11 @@ def fit_table(rows: Rows, most_nodes: tuple[int, ...]) -> FittedTable:
 
 
 def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] = ()) -> FittedTable:
-    """Return a table without its error; on given axes, or on its own.
+    """Return a table without its error, on given axes or on its own axes.
 
-    Terms whose coefficient comes out negative, a reward for being uneven, are left out, and the rest is
-    fitted again; those above their bound are held there, those that add up to too much are held in
-    proportion.
+    Terms with a negative coefficient, which would reward uneven sizes, are left out, and the other terms
+    are fitted again. Coefficients above their bound are set to the bound, and coefficients with too large a
+    sum are reduced in proportion.
     """
     axes = axes or tuple(nodes(logs, most) for logs, most in zip(rows.log2, most_nodes, strict=True))
     index, weight, size = corners(axes, rows.log2)
@@ -167,13 +167,13 @@ def fit_once(rows: Rows, most_nodes: tuple[int, ...], axes: tuple[Counts, ...] =
 def monotone(
     table: Logs, axes: tuple[Counts, ...], powers: tuple[float | None, ...], support: Counts | None = None
 ) -> Logs:
-    """Return the nearest table, line by line, whose time does not fall along the axes that have a power.
+    """Return the nearest table whose time does not fall along the axes that have a power.
 
-    Efficiency may rise by a factor of 2^p an octave at most on an axis of power p; None leaves it free.
-    Isotonic regression of log(time) along each axis in turn; a few rounds, as one axis disturbs another.
-    Nodes count by the rows that touch them (`support`, alike where it is None), so that a node without
-    data, whose value is the penalty's, gives way to its neighbours and never moves them. Values may be
-    above 0, where terms always take something off.
+    On an axis of power p, the efficiency may rise by a factor of at most 2^p in each octave; None means no
+    limit. The method is isotonic regression of log(time) along each axis in turn, in a few rounds, because
+    each axis changes the others. The weight of a node is the number of rows that depend on it (`support`;
+    None means equal weights). A node without data, whose value comes from the penalty, therefore adapts to
+    its neighbours and does not change them. Values may be above 0 where terms always reduce the result.
     """
     weights: Counts = np.ones(table.shape) if support is None else support + LEAST_SUPPORT
     for _ in range(MONOTONE_ROUNDS):

@@ -90,9 +90,9 @@ _GENERIC = re.compile(r"nccl|rccl|cross_device_reduce|nvshmem|deep_?ep")
 def kernel_class(kernel: str, operator: str = "", backward: bool = False) -> str:
     """Return the class of a kernel that an operator launched; "" if neither name is known.
 
-    `backward` says that it ran in the backward pass: kernels of normalisations and activations that have
-    the same name in both passes get the class of that pass. A product is a "gemm" in both: the operator
-    of the backward has its own shape.
+    `backward`: the kernel ran in the backward pass. Kernels of norms and activations with the same name in
+    both passes get the class of their pass. A GEMM is a "gemm" in both passes, because the operator of the
+    backward pass has its own shape.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def kernel_class(kernel: str, operator: str = "", backward: bool = False) -> str
 def collective_class(name: str) -> str:
     """Return the collective of an NCCL kernel or a name of torch.distributed; "" for any other.
 
-    A library's kernel of a kind that is not known is "communication".
+    A kernel of a communication library of unknown kind is "communication".
 
     >>> collective_class("_allgather_base"), collective_class("all_to_allv"), collective_class("aten::mm")
     ('all_gather', 'all_to_all', '')

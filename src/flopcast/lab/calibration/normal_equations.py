@@ -28,7 +28,7 @@ _pairs = cache(np.triu_indices)  # of the corners of a cell
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Cells:
-    """Cells of nearly as many rows each.
+    """Cells with similar numbers of rows.
 
     `rows` are their numbers, (cells, most rows), where cells with fewer rows are filled up with the number
     of rows. `columns` are the weights of the corners, the terms and the target of these, 0 where filled up:
@@ -41,7 +41,7 @@ class Cells:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Equations:
-    """The equations of some rows, but for the weights of the rows.
+    """The equations of some rows, without the weights of the rows.
 
     `cells` hold the rows, `index` are the corners of every cell, (corners, cells). Of every pair of corners
     of every cell, `keys`, (pairs, cells), holds the place in an array of shape (places, 2, stride, stride):

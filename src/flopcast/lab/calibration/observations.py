@@ -17,7 +17,7 @@ INSIDE = 0.9  # share of the runs that 90 % intervals must hold
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ObservedStep:
-    """One measured step beside its prediction.
+    """One measured step and its prediction.
 
     `configuration` is equal for repeats of one configuration; `sweep` for runs of one model on one machine,
     whose plans are compared, and None if the run is compared with no other. `log_gap_factor` is
@@ -61,7 +61,7 @@ def constant_of(
     prior_log_sigma_factor: float = 0.0,
     seen: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Constant:
-    """Return a constant that these runs support, its numbers rounded to thousandths.
+    """Return a constant that these runs support, with numbers that are rounded to thousandths.
 
     Parameters
     ----------

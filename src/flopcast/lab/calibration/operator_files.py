@@ -34,14 +34,14 @@ Keep = Callable[[Columns], np.ndarray]
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MeasuredFile:
-    """The way from the rows of one file to operators.
+    """How the rows of one file become operators.
 
     `forward` makes the operator that ran from the file's columns, of shape (rows, 1); `seconds` names
     the column of its time, in microseconds. The backward, in `bwd_us`, is measured unless
     `measures_backward` is False; where it is the sum of several gradient operators that have no curve of
     their own, `backward_is_sum`.
 
-    A qkv product is neither: its backward holds the sum over the bias besides, so it is not used.
+    A qkv GEMM is neither: its backward time also contains the sum for the bias, so it is not used.
     """
 
     forward: Callable[[Columns], AbstractOperator]
@@ -75,7 +75,7 @@ def _streaming(
     width: Callable[[Columns], Counts] = lambda r: r["hidden"],
 ) -> Callable[[Columns], AbstractOperator]:
     def make(row: Columns) -> AbstractOperator:
-        """Return an operator; the width matters to kinds that reduce rows, the others ignore it."""
+        """Return an operator; the width matters only for kinds that reduce rows."""
         return MemoryBound(kind=kind, elements=elements(row), width=width(row), dtype=DTYPE)
 
     return make
@@ -220,6 +220,6 @@ BROKEN: dict[tuple[str, str, str], tuple[Keep, str]] = {
 def kept_rows(system: str, file: str, which: str, row: Columns) -> np.ndarray:
     """Return rows that are not known to be broken, (rows,); `which` is forward or backward.
 
-    Impossible rows that no one has listed, faster than the peaks, are found in samples.py.
+    samples.py finds further impossible rows, which are faster than the peaks.
     """
     return BROKEN.get((system, file, which), (_all, ""))[0](row)

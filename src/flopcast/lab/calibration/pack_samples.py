@@ -34,8 +34,8 @@ def fit_pack(samples: Mapping[str, Samples], device: Device) -> dict[str, Curve]
     """Return curves of every class that a pack has enough rows of, by class.
 
     `samples` are its rows by class, as `pack_samples` gives them, bounded by the peaks of `device`. "gemm"
-    is the curve of 16-bit products, "narrow_gemm.fp8" of others: they are those that training calls.
-    Gradients of products become ratios of their time to a forward's, the median over all shapes.
+    is the curve of 16-bit GEMMs in training, and "narrow_gemm.fp8" that of 8-bit GEMMs in training.
+    Gradients of GEMMs become ratios of their time to that of the forward pass, the median over all shapes.
     """
     curves = {
         name: fit_curve(rows, device)

@@ -92,7 +92,7 @@ def _from_memory(make: Callable[[Columns], DecodeAttention]) -> Callable[[Column
 
 def _attention_file(cache: str, windowed: bool) -> PeerFile:
     def belongs(r: Columns) -> np.ndarray:
-        """Return rows of one sort that are not in the table of data/peers."""
+        """Return the rows of one kind that are not in the table of data/peers."""
         mine: np.ndarray = np.isfinite(_window(r)) == windowed
         if not cache and not windowed:
             mine &= (r["head_dim"] != 128.0) | (r["isl"] + r["step"] < 128.0)
@@ -130,7 +130,7 @@ def _latent(cache: str) -> Callable[[Columns], LatentDecode]:
 def shortest_s(r: Columns) -> Floats:
     """Return the seconds of each row's module with the shortest cache, (rows,); NaN where none is short.
 
-    Modules are alike if they have the same heads, sequences and format of products.
+    Modules are compared if they have the same heads, sequences and number format of GEMMs.
     """
     formats = [values for name, values in r.items() if name.startswith("gemm_type=")]
     alike = np.stack([r["num_heads"], r["batch_size"], *formats])
@@ -144,7 +144,7 @@ def shortest_s(r: Columns) -> Floats:
 
 
 def core_s(r: Columns) -> Floats:
-    """Return the seconds of the core of latent attention in modules without those of queries, (rows,)."""
+    """Return the seconds of the core of latent attention, (rows,), from times of whole modules."""
     return np.asarray(LEAST_S + np.maximum(r["latency_ms"] * 1e-3 - shortest_s(r), 0.0))
 
 

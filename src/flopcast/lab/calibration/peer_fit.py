@@ -134,13 +134,13 @@ def device_samples(
 
 
 def beyond_the_host(samples: Samples) -> Samples:
-    """Return a sweep without the rows that are limited by the host; other tables are unchanged, and so are
-    classes of serving, whose engines launch the same kernels.
+    """Return a sweep without the rows that the host limits.
 
-    Below some work every row of a sweep takes the same time: its kernels wait for their launches, up to 0.4
-    ms of them for the blocks of an fp8 product (scales, transposes, the product itself) against 0.01 of
-    work. The median of the rows of least work is that time. Rows of as little work as the last fiftieth
-    that takes about as long are left out, and shorter ones.
+    Other tables do not change, and neither do classes of serving, whose engines launch the same kernels.
+    Below some amount of work, every row of a sweep takes the same time: its kernels wait for their
+    launches, up to 0.4 ms of them for the blocks of an fp8 product (scales, transposes, the product itself)
+    against 0.01 of work. This time is the median of the rows with the least work. Rows are left out up to
+    the amount of work at which the last fiftieth of the rows takes about this time.
     """
     window = len(samples.bound_s) // HOST_SHARE
     if len(samples.measured_s) < MANY_ROWS or features_of(samples.name).operator is not None:
@@ -174,8 +174,9 @@ def agreed(by_source: Mapping[str, Samples]) -> tuple[Samples, list[str]]:
 def fit_peer_curve(samples: Samples, device: Device) -> Curve:
     """Return the curve of one class, and its error.
 
-    The error is that of every fifth row, kept aside; the sigma that of those rows or of every fifth size
-    (`sizes_of`), kept aside whole, the wider. Both are guesses where so few rows are left.
+    The error is that of every fifth row, which is left out of the fit. The sigma is the larger one of these
+    rows and of every fifth size (`sizes_of`), all of whose rows are left out. If too few rows are left,
+    both are assumed.
     """
     sizes = np.unique(sizes_of(samples), return_inverse=True)[1]
     asides = [np.arange(len(sizes)) % FOLDS == 0, sizes.ravel() % FOLDS == FOLDS // 2]
@@ -192,7 +193,7 @@ def fit_peer_curve(samples: Samples, device: Device) -> Curve:
 
 
 def sizes_of(samples: Samples) -> Counts:
-    """Return the sizes by which models differ: a product's k, attention's queries; (rows,)."""
+    """Return the sizes that distinguish models, (rows,): k of a GEMM, the queries of attention."""
     is_product = class_of(samples.name).kind.is_product
     return np.asarray(samples.coordinates[2 if is_product else 0])
 

@@ -83,8 +83,8 @@ def expected_imbalance(experts: Counts, top_k: Counts, tokens: Counts, exponent_
 
     Loads are drawn with a density x^-a on [1, LARGEST_DRAW · tokens]. The fullest of E draws is taken at
     its median, where the distribution function is 0.5^(1/E), and divided by the mean of the law. A token
-    goes to an expert once, so the ratio is at most E / top_k. An estimate: the drawn loads are not
-    printed.
+    goes to an expert once, so the ratio is at most E / top_k. This is an estimate, because the tables do
+    not contain the drawn loads.
 
     Examples
     --------

@@ -90,7 +90,7 @@ def _cached(weights: str) -> Mask:
     each_bytes = SERVED_FORMATS[weights].bytes_of_weight("bf16")
 
     def mask(r: Columns) -> np.ndarray:
-        """Return rows of the devices and sizes that are known to be so."""
+        """Return the rows of these devices and sizes."""
         size_bytes = r["n"] * r["k"] * each_bytes
         least_bytes, most_bytes = CACHED_BYTES
         sized = (size_bytes >= least_bytes) & (size_bytes < most_bytes) & (r["m"] < FEW_ROWS)
@@ -132,8 +132,8 @@ def _products(word: str, devices: Mapping[str, str], large: str) -> tuple[PeerFi
 def balanced_load(tokens: Counts, top_k: Counts, experts: Counts, ranks: Counts) -> Loads:
     """Return the load of the first rank if the picks are spread evenly over all experts.
 
-    A token's picks lie a stride of experts / top_k apart; the next token's are one further. So the first
-    rank always has a pick, and experts repeat only after a stride of tokens.
+    A token's picks lie a stride of experts / top_k apart; the next token's are one further. The first rank
+    therefore always has a pick, and experts repeat only after a stride of tokens.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def balanced_load(tokens: Counts, top_k: Counts, experts: Counts, ranks: Counts)
 
 
 def loads_of(r: Columns) -> Loads:
-    """Return the load that every row of the table stands for: rows, experts touched, imbalance.
+    """Return the load of every row of the table: rows, touched experts, imbalance.
 
     Balanced rows follow from the routing alone. For power laws the expected load of the fullest rank counts
     (`fullest_rank_load`), computed once for each combination of top-k, experts and ranks.

@@ -35,10 +35,10 @@ class PeerFile:
     `devices` maps the column that marks a device's rows to the device's name in the catalogue. The
     functions take columns, arrays (rows,): `belongs` picks the rows of this class, `faults` are reasons to
     leave some of them out, each with its mask, `operator` gives arrays (rows, 1). `peak` is the dtype whose
-    peak bounds the rows, where the operator cannot be written in it. `layout` is that of a gradient
-    product, which gives a ratio and no curve. `sustained_from_s`: kernels this long show what power allows,
-    which shorter ones, each measured on its own, have not met yet (`under_load`). `on_device` corrects the
-    seconds of rows by facts of their device.
+    peak limits the rows, if the operator cannot have this dtype. `layout` is the layout of a gradient GEMM,
+    which gives a ratio instead of a curve. `sustained_from_s`: kernels of at least this length show the
+    speed at the power limit, which shorter kernels do not reach when each is measured alone (`under_load`).
+    `on_device` corrects the seconds of rows with properties of their device.
     """
 
     path: str  # under data/peers, in a folder of its project; a bare name is under data/serving
@@ -95,8 +95,8 @@ def samples_of(file: PeerFile, columns: Columns, mark: str, device: Device) -> S
 def under_load(samples: Samples, sustained_from_s: float) -> Samples:
     """Return samples with efficiencies limited to the median of long ones; unchanged if there are none.
 
-    A device at the limit of its power holds its first clock for less than a millisecond. A step keeps it
-    busy for seconds: there, products that were measured short run at the clock of the long ones.
+    A device at the limit of its power holds its first clock for less than a millisecond. A training step
+    keeps the device busy for seconds, so GEMMs with short measurements run at the clock of the long ones.
 
     Examples
     --------

@@ -38,8 +38,9 @@ def between_plans_log_sigma(
 ) -> float | None:
     """Return the sigma with which 90 % of the measured ratios lie in their intervals.
 
-    Every source counts alike, however many plans it has. None if there are too few pairs. The gaps of
-    `observed` are at levels of 1; `priors` and `levels` give sigmas of factors before and after the fit.
+    Every source counts alike, however many plans it has. The result is None if there are too few pairs. The
+    gaps of `observed` are those with all levels at 1; `priors` and `levels` give the sigmas of factors
+    before and after the fit.
     """
     groups: dict[Hashable, list[ObservedStep]] = defaultdict(list)
     for one in observed:

@@ -21,10 +21,11 @@ from flopcast.spec.cluster import Device
 class Samples:
     """Rows of one kernel class or collective; arrays (rows,).
 
-    `bound_s` is the physical bound of each row, `measured_s` what it took; their ratio is the efficiency
-    that a curve is fitted to. `coordinates` are in the order of the curve's axes. `rejected` counts rows
-    that were left out, for the evidence. `size` is the width of the model that a row belongs to, where a
-    sweep has one: scoring leaves whole sizes out (score.py); NaN, or None for all, where it is not known.
+    `bound_s` is the physical bound of each row, and `measured_s` its time; a curve is fitted to their
+    ratio, the efficiency. `coordinates` are in the order of the curve's axes. `rejected` is the number of
+    rows that were left out, which the evidence states. `size` is the width of the model that a row belongs
+    to, where a sweep has one: scoring leaves whole sizes out (score.py); NaN, or None for all, where it is
+    not known.
     """
 
     name: str
@@ -80,7 +81,7 @@ def _column(values: Counts, rows: int) -> Counts:
 def join(parts: list[Samples]) -> Samples:
     """Return samples of one name from several files, under the source of the first.
 
-    Sizes are kept where some file has them; rows of the others are of no known size.
+    Sizes are kept if some file has them; the size of rows of other files is unknown.
     """
     sized = any(part.size is not None for part in parts)
     return Samples(
@@ -95,7 +96,7 @@ def join(parts: list[Samples]) -> Samples:
 
 
 def joined_by_name(parts: Iterable[Samples]) -> dict[str, Samples]:
-    """Return samples of several files by their names, each name's joined in the order of the files."""
+    """Return the samples of several files by name; those of one name follow the order of the files."""
     by_name: dict[str, list[Samples]] = defaultdict(list)
     for part in parts:
         by_name[part.name].append(part)

@@ -54,8 +54,8 @@ Steps = dict[tuple[int, ...], float]  # added sigmas, by the errors that give th
 class Result:
     """One class on one owner under one split; errors are |predicted / measured - 1|.
 
-    `coverage_share` is the share of rows inside their nominal 90 % interval, `log_sigma_factor` what that
-    interval rests on.
+    `coverage_share` is the share of rows inside their nominal 90 % interval, and `log_sigma_factor` is the
+    sigma of this interval.
     """
 
     kernel_class: str
@@ -85,7 +85,7 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """All results; `added` holds the log-sigmas to add where a curve is used outside of its rows."""
+    """All results; `added` contains the log-sigmas to add if a curve is used outside its rows."""
 
     results: tuple[Result, ...]
     noise: tuple[Noise, ...]
@@ -114,7 +114,7 @@ def score(
     say: Say,
     watched: Watched[Subject] = iter,
 ) -> Score:
-    """Judge every subject; those of one owner and class must be one subject.
+    """Score every subject; all samples of one owner and class must be one subject.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def _curve_of(subject: Subject, samples: Samples, split: RowSplit, curves: Curve
 
 
 def with_ratio(subject: Subject, samples: Samples, products: Curve) -> Curve:
-    """Return a curve of products with the ratio of gradients to forwards that these samples show."""
+    """Return a curve of GEMMs with the measured ratio of gradients to forward passes."""
     plain = replace(products, layout_ratio={})
     ratio = float(np.exp(-np.median(log_errors(subject, samples, plain))))
     return replace(products, layout_ratio=dict.fromkeys(FP16_GRADIENTS, ratio))

@@ -17,8 +17,9 @@ AGREEMENT = 0.05  # median relative difference below which sources are one
 class Disagreement:
     """Ratio of the second source's times to the first's, at the shapes that both measured.
 
-    Ratios of time over bound, so that near-equal shapes compare; `bias_ratio` is the median, 1 where they
-    agree, `median_error` the median distance from 1. Both are NaN where no shape is shared.
+    Times are divided by their bounds, so that similar shapes can be compared. `bias_ratio` is the median
+    ratio, which is 1 if the sources agree, and `median_error` is the median distance from 1. Both are NaN
+    if the sources share no shape.
     """
 
     shared: int

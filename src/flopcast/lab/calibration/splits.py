@@ -27,7 +27,7 @@ FEWEST_ROWS = 10  # to fit, and to judge
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class RowSplit:
-    """Rows kept aside, `test`, (rows,), boolean; the others are fitted.
+    """The rows that are left out of a fit: `test`, (rows,), boolean.
 
     `label` distinguishes splits of one kind: the size that was left out.
     """
@@ -40,8 +40,8 @@ class RowSplit:
 def splits_of(samples: Samples, most_sizes: int) -> Iterator[RowSplit]:
     """Yield every split of these rows that leaves enough of them on both sides, random first.
 
-    At most `most_sizes` sizes are left out in turn. A label stands for the same split of every class, so
-    that the curve of one class can be tested on rows of another that were kept aside with it.
+    At most `most_sizes` sizes are left out in turn. A label means the same split for every class, so the
+    curve of one class can be tested on rows of another class that were left out together with it.
     """
     rows = len(samples.measured_s)
     folds = 3 if rows < FEW_ROWS else 1

@@ -44,7 +44,7 @@ TOO_SHORT = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RejectedRows:
-    """Rows of a class that neither fit nor judge a curve."""
+    """Rows of a class that are used neither to fit nor to score a curve."""
 
     kernel_class: str
     device: str
@@ -56,9 +56,10 @@ class RejectedRows:
 class Subject:
     """One class on one owner: `parts` are its samples, one for each file or source, with their names.
 
-    A kernel class belongs to a `device`, whose peaks bound it and whose launches are taken off; a
-    collective to a fabric, and has none. `fit` makes the curve of some of the rows, as the shipped one is
-    made. `aside` are samples of sources that do not agree with `parts`, by source.
+    A kernel class belongs to a `device`, whose peaks limit it and whose launch times are subtracted. A
+    collective belongs to a fabric and has no device. `fit` fits the curve to some of the rows, in the same
+    way as the curve in the catalogue. `aside` contains the samples of sources that disagree with `parts`,
+    by source.
     """
 
     owner: str
@@ -92,7 +93,7 @@ def operator_subjects(
 ) -> tuple[list[Subject], list[RejectedRows]]:
     """Return the classes that one system's files measure, and what was rejected.
 
-    `system` names what is known to be broken, the peaks of `device` bound the samples, `files` are columns
+    `system` determines the known defects, the peaks of `device` limit the samples, and `files` are columns
     by the name of the file, each with a column `tp`. Classes without a usable row are rejected only.
     """
     parts: dict[str, list[Samples]] = defaultdict(list)
@@ -136,7 +137,7 @@ def _rows_by_reason(name: str, owner: str, counts: Mapping[str, int]) -> Iterato
 def sized_samples(system: str, name: str, columns: Columns, device: Device) -> Iterator[Samples]:
     """Yield the samples of one file, each row with its size; for a linear layer, also its gradients.
 
-    Rows of one size are read together, so they come in the order of their sizes.
+    Rows of one size are read together, so rows are in the order of their sizes.
     """
     if name not in FILES:
         return
@@ -189,7 +190,7 @@ def peer_subjects(
 ) -> tuple[list[Subject], list[RejectedRows]]:
     """Return the classes that only other projects measured on a device, by the entries `files`.
 
-    A class with too few rows for a curve is passed over.
+    A class with too few rows for a curve is skipped.
     """
     subjects: list[Subject] = []
     rejected: list[RejectedRows] = []

@@ -23,7 +23,7 @@ NO_STEP = -1
 
 
 class Words:
-    """Words by number, in the order of their first use; number 0 is "". What keeps columns small."""
+    """Words by number, in the order of their first use; number 0 is "". This keeps columns small."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {"": 0}
@@ -93,8 +93,8 @@ class Trace:
 class ClassTotal:
     """Kernels of one class, or of one name that no class knows.
 
-    `step_share` is their time over that of the steps; kernels run beside each other, so that shares may sum
-    to more than 1. The rest up to 1 is time in which the stream waits.
+    `step_share` is their time divided by that of the steps. Kernels run concurrently, so the sum of the
+    shares may exceed 1. The rest up to 1 is time in which the stream waits.
     """
 
     name: str
@@ -131,9 +131,9 @@ def _totals(trace: Trace, column: Integers, chosen: np.ndarray) -> tuple[ClassTo
 def seconds_per_step(trace: Trace) -> dict[str, float]:
     """Return kernel seconds of a mean step by kind: gemm, attention, memory_bound, exposed communication.
 
-    "communication" is only what no compute kernel runs beside (the time that it adds to the step); the
-    other kinds are sums of their kernels. Copies and unrecognised kernels have no entry, nor has a kind
-    without a kernel. A trace without annotated steps counts as one.
+    "communication" contains only the time during which no compute kernel runs (the time that it adds to the
+    step); the other kinds are sums of their kernels. Copies and unrecognised kernels have no entry, nor has
+    a kind without a kernel. A trace without annotated steps counts as one.
     """
     steps = max(1, trace.step_times_s.size)
     seconds: dict[str, float] = defaultdict(float)
@@ -149,8 +149,8 @@ def seconds_per_step(trace: Trace) -> dict[str, float]:
 def exposed_communication_s(trace: Trace) -> float:
     """Return seconds of the steps in which collectives run and nothing else does.
 
-    Collectives wait inside their kernels for the slowest rank, and receives for the neighbour's data: with
-    a pipeline, or stragglers, this holds their waiting too.
+    Collectives wait inside their kernels for the slowest rank, and receives wait for the data of the
+    neighbour. With a pipeline or stragglers, the result includes this waiting.
     """
     kinds = np.array([kind_of(word) == COMMUNICATION for word in trace.words])[trace.kernel_class]
     sends, computes = trace.used & kinds, trace.used & ~kinds

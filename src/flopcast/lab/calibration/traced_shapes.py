@@ -36,8 +36,8 @@ class TraceSample:
     """Calls of one operator on one shape, or messages of one size.
 
     `median_s` and `least_s` are over the calls. A collective waits inside its kernel for the slowest rank,
-    so of messages the least time says most about the link. `sizes` has keys of SIZES; `message_bytes`
-    follows operators/messages.py and is 0 for what sends nothing.
+    so the least time of a message describes the link best. `sizes` has keys of SIZES. `message_bytes`
+    follows operators/messages.py and is 0 for kernels that send nothing.
     """
 
     kernel_class: str
@@ -224,7 +224,7 @@ WIDTHS = ELEMENT_BYTES | {"fp64": 8.0, "int32": 4.0, "uint8": 1.0}
 
 
 def dtype_of(name: str) -> str:
-    """Return our name of a profiler's dtype; "unknown" for any other.
+    """Return flopcast's name of a profiler's dtype; "unknown" for any other.
 
     >>> dtype_of("c10::BFloat16"), dtype_of("Half"), dtype_of("")
     ('bf16', 'fp16', 'unknown')
@@ -235,9 +235,9 @@ def dtype_of(name: str) -> str:
 def message_bytes(collective: str, in_elements: Number, out_elements: Number, dtype: str) -> float:
     """Return a message's size by the convention of operators/messages.py; NaN for an unknown dtype.
 
-    Profilers tell elements of one rank's input and output. What every rank holds (all-reduce, broadcast)
-    and the full input (reduce-scatter, all-to-all) are its input; the gathered result is its output. A
-    receive has no input: what arrives is its message.
+    Profilers state the numbers of elements of one rank's input and output. The message of an all-reduce, a
+    broadcast, a reduce-scatter or an all-to-all is the input; that of an all-gather is the output. A
+    receive has no input, and its message is the received tensor.
 
     >>> message_bytes("all_gather", 2, 16, "BFloat16")
     32.0

@@ -22,7 +22,7 @@ SIZES = "the global batch, the sequence length and the number of devices of the 
 
 
 def of_model(job: Job, log: Log) -> Iterator[Contradiction]:
-    """Yield what a log says of its model that is not so for the job's.
+    """Yield the properties of the model in a log that contradict the model of the job.
 
     Layers and hidden size must be equal. Printed parameters may be all or only the trained ones and may
     differ by a rounding (`OTHER_PARAMETERS`).
@@ -47,7 +47,7 @@ def of_model(job: Job, log: Log) -> Iterator[Contradiction]:
 
 
 def of_rates(report: Report, log: Log) -> Iterator[Contradiction]:
-    """Yield rates that a log prints and that, times its step, cannot be of the job.
+    """Yield the rates in a log that, multiplied by its step time, contradict the job.
 
     Parameters
     ----------

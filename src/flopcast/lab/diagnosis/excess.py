@@ -23,7 +23,7 @@ Found = tuple[list[Suspect], list[str]]  # suspects, and sentences on what is as
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Excess:
-    """How a part that is too long is called and explained."""
+    """The name and the explanation of a part that takes too long."""
 
     name: str
     part: str  # "the reduction of gradients"
@@ -33,7 +33,7 @@ class Excess:
 
 
 def doubt_of(report: Report) -> float:
-    """Return by which fraction the step may be longer than predicted, to the end of its interval."""
+    """Return the fraction by which the step may be longer than predicted, up to the end of its interval."""
     return report.step_time_high_s / report.step_time_s - 1.0
 
 
@@ -44,7 +44,7 @@ def compared(
     named: Mapping[str, Excess],
     seen: str,
 ) -> Found:
-    """Return what exceeds its prediction by LEAST_EXCESS of the step, and sentences on what does not.
+    """Return parts that exceed their prediction by LEAST_EXCESS of the step, and sentences about others.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ class PassRatio:
 
     @property
     def text(self) -> str:
-        """Return a clause that says what the timers show."""
+        """Return a clause that states the times of the passes."""
         return (
             f"the timers show {show_seconds(self.backward_s)} of backward and"
             f" {show_seconds(self.forward_s)} of forward, a ratio of {self.measured_ratio:.2f}"
@@ -112,8 +112,8 @@ def other_recompute(
 ) -> tuple[Report, tuple[Suspect, ...], Contradiction] | None:
     """Return the prediction with the recompute that the timers show; None if that is the job's.
 
-    If loading data has no timer of its own, it may be what makes the forward pass longer. If then the
-    backward pass is as predicted, the report stays that of the job, and the contradiction says so.
+    If loading data has no timer of its own, it may be the reason why the forward pass is longer. If the
+    backward pass is then as predicted, the report stays that of the job, and the contradiction states this.
     """
     if ratio is None or ratio.off(ratio.predicted_ratio) < LEAST_OFF:
         return None
@@ -162,7 +162,7 @@ def _as_predicted(report: Report, ratio: PassRatio) -> bool:
 
 
 def with_ratio(suspect: Suspect, ratio: PassRatio | None) -> Suspect:
-    """Return a suspect with what the ratio of the passes says for it or against it.
+    """Return a suspect with the evidence of the ratio of the passes for it or against it.
 
     A ratio that contradicts a predicted suspect makes it unsettled. Suspects that do not concern recompute
     stay the same, as do all if recompute hardly changes the ratio.

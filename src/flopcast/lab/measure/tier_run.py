@@ -39,7 +39,7 @@ TINY_TIERS = TierEffort(parameters=2**20, file_bytes=2**26, repetitions=3)  # to
 def measure_memories(
     place: Place, bench: AbstractBench, device: str, effort: TierEffort, done: Container[str] = ()
 ) -> Iterator[TierSample | Unsupported]:
-    """Yield the samples of copies and of the update on the host that are not done; without a GPU no copies.
+    """Yield the missing samples of copies (only with a GPU) and of the update on the host.
 
     Parameters
     ----------
