@@ -144,7 +144,7 @@ def spec_error(
 
 @contextmanager
 def collected(problems: list[Problem]) -> Iterator[None]:
-    """Add the faults of a block to those of blocks before it, each once; what follows runs all the same."""
+    """Add the faults of a block to earlier faults, each once; the code after the block runs in any case."""
     try:
         yield
     except SpecError as error:
@@ -153,7 +153,7 @@ def collected(problems: list[Problem]) -> Iterator[None]:
 
 @contextmanager
 def told_as(told: Callable[[Problem], Problem]) -> Iterator[None]:
-    """Raise the faults of a block in the words of who asked."""
+    """Raise the faults of a block after `told` has rewritten them, for example with names of arguments."""
     try:
         yield
     except SpecError as error:

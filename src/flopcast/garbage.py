@@ -19,5 +19,5 @@ def collect_rarely() -> None:
 
 
 def keep_all() -> None:
-    """Never look again at the objects that exist now, such as modules; all of them live until the end."""
+    """Never examine the existing objects again, such as modules, because all of them live until the end."""
     gc.freeze()

@@ -142,7 +142,7 @@ def words(given: object) -> object:
 def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
     """Return the schema of a noun, whose fields may also name a catalogue entry, or change one.
 
-    For `json_schema_extra` of the noun that holds the fields.
+    Use it as `json_schema_extra` of the record that contains the fields.
     """
 
     base = {"type": "string", "description": "Name of the catalogue entry."}
@@ -168,8 +168,8 @@ def nameable(*fields: str) -> Callable[[dict[str, Any]], None]:
 def cached_results(most: int) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     """Decorate a function of nouns so that its last `most` results are cached, as `lru_cache` does.
 
-    `model_copy` checks nothing, so that a copied noun may hold a value without a hash, such as a dict. The
-    result for such a noun is worked out anew.
+    `model_copy` checks nothing, so a copied record may contain a value without a hash, such as a dict. The
+    result for such a record is computed again.
     """
 
     def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
@@ -237,7 +237,7 @@ FractionByName = Annotated[
 
 
 class AlwaysWithKind(StrictModel):
-    """A noun that is always written with its kind, because its other fields do not tell what it is."""
+    """A record that is always written with its kind, because its other fields do not identify it."""
 
     @model_serializer(mode="wrap")
     def _with_kind(self, written: SerializerFunctionWrapHandler) -> dict[str, object]:

@@ -55,7 +55,7 @@ class Amount:
 
     @property
     def factors(self) -> tuple[Sensitivity, ...]:
-        """Return the factors of the amount, the widest contribution first.
+        """Return the factors of the amount, ordered by descending contribution.
 
         The share of a factor is d log(amount) / d log(factor). It is negative if the amount falls while the
         factor rises.
@@ -97,7 +97,7 @@ class Amount:
         return Amount(1 / self.value, turned)
 
     def hanging_on(self, name: str, log_sigma_factor: float, change: Number | None = None) -> "Amount":
-        """Return the amount with one more factor, in proportion to it unless `change` says otherwise."""
+        """Return the amount with a further factor, to which it is proportional unless `change` is given."""
         moved = self.value if change is None else change
         slope = Slope(log_sigma_factor=log_sigma_factor, change=moved)
         if name in self.by_factor:
@@ -133,6 +133,6 @@ def total(parts: Sequence[Amount]) -> Amount:
 
 
 def amount_of(value: Number, factors: Iterable[Sensitivity]) -> Amount:
-    """Return a number whose factors are known by the share of it that each scales, such as a step."""
+    """Return an amount whose factors each scale a known share of it, such as a step."""
     slopes = {f.name: Slope(f.log_sigma_factor, f.share * value, f.below_log_sigma_factor) for f in factors}
     return Amount(value, slopes)

@@ -68,7 +68,7 @@ class CheckpointCost:
 def checkpoint_cost(
     job: Job, checkpoint: Checkpoint, programs: Programs, step_s: Number, update_s: Number, rates: SaveRates
 ) -> CheckpointCost:
-    """Return what checkpoints of a job cost.
+    """Return the cost of the checkpoints of a job.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def checkpoint_cost(
 def by_method(
     job: Job, checkpoint: Checkpoint, programs: Programs, step_s: Number, update_s: Number, rates: SaveRates
 ) -> dict[str, CheckpointCost]:
-    """Return the cost of the checkpoints with each method, everything else as in `checkpoint`.
+    """Return the cost of the checkpoints with each method, and with the other settings of `checkpoint`.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def _with_method(checkpoint: Checkpoint, name: str) -> Checkpoint:
 
 
 def checkpoint_problems(cost: CheckpointCost, cluster: Cluster) -> tuple[Problem, ...]:
-    """Return what is wrong with checkpoints: a short period, a full storage, too little memory of hosts."""
+    """Return the faults of checkpoints: a short period, a full storage, or too little memory of hosts."""
     return (*_period(cost), *_room(cost, cluster), *_host_room(cost, cluster))
 
 

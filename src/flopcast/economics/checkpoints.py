@@ -41,7 +41,7 @@ INTERFERENCE_FRACTION = 0.2  # an estimate: of the training speed, to a writer i
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveRates:
-    """Speeds of software that saves.
+    """Speeds of the software that saves checkpoints.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class SaveRates:
 
     @classmethod
     def of(cls, levels: Mapping[str, FittedLevel]) -> "SaveRates":
-        """Return the speeds with fitted constants; where nothing was fitted, estimates that are unsure.
+        """Return the speeds with fitted constants, and uncertain estimates if nothing was fitted.
 
         >>> SaveRates.of({}) == SaveRates()
         True
@@ -191,9 +191,9 @@ def files_time_s(num_files: int, nodes: int, rates: SaveRates) -> float:
 
 
 def slowest_of(nodes: int, log_sigma_factor: float) -> float:
-    """Return how much longer the slowest of so many nodes takes than a usual one.
+    """Return how much longer the slowest of this number of nodes takes than a typical node.
 
-    The median of a log-normal maximum: the quantile n / (n + 1).
+    This is the median of a log-normal maximum: the quantile n / (n + 1).
 
     >>> round(slowest_of(1, 0.3), 2), round(slowest_of(20, 0.3), 2)
     (1.0, 1.65)
@@ -233,7 +233,7 @@ def _copy_s(
 
 
 def host_limit_bytes(checkpoint: Checkpoint, cluster: Cluster) -> float:
-    """Return the memory of a node that copies may fill; infinite if nothing limits it."""
+    """Return the memory of a node that copies may use; infinite without a limit."""
     memory = cluster.node.memory
     return checkpoint.host_bytes or (math.inf if memory is None else memory.capacity_bytes)
 

@@ -44,9 +44,9 @@ def power_class(item: Item | None) -> str:
 
 
 def drawn_w(kind: str, device: Device, site: Site) -> float:
-    """Return the watts of a device at one kind of work, 0 without a board power; at most the site's limit.
+    """Return the watts of a device at one kind of work, at most the site's limit; 0 without a board power.
 
-    Where a limit or a set clock slows products and attention, they draw less.
+    If a limit or a locked clock slows down GEMMs and attention, they draw less power.
     """
     draw: Draw = getattr(device.power, kind)
     fraction = draw.fraction

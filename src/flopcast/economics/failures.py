@@ -47,7 +47,7 @@ class LostTime:
 
 
 def pause_s(reliability: Reliability, cluster: str) -> Amount:
-    """Return the time of one planned stop: a checkpoint, and the restart from it; nothing is done again."""
+    """Return the time of one planned stop: a checkpoint and the restart from it, without repeated work."""
     restart = Amount(reliability.restart_s)
     restart = restart.hanging_on(f"restart[{cluster}]", reliability.restart_log_sigma_factor)
     saving = Amount(reliability.checkpoint_s)

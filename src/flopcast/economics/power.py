@@ -56,7 +56,7 @@ class PowerDraw:
 def power_draw(
     timeline: Timeline, priced: Priced, cluster: Cluster, site: Site, busy: Mapping[str, float]
 ) -> PowerDraw:
-    """Return what a device of a simulated step draws.
+    """Return the power of a device during a simulated step.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def _peak_w(timeline: Timeline, priced: Priced, device: Device, site: Site) -> f
 
 
 def watts_of_tasks(timeline: Timeline, priced: Priced, device: Device, site: Site) -> Floats:
-    """Return the mean watts of a task of each pass, from what the mean stage does in it.
+    """Return the mean watts of a task of each pass, from the executions of the mean stage.
 
     Returns
     -------

@@ -22,11 +22,11 @@ from flopcast.units import Number
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phase:
-    """So many tokens at one step, and what becomes of them on a cluster that fails.
+    """A phase of a run with one kind of step, including the time lost to failures.
 
-    `useful_s` are the steps that count, `wall_s` the time on the clock; `usd` and `joules` are None where
-    the step's are. `resized_s` is the part of `wall_s` in which the run stops before the phase, because it
-    has another number of devices than the phase before.
+    `useful_s` is the time of useful steps and `wall_s` the wall-clock time; `usd` and `joules` are None if
+    those of the step are. `resized_s` is the part of `wall_s` in which the run stops before the phase,
+    because it has another number of devices than the phase before.
     """
 
     name: str

@@ -21,7 +21,7 @@ Role = str  # what is saved, as Canonical.saves lists it
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Canonical:
-    """What flopcast knows of an operator.
+    """The known properties of an operator.
 
     Attributes
     ----------
@@ -305,7 +305,7 @@ UNKNOWN = Canonical(family="unknown", saves=("inputs", "output"))
 
 
 def canonical(node: GraphNode) -> Canonical:
-    """Return what flopcast knows of an operator; of an unknown one that it reads and writes its tensors."""
+    """Return the known properties of an operator; an unknown operator reads and writes its tensors."""
     return CANONICAL.get(node.operator, UNKNOWN)
 
 

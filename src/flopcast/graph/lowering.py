@@ -113,7 +113,7 @@ def _repeats_for_samples(graph: OperatorGraph, node: GraphNode) -> bool:
 
 
 def lowering(graph: OperatorGraph) -> Lowering:
-    """Return what is known of the tensors of a graph.
+    """Return the properties of the tensors of a graph.
 
     A tensor grows with the batch if any input of its operator does, or if its operator repeats a constant
     for each sample, as it does with the queries of a detection transformer. An operator that writes in

@@ -76,9 +76,9 @@ def _writing(cost: CheckpointCost) -> str:
 def checkpoint_as_json(cost: CheckpointCost) -> dict[str, object]:
     """Return the checkpoints as JSON data; keys may be added, never renamed.
 
-    Sizes are bytes and times are seconds. `blocked_s` is what training waits for one checkpoint, and
-    `background_s` what is written beside it. `time_share` is the share of training time that saving takes
-    at the interval `interval_s`.
+    Sizes are bytes and times are seconds. `blocked_s` is the time that training waits for one checkpoint,
+    and `background_s` the time of its write in the background. `time_share` is the share of training time
+    that saving takes at the interval `interval_s`.
     """
     saved, times = cost.saved, cost.times
     parts = ("copy_s", "serialise_s", "files_s", "handover_s", "write_s", "blocked_s", "background_s")

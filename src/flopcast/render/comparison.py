@@ -90,7 +90,7 @@ def rows_of(compared: ReportComparison) -> list[tuple[str, str, str]]:
 
 
 def verdicts(compared: ReportComparison) -> list[str]:
-    """Return one sentence each on time, cost and energy: which job is better, and whether that is sure."""
+    """Return a sentence each on time, cost and energy: which job is better, and whether this is settled."""
     return [_verdict(compared), *_verdicts_of_costs(compared), *_difference_of_costs(compared)]
 
 
@@ -221,7 +221,7 @@ def as_json(compared: ReportComparison) -> dict[str, object]:
     """Return the comparison as JSON data: both reports, and the ratios with their 90 % intervals.
 
     Ratios are second over first, per token: below 1 the second job is faster, cheaper or needs less energy.
-    `settled` says whether the interval excludes 1. Ratios that one of the reports lacks are null.
+    `settled` states whether the interval excludes 1. Ratios that one of the reports lacks are null.
     """
     return {
         "format_version": FORMAT_VERSION,

@@ -60,7 +60,7 @@ The columns of the tables are:"""
 
 
 def tables(way: Constants, sweeps: Sequence[Sweep]) -> Iterator[PrintedTable]:
-    """Yield the tables of one way of judging.
+    """Yield the tables for one choice of constants.
 
     Parameters
     ----------
@@ -164,8 +164,9 @@ def _all_tables(judged: Judged) -> Iterator[PrintedTable]:
 def decisions_as_json(judged: Judged) -> dict[str, object]:
     """Return the results as JSON data; keys may be added, never renamed.
 
-    `ways` holds, for each way of judging, `sources` (statistics of `of_sweeps` by what is free and source)
-    and every sweep. `free` is what plans may differ in beside themselves; `fixed` what they share.
+    `ways` contains, for each choice of constants, `sources` (statistics of `of_sweeps` by `free` and
+    source) and every sweep. `free` lists the settings besides the plan that may differ, and `fixed` those
+    that are equal.
     """
     return {
         "format_version": FORMAT_VERSION,

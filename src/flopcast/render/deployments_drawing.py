@@ -16,7 +16,7 @@ LEGEND = (
 
 
 def drawing_of(result: DeploymentResult) -> FrontDrawing:
-    """Return the first two objectives against each other, of all deployments that keep up.
+    """Return a drawing of the first two objectives of all deployments that keep up.
 
     The recommended deployment, the front, and deployments tied with the first have marks of their own and
     the interval of their first objective. A line joins the front if there are just two objectives.

@@ -13,7 +13,7 @@ from flopcast.units import Number, nine_digits
 
 
 def as_json(result: DeploymentResult, top: int, seconds: Number) -> dict[str, object]:
-    """Return the answer as JSON data.
+    """Return the result as JSON data.
 
     Parameters
     ----------

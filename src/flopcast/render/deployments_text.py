@@ -24,7 +24,7 @@ INDENT = " " * 4
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeploymentGroup:
-    """A deployment, and others that differ only in the limits of a pass and are as good."""
+    """A deployment, and equally good ones that differ only in the limits of a pass."""
 
     first: RankedDeployment
     others: tuple[RankedDeployment, ...]
@@ -209,9 +209,10 @@ def why_none(result: DeploymentResult, job: ServingJob) -> str:
 
 
 def shortfall(each: RankedDeployment) -> str:
-    """Return what keeps a deployment from being an answer, as the end of a sentence.
+    """Return why a deployment is not recommended, as the end of a sentence.
 
-    That is the load that it can serve if the traffic exceeds it, or else each latency above its limit.
+    The reason is the load that it can serve, if the traffic exceeds this load, or else each latency above
+    its limit.
     """
     report = each.report
     if report.saturation_per_s is not None:

@@ -55,7 +55,7 @@ def marked_text(found: SlowStep) -> str:
 
 
 def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
-    """Return the measured step beside the predicted one: pairs of a word and its text.
+    """Return the measured and the predicted step as pairs of a word and its text.
 
     Texts have marks for a terminal (terminal.py). The words are "measured", "predicted" and "note", in this
     order; those without a text are left out.
@@ -87,8 +87,8 @@ def verdict(found: SlowStep) -> tuple[tuple[str, str], ...]:
 def contradictions(found: SlowStep) -> tuple[str, ...]:
     """Return a heading and a line for each contradiction between log and job; empty if there is none.
 
-    The heading says which job the suspects below it are computed for: the job with the values of the log,
-    if that job is possible, and otherwise the job as it was given.
+    The heading states the job for which the suspects below it are computed: the job with the values of the
+    log if it is possible, and otherwise the given job.
     """
     if not found.contradictions:
         return ()

@@ -47,7 +47,7 @@ LEGEND = {
 
 
 def tables(calibrated: Calibrated) -> Iterator[PrintedTable]:
-    """Yield all runs together, then each machine; of the guesses that `calibrated` gives."""
+    """Yield tables of all runs together, then of each machine, for the predictions of `calibrated`."""
     yield PrintedTable(first="calibrated with", headings=HEADINGS, lines=tuple(_together(calibrated)))
     for way, runs_text in (("one", "one other run"), ("others", "all other runs")):
         title, lines = f"Each machine, calibrated with {runs_text}", tuple(_machines(calibrated[way]))

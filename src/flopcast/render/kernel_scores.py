@@ -120,7 +120,8 @@ def _named(entry: Mapping[str, object]) -> dict[str, object]:
 def mean_by_split(results: Iterable[Result]) -> dict[str, dict[str, float]]:
     """Return errors and coverage over the classes of data/operators and their devices, weighted equally.
 
-    Collectives, and what peers measured, are left out: others' models were not trained on them.
+    Collectives and measurements of other projects are left out, because the other models were not trained
+    on them.
     """
     kernels = [result for result in results if result.measured == "operators"]
     by_split = {split: [r for r in kernels if r.split == split] for split in SPLITS}

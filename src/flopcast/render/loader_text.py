@@ -11,7 +11,7 @@ from flopcast.units import show, show_seconds
 
 
 def loader_lines(found: LoadedStep | None) -> list[str]:
-    """Return what the input pipeline adds to the step, and each stage; nothing without a pipeline."""
+    """Return the time that the input pipeline adds to the step, and its stages; empty without one."""
     if found is None:
         return []
     rows = [
@@ -30,7 +30,7 @@ def loader_lines(found: LoadedStep | None) -> list[str]:
 
 
 def loader_as_json(found: LoadedStep) -> dict[str, object]:
-    """Return what the input pipeline adds to the step: seconds, its slowest stages, and each stage."""
+    """Return the seconds that the input pipeline adds to the step, its slowest stages, and each stage."""
     names = ("device_step_s", "wait_s", "exposed_s", "overlapped_s", "slowest", "is_limit")
     stages = [
         fields_of(each.stage, "name", "overlapped") | fields_of(each, "step_s", "samples_per_s")

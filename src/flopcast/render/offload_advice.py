@@ -45,9 +45,10 @@ def may_need_offload(job: Job, memory: MemoryReport) -> bool:
 
 
 def placed_plans(result: "SearchResult") -> list[PlacedJob]:
-    """Return what placements outside the devices would do on each cluster, size and stack of a search.
+    """Return the effect of placements outside the devices on each cluster, size and stack of a search.
 
-    The list is empty if a plan is feasible, the search was broken off, or it tried placements itself.
+    The list is empty if a plan is feasible, if the search was interrupted, or if it tried placements
+    itself.
     """
     from flopcast.library.curves import load_book
     from flopcast.search.offload_that_fits import offload_for_setting

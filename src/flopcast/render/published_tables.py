@@ -231,8 +231,8 @@ def runs_as_json(published: Published) -> dict[str, object]:
     `all`, `fully_specified`, `sources`, `kinds` and `families`, of each source, hold statistics
     (`of_rows`), `formulas` how many rows print FLOP by which formula, `rows` every predicted run,
     `left_out` every other with its reasons, `twice` the ids of rows that an earlier table holds.
-    `does_not_fit` lists runs that ran and are said not to fit, with what fills their memory. Unknown
-    values are null.
+    `does_not_fit` lists runs that are wrongly predicted not to fit, with the largest categories of memory.
+    Unknown values are null.
     """
     rows = published.rows
     full = [row for row in rows if row.run.fully_specified]

@@ -74,7 +74,7 @@ def as_json(report: Report) -> dict[str, object]:
 
 
 def stragglers_as_json(found: Stragglers) -> dict[str, object]:
-    """Return what slow parts cost: the step without them, what they add, and what each adds alone."""
+    """Return the cost of slow parts: the step without them, and the time that all and each of them add."""
     return {
         **fields_of(found, "without_s", "lost_s", "lost_fraction"),
         "parts": [

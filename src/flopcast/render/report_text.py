@@ -163,10 +163,10 @@ def _times(report: Report) -> list[str]:
 
 
 def straggler_lines(report: Report) -> list[str]:
-    """Return what slow devices, hosts and links cost; nothing if the job states none.
+    """Return the cost of slow devices, hosts and links; empty if the job states none.
 
-    The first line has the cost of all of them together. The others have that of each slow part alone, whose
-    sum may be larger, since stages wait only for the slowest.
+    The first line has the cost of all of them together. The other lines have the cost of each slow part
+    alone. Their sum may be larger, because stages wait only for the slowest part.
     """
     found = report.stragglers
     if found is None:
@@ -265,7 +265,7 @@ def _measured(evidence: Evidence) -> str:
 def factor_lines(factors: Iterable[Sensitivity], whole: str) -> list[str]:
     """Return a table of share, sigma and their product of factors, without those of less than 0.05 %.
 
-    `whole` is what the factors scale a part of: "step" or "run".
+    `whole` is the amount of which the factors scale a part: "step" or "run".
     """
     rows = [(f"share of the {whole}", "× uncertainty", f"= effect on the {whole}", "")]
     for one in factors:

@@ -18,10 +18,10 @@ LEGEND = (
 
 
 def drawing_of(result: SearchResult) -> FrontDrawing:
-    """Return the first two objectives against each other, of all plans that were simulated.
+    """Return a drawing of the first two objectives of all simulated plans.
 
-    The interval of a mark is that of its ratio to the best plan, applied to the best plan's value: what
-    both plans share does not blur their difference.
+    The interval of a mark is that of its ratio to the best plan, multiplied by the best plan's value, so
+    that common errors cancel.
     """
     first, second, *_ = result.question.asked
     on_front = set(result.on_front)

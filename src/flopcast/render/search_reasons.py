@@ -27,7 +27,7 @@ SMALLEST_FRACTION = 0.002  # of a step: a component that differs by less is not 
 
 
 def reason_recommended(result: SearchResult) -> str:
-    """Return why the plan is recommended, what its time is spent on, and what would make it faster."""
+    """Return why the plan is recommended, its largest components, and what would make it faster."""
     first = result.plans[0]
     parts = [_place_of_first(result), f"the largest components are {_largest(first.played)}"]
     gains = [(saved_share(factor), factor.name) for factor in first.played.factors]
@@ -61,7 +61,7 @@ def is_simplest(result: SearchResult) -> bool:
 
 
 def recommended_for(result: SearchResult) -> str:
-    """Return why the first plan is recommended where another one is the best."""
+    """Return why the first plan is recommended although another one is the best."""
     best = next(one for one in result.plans if one.ratio == 1.0)
     space = result.question.space
     simpler = simplicity(result.plans[0].played, space) < simplicity(best.played, space)
@@ -75,7 +75,7 @@ def sentence_of(one: Ranked, result: SearchResult) -> str:
 
 
 def reason_slower(one: Ranked, first: Ranked, question: Question) -> str:
-    """Return how far a feasible plan is behind, and what it takes more of than the first."""
+    """Return how much slower a feasible plan is, and its components that take longer."""
     start = f"{'tied: ' if one.equal else ''}{_behind(one, question.first)}"
     if one.ratio == 1.0:
         less = simplicity(first.played, question.space) < simplicity(one.played, question.space)

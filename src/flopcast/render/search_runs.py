@@ -58,7 +58,7 @@ def chance_to_miss(limit: Limit, played: Exact, total_tokens: Number) -> float:
 
 
 def names_of_run(question: Question) -> tuple[str, ...]:
-    """Return the names of what is known of whole runs: nothing unless the question has their tokens."""
+    """Return the names of the known properties of whole runs; empty if their tokens are unknown."""
     if not question.total_tokens:
         return ()
     priced = any(job.cluster.price is not None for job in question.jobs)

@@ -26,7 +26,7 @@ RECOMMENDED, UNSETTLED = "recommended", "tied with the best"
 
 
 def name_of(job: Job, question: Question) -> str:
-    """Return the cluster and size of a plan, with what of its stack and power the question compares."""
+    """Return the cluster and size of a plan, with its stack and power limit if several are compared."""
     name = f"{job.cluster.name} × {job.cluster.num_devices}"
     if len({one.stack.label for one in question.jobs}) > 1:
         name += f", {job.stack.label}"
@@ -186,7 +186,7 @@ def _memory(one: Ranked, *, in_use: bool) -> str:
 
 
 def values_of(result: SearchResult, one: Ranked) -> list[str]:
-    """Return what a plan attains in each objective of the question, with units."""
+    """Return the value of a plan for each objective of the question, with units."""
     pairs = zip(result.question.asked, one.losses, strict=True)
     return [objective.show(objective.shown(loss.value)) for objective, loss in pairs]
 

@@ -263,8 +263,8 @@ def _not_too_far(nearest: Sequence[Ranked]) -> Iterator[Ranked]:
 def nearest(result: SearchResult) -> list[str]:
     """Return better plans that break a limit; if no plan is feasible, the nearest ones.
 
-    If no plan keeps every rule, the line names the rules that the nearest plan breaks. An interrupted
-    search says how far it came instead.
+    If no plan keeps every rule, the line names the rules that the nearest plan breaks. After an interrupt,
+    the line states the finished part of the search instead.
     """
     if result.partial and not result.plans:
         if not result.candidates:

@@ -129,7 +129,7 @@ def _power(report: ServingReport) -> list[str]:
 
 
 def plan_text(job: ServingJob) -> str:
-    """Return the plan of a job as `--plan` takes it: degrees, weights, and what is not usual.
+    """Return the plan of a job in the form of `--plan`: degrees, weights, and non-default settings.
 
     Degrees of pools are written as "prefill.tp=4". A draft adds its name and the numbers of drafted and
     accepted tokens. Values equal to the default of their field are left out.
@@ -222,7 +222,7 @@ def hits_and_preemptions(report: ServingReport) -> list[str]:
 
 
 def memory_lines(memory: ServingMemory, of: str = "one device") -> list[str]:
-    """Return what fills the memory of a device."""
+    """Return the content of the memory of a device."""
     rows = [[f"  {name}", show_memory(max(size_bytes, 0.0))] for name, size_bytes in memory.parts().items()]
     lines = [f"memory of {of}: {show_memory(memory.capacity_bytes)}", *aligned(rows, "<>")]
     for tier in memory.tiers:

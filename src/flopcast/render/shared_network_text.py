@@ -13,7 +13,7 @@ from flopcast.units import Number, nine_digits, show_seconds
 
 
 def marked_text(shared: Sequence[SharedJob], names: Sequence[str], oversubscription_ratio: Number) -> str:
-    """Return a table of the jobs, and one of who slows whom, with marks for a terminal.
+    """Return a table of the jobs, and one of how much each job slows each other, with marks for a terminal.
 
     Parameters
     ----------

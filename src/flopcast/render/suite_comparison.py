@@ -22,8 +22,8 @@ def as_json(comparisons: Sequence[ComparedSuite]) -> dict[str, object]:
     """Return a validation as JSON data; keys may be added, never renamed.
 
     `rows` holds one entry per run and reference, `components` one per measured component, `sources` the
-    statistics of `by_source`, `component_classes` those of `by_component`. Numbers have nine digits; what
-    is not known is null. `refused` is null too: a suite whose job breaks a rule is not loaded
+    statistics of `by_source`, `component_classes` those of `by_component`. Numbers have nine digits;
+    unknown values are null. `refused` is null too: a suite whose job breaks a rule is not loaded
     (lab/published/suite_files.py); the reason would stand there if single rows were left out.
     """
     return {

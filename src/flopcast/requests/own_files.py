@@ -68,6 +68,6 @@ def is_config(document: Document) -> bool:
 
 
 def is_model(document: Document) -> bool:
-    """Return whether this describes a model alone: a Hugging Face config, or a model of flopcast."""
+    """Return whether a file describes only a model: a Hugging Face config, or a model of flopcast."""
     data = document.data
     return is_config(document) or (isinstance(data, dict) and len(OF_MODEL & data.keys()) >= 3)

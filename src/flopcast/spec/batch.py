@@ -135,13 +135,14 @@ class Batch(StrictModel):
     def mean_document_tokens(self) -> float:
         """Return the mean length of a token's document, weighted by tokens: Σ length² / Σ length.
 
-        As many documents of this length as fill a sequence have as many pairs of tokens as its own.
+        A sequence that is filled with documents of this length has the same number of token pairs as the
+        given documents.
         """
         return sum(length**2 for length in self.lengths) / sum(self.lengths)
 
     @property
     def listed(self) -> bool:
-        """Return whether micro-batches are listed one by one, instead of being all alike."""
+        """Return whether micro-batches are listed one by one, instead of being all equal."""
         return bool(self.micro_batches or self.ranks)
 
     @property
@@ -156,7 +157,7 @@ class Batch(StrictModel):
         """Return one batch with a single kind of sequence for each kind of micro-batch, in order of first
         use.
 
-        The batch itself, where its micro-batches are alike.
+        The result is the batch itself if its micro-batches are equal.
         """
         if not self.listed:
             return (self,)
@@ -175,7 +176,8 @@ class Batch(StrictModel):
     def shares(self) -> tuple[float, ...]:
         """Return the sequences of each kind for each sequence of the global batch.
 
-        They sum to 1, or to less if ranks share sequences: each of them lists what it has a part of.
+        Their sum is 1, or less if ranks share sequences, because each of these ranks lists the whole
+        sequence.
         """
         if not self.listed:
             return (1.0 / self.shared_by,)
@@ -193,9 +195,7 @@ class Batch(StrictModel):
 
     @property
     def source_tokens(self) -> int:
-        """Return tokens of a sequence that an encoder reads, if the model has one; by default as many as of
-        a sequence of the decoder.
-        """
+        """Return the tokens of an encoder's sequence; by default, those of a decoder's sequence."""
         return self.source_length or self.sequence_length
 
     @property
@@ -216,17 +216,17 @@ class Batch(StrictModel):
 
     @property
     def offloads_by_kind(self) -> Counts:
-        """Return 1 for kinds whose activations are placed as the plan says, else 0; (kinds, 1)."""
+        """Return 1 for kinds whose activations the plan's placement applies to, else 0; (kinds, 1)."""
         return np.array([[kind.offloads] for kind in self.kinds], dtype=np.float64)
 
     @property
     def any_shared(self) -> bool:
-        """Return whether ranks share sequences beside context parallelism."""
+        """Return whether ranks share sequences without context parallelism."""
         return any(kind.shared_by > 1 for kind in self.kinds)
 
     @property
     def documents_by_kind(self) -> Counts:
-        """Return documents of equal length as which a sequence of each kind is priced, (kinds, 1)."""
+        """Return the number of equal documents by which a sequence of each kind is priced, (kinds, 1)."""
         return np.array([[kind.sequence_length / kind.mean_document_tokens] for kind in self.kinds])
 
     @property

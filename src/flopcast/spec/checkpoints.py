@@ -24,7 +24,7 @@ SETTINGS = {"files": "files", "writers": "writers", "staging": "staging"}  # wor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """What a method of saving does while training waits, and what it does beside training.
+    """The work of a method of saving while training waits, and in the background.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Checkpoint(StrictModel):
 
     @property
     def how(self) -> Method:
-        """Return what the method does."""
+        """Return the properties of the method."""
         return METHODS[self.method]
 
     def text(self) -> str:

@@ -32,7 +32,7 @@ from flopcast.spec.stack import Stack
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Case:
-    """The input of a rule: one of each noun, and any number of plans of one structure."""
+    """The input of a rule: one record of each kind, and any number of plans of one structure."""
 
     model: Model
     cluster: Cluster
@@ -100,7 +100,7 @@ class Rule:
 
 
 def first(values: Counts) -> int:
-    """Return the first plan's value of an array over plans, for the texts of rules."""
+    """Return the value of the first plan in an array over plans, for the texts of rules."""
     return int(values[0, 0])
 
 
@@ -168,7 +168,7 @@ def _value(case: Case, field: str) -> object:
 def kept(case: Case, rules: Iterable[Rule]) -> np.ndarray:
     """Return a mask of shape (plans, 1): plans that keep every rule.
 
-    The same predicates as in `broken`, so that search and a single prediction never disagree about a plan.
+    The predicates are those of `broken`, so a search and a single prediction always agree about a plan.
     """
     equal = of_equal_program(case.plans)
     one_each = replace(rows_of(case.plans, equal.first), global_batch=np.full((equal.size, 1), np.nan))

@@ -135,9 +135,9 @@ class Device(StrictModel):
     def peak(self, dtype: str) -> float:
         """Return dense FLOP/s of a dtype; if unlisted, of the dtype that its products have then.
 
-        Elements of 8 and 4 bits are widened to 16 before. All others count as fp32, or as the slowest
-        listed dtype where that is not listed either. Products in several formats at once have a rate of
-        their own (`MIXED_ENGINES`).
+        Elements of 8 and 4 bits are first converted to 16 bits. All other dtypes count as fp32 or, if fp32
+        is not listed, as the slowest listed dtype. GEMMs in several formats at once have a separate rate
+        (`MIXED_ENGINES`).
         """
         peaks = self.peak_flop_per_s
         if (mixed := MIXED_ENGINES.get(dtype)) is not None:
@@ -151,7 +151,7 @@ class Device(StrictModel):
 
     @property
     def in_16_bits(self) -> "Device":
-        """Return the device with its fp16 engine in place of one for bf16, if it has no such engine."""
+        """Return the device with its fp16 engine as the bf16 engine, if it has no bf16 engine."""
         peaks = self.peak_flop_per_s
         if "bf16" in peaks or "fp16" not in peaks:
             return self
@@ -163,7 +163,7 @@ class Device(StrictModel):
         return "bf16" if "bf16" in self.peak_flop_per_s else "fp16"
 
     def engine_ratio(self, dtype: str) -> float:
-        """Return the peak of a dtype's engine over that of 16 bits."""
+        """Return the peak rate of a dtype's engine, divided by that of 16 bits."""
         return self.peak(dtype) / self.peak(self.dtype_of_16_bits)
 
 

@@ -84,7 +84,7 @@ class Gradients(StrictModel):
 
     @property
     def is_wide(self) -> bool:
-        """Return whether the reduced buffers hold more bits than gradients are computed in."""
+        """Return whether the reduced buffers have more bits than the computed gradients."""
         return ELEMENT_BYTES[self.dtype] > ELEMENT_BYTES["bf16"]
 
     def overlaps(self, zero: int) -> bool:

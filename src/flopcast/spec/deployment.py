@@ -175,7 +175,7 @@ class Deployment(Pool):
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """Return the pools for prompts and for decoding; nothing where instances do both."""
+        """Return the pools for prompts and for decoding; nothing if instances do both."""
         return () if self.prefill is None or self.decode is None else (self.prefill, self.decode)
 
     @property

@@ -42,7 +42,7 @@ def nearest_multiples(number: int, of: int) -> str:
 
 
 def nearest_divisor(number: int, wanted: int, least: int = 1) -> int:
-    """Return the nearest divisor of at least `least`; of two the smaller, which needs fewer devices."""
+    """Return the nearest divisor of at least `least`; of two, the one that needs fewer devices."""
     return min((d for d in divisors(number) if d >= least), key=lambda d: (abs(d - wanted), d))
 
 

@@ -17,7 +17,7 @@ Drafter = Literal["mtp", "eagle", "ngram", "model"]
 
 
 class Drafting(StrictModel):
-    """Tokens that are drafted before each pass, which then verifies all of them at once.
+    """How tokens are drafted before each pass, which then verifies all of them at once.
 
     Attributes
     ----------

@@ -71,7 +71,7 @@ class IterationCost(StrictModel):
     request_log_sigma_factor: float = Field(default=0.4, ge=0)
 
     def ratio_of(self, component: str, *, has_prompts: bool) -> float:
-        """Return the time of the kernels of one component of the breakdown over that in benchmarks.
+        """Return the time of the kernels of one component, divided by their time in benchmarks.
 
         >>> IterationCost(expert_ratio=0.8).ratio_of("experts", has_prompts=False)
         0.8
@@ -120,7 +120,7 @@ LADDER = Overlap(given_fraction=(0.0,), network_ratio=(1.0,))
 
 
 class SmallDevices(StrictModel):
-    """Limits of passes on some devices, where an engine chooses them by the device.
+    """The limits of passes on some devices, for an engine that chooses them by the device.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class SmallDevices(StrictModel):
 
 
 class Engine(StrictModel):
-    """A serving engine of one era: its passes, its defaults and its costs.
+    """A serving engine of one period: its passes, its defaults and its costs.
 
     Attributes
     ----------
@@ -297,7 +297,7 @@ class Engine(StrictModel):
         )
 
     def usable_bytes(self, capacity_bytes: float, weight_bytes: float, other_bytes: float) -> float:
-        """Return the memory of a device that the engine uses in all.
+        """Return the total memory of a device that the engine uses.
 
         Parameters
         ----------

@@ -58,11 +58,11 @@ class ExpertSoftware(StrictModel):
 
     @property
     def sends_every_row(self) -> bool:
-        """Return whether rows are ordered at home and all of them travel, copies for one rank too."""
+        """Return whether rows are permuted before they are sent, including several copies to one rank."""
         return self.dispatcher == "all_to_all"
 
     def forward_router_kernels(self, parts: Collection[str]) -> int:
-        """Return the kernels of a router with these parts in a forward pass; 0: those that it states."""
+        """Return the number of kernels of a router with these parts in a forward pass."""
         kernels = ROUTER_KERNELS[self.router_kernels]
         if not kernels:
             return 0
@@ -72,7 +72,7 @@ class ExpertSoftware(StrictModel):
 
     @property
     def counts_after_dispatch(self) -> bool:
-        """Return whether the host reads back the number of rows after its dispatch, not before."""
+        """Return whether the host reads the number of rows after the dispatch instead of before it."""
         return self.dispatcher == "hybridep"
 
     @property

@@ -76,7 +76,7 @@ class Job(StrictModel):
 
     @property
     def batch_unit(self) -> str:
-        """Return what the batch counts: tokens, or the samples of an exported graph, whatever they are."""
+        """Return the unit of the batch: tokens, or the samples of an exported graph."""
         return "tokens" if self.model.vocabulary else "samples"
 
     @property
@@ -86,7 +86,7 @@ class Job(StrictModel):
 
     @property
     def sequence_tokens(self) -> float:
-        """Return mean tokens of a sequence, with those that an encoder reads beside it."""
+        """Return the mean tokens of a sequence, including those that an encoder reads."""
         return self.batch.mean_sequence_tokens + self.batch.source_tokens * self.model.has_encoder
 
     @property
@@ -98,7 +98,7 @@ class Job(StrictModel):
     def fine_tunes(self) -> bool:
         """Return whether a trained model is tuned: adapters are trained, or a data set of samples is given.
 
-        Pretraining is stated in tokens.
+        The length of pretraining is a number of tokens.
         """
         samples = None if self.run is None else self.run.samples
         return self.model.adapters is not None or samples is not None
@@ -118,7 +118,7 @@ class Job(StrictModel):
     def has_open_length(self) -> bool:
         """Return whether the job is pretraining of unknown length: its costs are those of 1e12 tokens.
 
-        A model of samples has costs of a step, as no number of samples is usual for all of them.
+        A model of samples has only costs of a step, because no number of samples is usual for all models.
         """
         return not self.fine_tunes and self.run_tokens is None and self.batch_unit == "tokens"
 
@@ -126,7 +126,7 @@ class Job(StrictModel):
     def by_kind(self) -> tuple[tuple[float, "Job"], ...]:
         """Return the job as if all its micro-batches were of one kind, once for each kind, with its share.
 
-        What adds up over sequences, as FLOP do, is the mean of these by share.
+        A sum over sequences, such as FLOP, is the mean over these jobs, weighted by share.
         """
         pairs = zip(self.batch.shares, self.batch.kinds, strict=True)
         alone = {"shared_by": 1, "distribution": None}
@@ -137,7 +137,7 @@ class Job(StrictModel):
 
     @property
     def software(self) -> Stack:
-        """Return the stack as it runs on the job's devices: 8-bit operands are transposed if need be."""
+        """Return the stack on the job's devices, which may transpose 8-bit operands."""
         transposes = self.cluster.node.device.one_narrow_layout
         narrow = self.stack.narrow.model_copy(update={"transposes": transposes})
         return self.stack.model_copy(update={"narrow": narrow})

@@ -80,7 +80,7 @@ class LayerStrategy(StrictModel):
 
 
 def layers_word(strategies: Iterable[LayerStrategy]) -> str:
-    """Return all strategies as one word; empty if every block is as the plan says."""
+    """Return all strategies as one word; empty if every block has the strategy of the plan."""
     return ",".join(one.word() for one in strategies)
 
 

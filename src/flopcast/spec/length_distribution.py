@@ -66,7 +66,7 @@ class LengthDistribution(StrictModel):
 
     @property
     def sequences(self) -> tuple[tuple[int, int], ...]:
-        """Return lengths with how many sequences of a step have each, the longest first; none of 0."""
+        """Return the lengths and the number of sequences of a step with each length, the longest first."""
         lengths = self.lengths or Lengths()
         tokens = lengths.tokens or (int(lengths.mean_tokens),)
         weights = lengths.weights or (1.0,)

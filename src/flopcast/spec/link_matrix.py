@@ -27,7 +27,7 @@ MOST_FAULTS = 20  # of one matrix: the rest mostly repeats them
 
 @dataclass(frozen=True, slots=True)
 class MatrixFault:
-    """What is wrong with one cell of a matrix, or with a whole row (`column` is -1 then)."""
+    """A fault of one cell of a matrix, or of a whole row (`column` is then -1)."""
 
     row: int
     column: int
@@ -42,7 +42,7 @@ class MatrixFault:
 
 
 def matrix_faults(rows: Sequence[Sequence[float]]) -> Iterator[MatrixFault]:
-    """Yield what makes rows of numbers no matrix of measured links.
+    """Yield the faults that prevent rows of numbers from being a matrix of measured links.
 
     >>> [fault.allowed for fault in matrix_faults([[0.0, 1.0], [1.0]])]
     ['2 numbers in each row, as many as there are rows']

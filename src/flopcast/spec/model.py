@@ -157,7 +157,7 @@ class Model(StrictModel):
 
     @property
     def has_experts(self) -> bool:
-        """Return whether any block routes its tokens."""
+        """Return whether any block routes its tokens to experts."""
         return any(block.feed_forward.kind == "experts" for block in self.blocks)
 
     @property
@@ -169,7 +169,7 @@ class Model(StrictModel):
 
     @property
     def has_encoder(self) -> bool:
-        """Return whether an encoder reads separate sequences, whose result the other blocks read."""
+        """Return whether an encoder reads separate sequences, and the other blocks read its output."""
         return any(block.reads == "source" for block in self.blocks)
 
     @property
@@ -180,7 +180,7 @@ class Model(StrictModel):
     def sequence(self) -> tuple[tuple[AbstractLayer, int], ...]:
         """Return the layers, each with its number in the model, in the order of first use (`runs`).
 
-        Embedding and head are layers like any other. The final norm is of the last block's kind.
+        Embedding and head are layers like any other. The final norm has the kind of the last block's norms.
         """
         first, last = self.blocks[0], self.blocks[-1]
         if not self.vocabulary:
@@ -251,7 +251,7 @@ class Model(StrictModel):
         return sum(count * weight.total for count, weight in self._main_weights())
 
     def trained_parameters(self) -> float:
-        """Return those of `parameters` that have gradients: all, or only the adapters'.
+        """Return the number of `parameters` with gradients: all, or only those of adapters.
 
         >>> block = {"count": 2, "mixer": {"heads": 4}, "feed_forward": {"ffn_hidden": 256}}
         >>> tuned = Model(hidden=64, vocabulary=100, blocks=[block], adapters={"rank": 8, "targets": ["q"]})
@@ -261,8 +261,7 @@ class Model(StrictModel):
         return sum(count * weight.total for count, weight in self._main_weights() if weight.trained)
 
     def active_parameters(self) -> float:
-        """Return weights that one token uses: of experts, those it is routed to; embeddings, tied ones
-        once.
+        """Return the weights that one token uses, with only its own experts; tied embeddings count once.
 
         Returns
         -------
@@ -281,9 +280,9 @@ class Model(StrictModel):
     ) -> float:
         """Return model FLOP of one forward pass over one sequence: matrix products, including the head.
 
-        A multiply and an add are two FLOP. Norms, activations and softmax take none of the matrix engine's
-        time and are left out. Of experts, those that a token is routed to count, and the router. Modules of
-        multi-token prediction count, with a head each.
+        A multiply and an add are two FLOP. Norms, activations and softmax do not run on the matrix engine
+        and are left out. The router and the experts to which a token is routed count. Modules of
+        multi-token prediction count, each with a head.
 
         Parameters
         ----------
@@ -315,8 +314,8 @@ class Model(StrictModel):
     ) -> float:
         """Return FLOP of all scores and contexts of one sequence: the part that grows with its square.
 
-        Outside of windows nothing is counted, unless `windows` is false: most formulas know of none.
-        Without `causal`, a window counts for both sides of a query, as the square does.
+        Pairs outside windows do not count, unless `windows` is false, as in most formulas. Without
+        `causal`, a window counts on both sides of a query, like the full square.
         """
         further = (self.blocks[-1], self.mtp)  # modules of multi-token prediction hold the last kind
         source = source_length or sequence_length

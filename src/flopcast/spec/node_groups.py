@@ -33,7 +33,7 @@ def place_of_ranks(plan: Plan) -> Integers:
 
 
 def first_plan(plans: Plans) -> Plan:
-    """Return the first plan of a batch, with the degrees that decide where ranks run."""
+    """Return the first plan of a batch, with the degrees that determine where ranks run."""
     names = ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel")
     degrees = {name: int(getattr(plans, name)[0, 0]) for name in names}
     return plans.structure.model_copy(update=degrees)

@@ -12,7 +12,7 @@ from flopcast.units import parse_tokens
 
 
 class StatedPhase(StrictModel):
-    """A phase of a run: its tokens, and what differs from the job during the phase.
+    """A phase of a run: its tokens, and the changes of the job during the phase.
 
     Attributes
     ----------

@@ -165,7 +165,7 @@ class Plan(StrictModel):
 
     @property
     def devices(self) -> int:
-        """Return the number of devices of the plan; expert ranks are among those of other axes."""
+        """Return the number of devices of the plan; other axes include the expert-parallel ranks."""
         return self.data_parallel * self.tensor_parallel * self.pipeline_parallel * self.context_parallel
 
     @property
@@ -225,7 +225,7 @@ class Plan(StrictModel):
 class Plans:
     """Plans of one structure; degrees have shape (plans, 1).
 
-    Structure (schedule, ZeRO, recompute, precision, flags) decides which items exist, degrees only sizes.
+    The structure (schedule, ZeRO, recompute, precision, flags) determines the items, degrees their sizes.
     """
 
     structure: Plan  # the fields that all share
@@ -257,7 +257,7 @@ class Plans:
     def replicas(self) -> Counts:
         """Return ranks of a stage that hold the same parameters and sum their gradients, shape (plans, 1).
 
-        Ranks that share a sequence hold all parameters and see other tokens, as data-parallel ranks do.
+        Ranks that share a sequence hold all parameters and process other tokens, like data-parallel ranks.
         """
         return self.data_parallel * self.context_parallel
 
@@ -265,8 +265,8 @@ class Plans:
     def state_shards(self) -> Counts:
         """Return replicas that share the optimizer's states, shape (plans, 1): each updates its part.
 
-        From ZeRO-1 on all replicas (arXiv:1910.02054, section 5.1), or those of a group of `data_shard`
-        data-parallel ranks, with the ranks that share their sequences. Otherwise each has its own.
+        From ZeRO-1 on, these are all replicas (arXiv:1910.02054, section 5.1), or those of a group of
+        `data_shard` data-parallel ranks, with the ranks that share their sequences. Otherwise, it is 1.
         """
         group = group_of(self.structure.shards, "optimizer")
         size = self.data_shard if group is None else np.full_like(self.data_shard, group.ranks)
@@ -283,8 +283,8 @@ class Plans:
     def expert_replicas(self) -> Counts:
         """Return ranks of a stage that hold the same experts and sum their gradients, shape (plans, 1).
 
-        The ranks of a stage over ep · etp: the data-parallel ranks if experts are neither spread nor cut
-        otherwise than the model's other weights (arXiv:2504.14960, section 3.2).
+        It is the number of ranks of a stage, divided by ep · etp: the data-parallel ranks if experts are
+        divided like the model's other weights (arXiv:2504.14960, section 3.2).
         """
         ranks = self.data_parallel * self.context_parallel * self.tensor_parallel
         return ranks / (self.expert_parallel * self.expert_tensor_parallel)
@@ -293,13 +293,13 @@ class Plans:
     def expert_state_shards(self) -> Counts:
         """Return ranks that share the optimizer's states of the same experts; as `state_shards`.
 
-        Experts are spread inside a group of shards, so that each group holds all of them.
+        Experts are distributed inside a shard group, so each group holds all of them.
         """
         shards = self.expert_replicas / self.shard_groups
         return shards if self.structure.zero >= 1 else np.ones_like(self.data_parallel)
 
     def split(self, batch: Batch) -> Split:
-        """Return what a layer may see; shape (plans, 1), or a row for each kind of micro-batch."""
+        """Return the split that a layer reads; shape (plans, 1), or a row for each kind of micro-batch."""
         context = self.context_parallel * batch.shared_by_kind
         return Split(
             sequences=self.micro_batch,

@@ -108,7 +108,7 @@ def numbers() -> Numbers:
 
 
 def tensor_degree(given: dict[str, int]) -> int:
-    """Return the tensor-parallel degree if it was given as a number; experts are cut by it by default."""
+    """Return the tensor-parallel degree if it is a number, by which experts are divided by default."""
     return given.get("tensor_parallel", 1)
 
 

@@ -111,7 +111,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def activation_dtype(precision: str) -> str:
-    """Return the dtype of everything but operands of 8-bit products: bf16 under every recipe.
+    """Return the dtype of everything except operands of 8-bit GEMMs: bf16 under every recipe.
 
     >>> activation_dtype("fp16"), activation_dtype("nvfp4")
     ('fp16', 'bf16')

@@ -67,5 +67,5 @@ class RlPlan(StrictModel):
 
     @property
     def passes(self) -> int:
-        """Return how often each answer is computed once, forward, after it is generated."""
+        """Return the number of forward passes over each answer after it is generated."""
         return self.scorers + self.critics

@@ -133,7 +133,7 @@ def of_equal_program(plans: Plans) -> EqualRows:
 
 
 def distinct_splits(plans: Plans) -> EqualRows | None:
-    """Return `of_equal_split` if its groups are worth computing layers for them alone, or None."""
+    """Return `of_equal_split` if it saves time to compute layers once for each group, or None."""
     if plans.size < WORTH_ROWS:
         return None
     rows = of_equal_split(plans)
@@ -146,7 +146,7 @@ def rows_of(plans: Plans, rows: Integers) -> Plans:
 
 
 def of_rows(values: Counts, rows: Integers) -> Counts:
-    """Return some rows of an array; a single row that stands for all is kept."""
+    """Return some rows of an array; a single row that applies to all rows is kept."""
     return values if len(values) == 1 else values[rows]
 
 
@@ -163,9 +163,9 @@ def arrays_of(value: object) -> Iterator[np.ndarray]:
 
 
 def taken(value: Value, rows: Integers, made: dict[int, tuple[object, object]] | None = None) -> Value:
-    """Return a value whose arrays have some rows of those of `value`; what has no such array is kept.
+    """Return `value` with some rows of its arrays; parts without such arrays are kept.
 
-    `made` holds what was made, by the identity of the originals, which share arrays and items.
+    `made` contains the results by the identity of the originals, which share arrays and items.
 
     >>> taken((np.array([[1.0], [2.0]]), np.array([[3.0]])), np.array([1, 1, 0]))[0].tolist()
     [[2.0], [2.0], [1.0]]

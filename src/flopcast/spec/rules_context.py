@@ -20,7 +20,7 @@ def _alone(case: Case) -> np.ndarray:
 
 
 def parts(case: Case) -> Counts:
-    """Return parts that a sequence is cut into, (plans, 1): two per rank if their order balances a mask."""
+    """Return the slices of a sequence, (plans, 1): two for each rank if their order balances a mask."""
     zigzag = case.structure.context_order == "zigzag"
     return case.plans.context_parallel * case.batch.shared_by * (2.0 if zigzag else 1.0)
 

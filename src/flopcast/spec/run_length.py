@@ -90,7 +90,7 @@ class RunLength(StrictModel):
         return of_epoch * (self.epochs or 1.0)
 
     def text(self) -> str:
-        """Return what was stated: "52,000 samples, 3 epochs".
+        """Return the stated length as text: "52,000 samples, 3 epochs".
 
         >>> RunLength(tokens=1e9, epochs=2.5).text(), RunLength(samples=1).text()
         ('1.00 B tokens, 2.5 epochs', '1 sample')

@@ -76,9 +76,9 @@ class ServingJob(StrictModel):
 
     @property
     def passes_in_flight(self) -> int:
-        """Return the passes that the stages of a pipeline work on at once: one for each stage.
+        """Return the number of passes that the stages of a pipeline run at once: one for each stage.
 
-        There are no more than requests that are ever open.
+        There are no more passes than open requests.
         """
         stages, opened = self.plan.pipeline_parallel, self.traffic.concurrency
         groups = self.replicas * self.plan.data_parallel
@@ -88,8 +88,8 @@ class ServingJob(StrictModel):
     def engines(self) -> int:
         """Return how many groups of sequences run separate passes.
 
-        They are those of all instances, of their data-parallel groups, and of the passes in flight. Of two
-        pools they are the equal parts into which both can be divided.
+        They are those of all instances, of their data-parallel groups, and of the passes in flight. With
+        two pools, these are the equal parts into which both can be divided.
         """
         if self.plan.pools:
             return math.gcd(*(self.of(pool).engines for pool in self.plan.pools))
@@ -97,7 +97,7 @@ class ServingJob(StrictModel):
 
     @property
     def overlap(self) -> Overlap | None:
-        """Return what runs beside what in a pass: as the engine does, or as ladder residuals allow."""
+        """Return which kernels of a pass run concurrently, as in the engine or with ladder residuals."""
         return LADDER if self.plan.residual == "ladder" else self.engine.overlap
 
     @property
@@ -124,13 +124,13 @@ class ServingJob(StrictModel):
 
     @property
     def image_token_share(self) -> float:
-        """Return the share of the images of a request that a mean token of its prompt stands for."""
+        """Return the share of a request's images for each token of its prompt, on average."""
         prompt = self.traffic.prompt_tokens
         return 1.0 / (self.image_tokens + prompt.mean) if self.image_tokens and prompt else 0.0
 
     @property
     def host_computes(self) -> HostComputes:
-        """Return what the host's processor computes: the deployment's choice, or the engine's default."""
+        """Return the work of the host's CPU: the deployment's choice, or the engine's default."""
         streaming = self.engine.streaming
         if streaming is None or not self.plan.streams:
             return "nothing"
@@ -154,10 +154,10 @@ class ServingJob(StrictModel):
 
     @property
     def most_sequences(self) -> int:
-        """Return the sequences of the largest pass: no more than requests that are ever open.
+        """Return the number of sequences of the largest pass, at most the number of open requests.
 
         The limit of an engine holds for all passes in flight together. The engines of a pool share its open
-        requests, of which one may have more than others.
+        requests, and one engine may have more than others.
         """
         limit, opened = self.plan.max_sequences or self.engine.max_sequences, self.traffic.concurrency
         stated = -(-limit // self.passes_in_flight)

@@ -9,7 +9,7 @@ from flopcast.spec.plan import Plan, Plans, one_plan
 
 
 def plans_of(plan: Plan, batch: Batch) -> Plans:
-    """Return a batch of one plan; of one whose ranks share sequences, with the way in which they exchange.
+    """Return a batch of one plan, with the method of exchange if its ranks share sequences.
 
     Examples
     --------

@@ -42,7 +42,7 @@ class SlowPart(StrictModel):
 
     @property
     def label(self) -> str:
-        """Return the part as reports name it.
+        """Return the name of the part in reports.
 
         >>> SlowPart(kind="link", index=12, speed_fraction=0.5).label
         'link of device 12'

@@ -22,7 +22,7 @@ Fraction = Annotated[float, Gt(0), Le(1)]
 
 
 def fractions_of(text: str) -> dict[str, float]:
-    """Return the fraction in each memory outside the device; what is left is on the device.
+    """Return the fraction in each memory outside the device; the rest is on the device.
 
     >>> fractions_of("host:0.5+nvme:30%"), fractions_of("host"), fractions_of("device")
     ({'host': 0.5, 'nvme': 0.3}, {'host': 1.0}, {})
@@ -84,7 +84,7 @@ PlacedOn = Annotated[str, BeforeValidator(_canonical), Field(json_schema_extra=_
 
 
 class Streaming(StrictModel):
-    """What an engine can keep outside the devices, and how it copies it to them.
+    """The data that an engine can keep outside the devices, and how it copies them to the devices.
 
     Rates are fractions of those of the hardware: of a device's `host_bytes_per_s`, of the drives'
     `read_bytes_per_s`, of the host's `bytes_per_s`.

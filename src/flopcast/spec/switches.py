@@ -89,5 +89,5 @@ class Switches(StrictModel):
         return f"{self.software}: {switch}" if switch else ""
 
     def can(self, name: str) -> bool:
-        """Return whether the software has a switch, or is unknown."""
+        """Return whether the software has a switch; true if the software is unknown."""
         return bool(getattr(self, name)) or not self.software

@@ -42,8 +42,8 @@ def _rate(given: object) -> object:
 class Traffic(StrictModel):
     """Requests that reach a serving engine. Most fields also have a short name.
 
-    A rate, a concurrency or the times of a trace say when requests arrive. Beside a rate or a concurrency,
-    only the lengths and shared beginnings of a trace are used.
+    A rate, a concurrency or the times of a trace determine when requests arrive. Together with a rate or a
+    concurrency, only the lengths and the shared prefixes of a trace are used.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ class Traffic(StrictModel):
 
     @property
     def num_requests(self) -> int:
-        """Return how many requests are simulated at most; those of a trace may be fewer."""
+        """Return the largest number of simulated requests; a trace may contain fewer."""
         if self.requests or self.trace:
             return self.requests or MOST_REQUESTS
         if self.concurrency is None or not self._are_equal:

@@ -39,7 +39,7 @@ def entries_of(
 
 
 def fraction_of(text: str) -> float | None:
-    """Return a fraction that is written as such, or in percent; None for another text."""
+    """Return a fraction that is written as a number or in percent; None for another text."""
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -51,7 +51,7 @@ def or_text(example: str, *others: Mapping[str, object]) -> Callable[[dict[str, 
     text = {"type": "string", "examples": [example]}
 
     def accept(schema: dict[str, Any]) -> None:
-        """Keep what the schema accepts: the entries of a list, or an object."""
+        """Keep the part that the schema accepts: the entries of a list, or an object."""
         array = [{key: schema.pop(key) for key in ("type", "items")}] if "items" in schema else []
         schema["anyOf"] = [*array, text, *others, *schema.get("anyOf", [])]
 

@@ -48,8 +48,8 @@ WHEN = {  # at which positions an item runs
 def positions(order: Order, count: int) -> Integers:
     """Return the position of each task of a step of `count` micro-batches: an index into POSITIONS.
 
-    A step of one micro-batch has it both first and last: "only". If the schedule runs forwards together with
-    backwards of other micro-batches, passes between them that run separately are "alone".
+    A step of one micro-batch has it both first and last: "only". If the schedule pairs forwards with
+    backwards of other micro-batches, passes between the pairs that run separately are "alone".
 
     >>> from flopcast.schedules import SCHEDULES
     >>> rows = (positions(SCHEDULES["1f1b"].order(1, 1, count), count)[0] for count in (1, 3))

@@ -46,7 +46,7 @@ class FrontMark:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class FrontDrawing:
-    """What is drawn: names of the candidates ("plans"), of both axes, how values are shown, and the marks.
+    """The content of a drawing: names of candidates ("plans") and axes, the form of values, and the marks.
 
     Marks on the front are joined in the order in which they stand if `joined`.
     """

@@ -43,7 +43,7 @@ def by_limit(report: Report) -> Mapping[str, float]:
     """Return the seconds of the step by limit, in the order of LIMITS; they sum to the step.
 
     A kernel is limited by the matrix engine if its FLOP at the peak rate take longer than its bytes at the
-    memory bandwidth, and else by memory. Messages count as far as no compute hides them.
+    memory bandwidth, and else by memory. Messages count with the time that no compute hides.
     """
     seconds_by_limit, device = dict.fromkeys(LIMITS, 0.0), report.job.cluster.node.device
     for each in report.timeline.bottleneck_attribution:
@@ -157,7 +157,7 @@ def _drawing(report: Report) -> str:
 
 
 def short_names(factors: Sequence[Sensitivity]) -> list[str]:
-    """Return what each factor is, with the kernels or the fabric that it belongs to if others are alike."""
+    """Return the meaning of each factor, with its kernels or fabric if others have the same meaning."""
     labels = [kind_of(one.name).label for one in factors]
     owners = [one.name.partition("[")[2].removesuffix("]").rpartition(": ")[2] for one in factors]
     return [

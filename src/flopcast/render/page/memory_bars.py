@@ -29,7 +29,7 @@ Part = tuple[int, str, float]  # hue, label, bytes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageBar:
-    """What a bar shows of a stage: (hue, label, bytes) of its parts, their sum, and the high end."""
+    """The content of the bar of a stage: (hue, label, bytes) of its parts, their sum, and the high end."""
 
     stage: int
     parts: tuple[Part, ...]
@@ -106,8 +106,8 @@ def memory_bars(memory: MemoryReport, names: Sequence[str]) -> str:
 def tier_bars(memory: MemoryReport, names: Sequence[str]) -> str:
     """Return the drawing of memory outside the devices: a bar for each tier, on a scale of its own.
 
-    `names` are the categories that have a colour, the same as those of the stages. Nothing is drawn if the
-    plan places nothing there.
+    `names` are the categories that have a colour, the same as those of the stages. The drawing is empty if
+    the plan places nothing outside the devices.
     """
     if not memory.tiers:
         return ""

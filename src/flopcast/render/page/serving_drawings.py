@@ -75,7 +75,7 @@ def _load(report: ServingReport) -> str:
 
 
 def percentile_section(report: ServingReport) -> Section:
-    """Return how latencies are spread over requests, with a table of the usual percentiles.
+    """Return the distribution of latencies over requests, with a table of the usual percentiles.
 
     Metrics without values (time between tokens, if every request has one output token) have no curve.
     """

@@ -69,7 +69,7 @@ def _place(item: Item | None) -> tuple[str, str, str, str]:
 
 
 def one_step(report: Report) -> str:
-    """Return what times of a step are of, as a caption begins: the busiest stage, if there are several."""
+    """Return the subject of the times in a caption: the busiest stage of several, or the step."""
     return "One step of the busiest stage" if report.job.plan.pipeline_parallel > 1 else "One step"
 
 
