@@ -87,7 +87,7 @@ numbers by machine, model and method.
   the scripts set 32 buffer slots. We assume that a slot holds the states of one subgroup.
 - The models of `zero3_offload_runs.csv` are larger in flopcast than in the logs of the runs. The logs state
   four heads of keys and values, the vocabulary of GPT-2, no FlashAttention, and on the nodes of Polaris the
-  default size of the feed-forward layers. A model of 13B parameters then has 11.2 billion parameters. The
+  default size of the feed-forward layers. The model called 13B then has 11.2 billion parameters. The
   fitted rates of the machines hide this difference: with the smaller models and the same rates, the
   predicted iterations are 11 % too short.
 """

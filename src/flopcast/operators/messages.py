@@ -177,7 +177,8 @@ class AllToAll(AbstractMessage):
 class IndexExchange(AbstractMessage):
     """Indices of look-ups are sent to the ranks that hold the rows: an all-to-all without gradients.
 
-    `message_bytes` is as of `AllToAll`. In the backward pass (`backward`) nothing is sent.
+    `message_bytes` has the same meaning as in `AllToAll`. In the backward pass (`backward`) nothing is
+    sent.
     """
 
     backward: bool = False

@@ -94,6 +94,8 @@ def _unknown(name: str, value: object, known: Sequence[str]) -> Problem:
         fix = f"did you mean {near[0]}?"
     elif of_plan and "plan" in known:
         fix = f'write "plan": "{of_plan}={value}"'
+    elif name == "traffic" and "rate" in known:
+        fix = 'write its settings as fields, such as "rate": "4/s", "prompt": "2000"'
     elif other is not None:
         fix = f"send the request to /api/v1/{other}, or remove {name}"
     return Problem(name, value, ", ".join(known), because, fix, REQUEST, "is not a known field")

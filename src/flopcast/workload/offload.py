@@ -114,7 +114,7 @@ def activations_leave(plan: Plan, kept_bytes: Floats, phase: str) -> tuple[Item,
 def activations_return(plan: Plan, kept_bytes: Floats) -> tuple[Item, ...]:
     """Return the copies that bring the activations of the next layer of a backward pass.
 
-    They begin with the layer that computes; the next one waits for them.
+    They begin together with the layer that computes, and the next layer waits for them.
     """
     found: list[Item] = []
     for one in placed(plan.offload, "activations"):

@@ -59,8 +59,8 @@ class KnownModel(StrictModel):
 class Default(StrictModel):
     """A default of a software, in rows that `where` matches, with its documentation.
 
-    `plan`: fields that the row leaves open. `stack`, `experts`, `adapters`: what differs there from the
-    stack, from the model's experts, and which adapters are trained.
+    `plan`: fields that the row leaves open. `stack` and `experts` contain changes of the stack and of the
+    model's experts, and `adapters` the adapters that are trained.
     """
 
     where: Mapping[str, str] = Field(default_factory=dict)
