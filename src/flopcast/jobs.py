@@ -135,7 +135,7 @@ def serving_job(
 
 
 def _resolved(request: JobRequest) -> Job:
-    """Return the job of a request; faults name arguments in the place of options."""
+    """Return the job of a request; faults name arguments instead of options."""
     with told_as(without_options):
         return resolve(request)
 

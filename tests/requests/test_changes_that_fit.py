@@ -34,7 +34,7 @@ def test_each_change_that_is_named_fits_and_no_smaller_one_of_its_kind_does():
     text = told(**TUNED, lora=16)
 
     length, devices = (int(re.search(rf"\n  --{name} (\d+)", text).group(1)) for name in ("seq", "gpus"))
-    frozen = int(re.search(r"--qlora 16 in the place of --lora 16, with --seq (\d+)", text).group(1))
+    frozen = int(re.search(r"--qlora 16 --seq (\d+) instead of --lora 16", text).group(1))
     assert frozen > length
     assert fits(**TUNED, qlora=16, seq=frozen)
     assert not fits(**TUNED, qlora=16, seq=2 * frozen)
@@ -60,7 +60,7 @@ def test_the_fullest_stage_is_named_only_where_there_are_several():
 @all_cases(
     ("asked", "unhelpful"),
     [
-        ({"lora": 16}, "in the place of --qlora"),
+        ({"lora": 16}, "instead of --qlora"),
         ({"qlora": 16, "seq": 131072}, "--qlora"),
         ({"lora": 16, "plan": "auto dp=1 tp=1 pp=1 cp=1"}, "--gpus"),
         ({"lora": 16, "model": "llama-3.1-405b"}, "--seq"),

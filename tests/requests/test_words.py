@@ -1,4 +1,4 @@
-"""Words without an option: a model in the place of a file, the cluster of a job that names none."""
+"""Words without an option: a model instead of a file, the cluster of a job that names none."""
 
 import json
 

@@ -118,7 +118,7 @@ def test_letters_of_one_field_are_one_step_back(browser, server):
 
 
 def test_another_model_fills_the_form_with_another_plan(browser, server):
-    page = opened(browser, server, "/")
+    page = opened(browser, server, "/?model=llama-3-8b&cluster=dgx-h100&gpus=16")
     assert page.input_value("[name=vpp]") != "1"
     changed(page, lambda: page.select_option("[name=recompute]", "full"))
 

@@ -234,4 +234,4 @@ def test_answers_name_fields_of_the_request_and_no_options_of_the_command_line()
         assert OPTIONS & set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told)) == set(), name
     fits = json.loads(answer("api.predict", large, lambda _: None).body)["faults"][0]["message"]
     assert "\n  seq 1024 " in fits
-    assert "qlora 16 in the place of lora 16, with seq 4096" in fits
+    assert "qlora 16 seq 4096 instead of lora 16" in fits

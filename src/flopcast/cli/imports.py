@@ -31,7 +31,7 @@ flopcast predict job.yaml --cluster dgx-h100:2"""
 
 
 class _Kinds(click.Group):
-    """Commands by kind; a file in the place of a kind is imported as the kind that its contents have."""
+    """Commands by kind; a file instead of a kind is imported as the kind that its contents have."""
 
     def resolve_command(
         self, context: click.Context, args: list[str]

@@ -158,7 +158,7 @@ class OfRuns(Clock):
             self.show(self.seconds, self.line())
 
     def say(self, text: str, *, err: bool = False) -> None:
-        """Print a line in the place of the progress line, which is shown again later."""
+        """Print a line instead of the progress line, which is shown again later."""
         self.clear()
         click.echo(text, err=err)
 

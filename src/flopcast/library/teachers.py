@@ -1,4 +1,4 @@
-"""Teachers of models: a name of the catalogue, or a base with changes, in the place of a description.
+"""Teachers of models: a name of the catalogue, or a base with changes, instead of a description.
 
 Elsewhere: what a teacher is (spec/model.py), all other names of a job (requests/job_files.py).
 """

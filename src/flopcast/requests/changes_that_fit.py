@@ -65,14 +65,14 @@ def _changes(job: Job, fixed: Mapping[str, object], needed_ratio: Number) -> Ite
     if adapters is not None and adapters.base_dtype == BASE_DTYPES["lora"]:
         frozen = adapters.model_copy(update={"base_dtype": BASE_DTYPES["qlora"]})
         model = job.model.model_copy(update={"adapters": frozen})
-        frozen_job, edit = (
+        frozen_job, replaced = (
             job.model_copy(update={"model": model}),
-            f"--qlora {adapters.rank} in the place of --lora {adapters.rank}",
+            f"instead of --lora {adapters.rank}",
         )
         if _fits(frozen_job, fixed):
-            yield edit
+            yield f"--qlora {adapters.rank} {replaced}"
         elif (length := _shorter(frozen_job, fixed)) is not None and length > (shorter or 0):
-            yield f"{edit}, with --seq {length}"
+            yield f"--qlora {adapters.rank} --seq {length} {replaced}"
     more = _more_devices(job, fixed, needed_ratio)
     if more is not None:
         yield f"--gpus {more}"

@@ -298,7 +298,7 @@ def _with_model(document: Document, model: Document) -> Document:
 def assuming(document: Document, notes: tuple[str, ...]) -> Document:
     """Return the document with more assumptions after its own.
 
-    Readers of foreign files use it for defaults of the program that wrote the file. A value in the place of
+    Readers of foreign files use it for defaults of the program that wrote the file. A value instead of
     the list that is not a list stays as it is and is reported when the job is validated.
     """
     if not notes or not isinstance(document.data, dict):

@@ -53,7 +53,7 @@ def with_plan_options(document: Document, request: JobRequest) -> Document:
 
 
 def with_slow_parts(document: Document, request: JobRequest) -> Document:
-    """Return the document with the slow parts of `--slow` in its site, in the place of the site's own.
+    """Return the document with the slow parts of `--slow` in its site, instead of the site's own.
 
     A site that is named, not written out, becomes the base of a changed site, so that its other
     measurements stay.

@@ -28,6 +28,7 @@ from flopcast.memory.tiers import outside_ratio
 from flopcast.records import dataclass
 from flopcast.search.memory_limit import with_outside, within_memory
 from flopcast.search.question import Question
+from flopcast.search.space import RECOMPUTE
 from flopcast.search.uneven_stages import balanced_stages
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.job import Job
@@ -93,10 +94,10 @@ def asked_variants(question: Question) -> Refining:
     A field that the user fixes is never refined: stages if a plan lists them, recompute if the space does
     not contain both none and full, the order of ranks if a plan has an unusual one.
     """
-    space = question.space
+    space, modes = question.space, question.space.recompute or RECOMPUTE
     return Refining(
         stages=space.refine and not any(job.plan.stage_layers for job in question.jobs),
-        recompute=space.refine and len(space.recompute) > 1 and "full" in space.recompute,
+        recompute=space.refine and len(modes) > 1 and "full" in modes,
         orders=space.refine and all(job.plan.rank_order == USUAL_ORDER for job in question.jobs),
         headroom_fraction=space.headroom_fraction,
     )

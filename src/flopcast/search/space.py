@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator
 
 from flopcast.errors import spec_error
+from flopcast.layers.traced import is_graph
 from flopcast.schedules import AUTO, OF_CHUNKS, OF_ONE_CHUNK, SCHEDULES
 from flopcast.search.offload_choices import offload_choices
 from flopcast.search.shard_choices import shard_choices
@@ -115,7 +116,8 @@ class Space(StrictModel):
     sequence_parallel, zero, recompute, precision, schedule, context_exchange, context_order : tuples
         As in a plan. The schedule "auto" is 1F1B, or interleaved 1F1B if stages have several chunks. If an
         option has no effect (such as sequence parallelism with one rank), the search tries the plan only
-        without this option.
+        without this option. By default, recompute is not selective if only attention would be recomputed
+        and the stack's kernel stores no scores, since this frees almost no memory.
     offload : tuple
         What is offloaded, as in a plan. In a text, spaces separate several values. "auto" stands for
         everything that the stack can offload to a memory of the cluster (offload_choices.py). The default
@@ -163,7 +165,7 @@ class Space(StrictModel):
         default=(), description="by default, all stages that the stack supports", json_schema_extra=_or_word
     )
     recompute: Annotated[tuple[str, ...], BeforeValidator(words), AfterValidator(_known_modes)] = Field(
-        default=RECOMPUTE, min_length=1, description="recompute modes as in a plan"
+        default=(), description="modes as in a plan; by default, those that free memory"
     )
     precision: Annotated[tuple[Precision | AllOf, ...], BeforeValidator(words)] = Field(
         default=(), description="by default, 16 bits; all means every recipe that the device supports"
@@ -260,7 +262,7 @@ class Space(StrictModel):
         return {
             "sequence_parallel": self.sequence_parallel or tuple(dict.fromkeys((sequences, False))),
             "zero": self.zero or tuple(sorted(job.stack.sharding.zero_stages)),
-            "recompute": self.recompute,
+            "recompute": self.recompute or _recompute_modes(job),
             "precision": _precisions(self, job),
             "context_exchange": get_args(Exchange)
             if ALL in self.context_exchange
@@ -307,6 +309,13 @@ def sized(cluster: Cluster, num_devices: int) -> Cluster:
     return cluster.model_copy(update={"groups": (group,)})
 
 
+def _recompute_modes(job: Job) -> tuple[str, ...]:
+    """Return the modes to try; recompute of attention that stores no scores would free almost nothing."""
+    groups = job.plan.recompute_modules or job.stack.selective_groups
+    frees = set(groups) != {"core_attention"} or not job.stack.fuses_attention or is_graph(job.model.blocks)
+    return RECOMPUTE if frees else tuple(mode for mode in RECOMPUTE if mode != "selective")
+
+
 def _precisions(space: Space, job: Job) -> tuple[object, ...]:
     """Return the precisions to try; by default 16 bits, since 8-bit recipes need the user's decision."""
     named = tuple(name for name in space.precision if name != ALL)
@@ -323,7 +332,7 @@ def _schedules(space: Space) -> tuple[object, ...]:
 
 
 def _with_choices(values: Iterable[object], choices: Callable[[], Iterable[object]]) -> tuple[object, ...]:
-    """Return the values, with all choices in the place of "auto"."""
+    """Return the values, with all choices instead of "auto"."""
     return tuple(dict.fromkeys(each for one in values for each in (choices() if one == AUTO else [one])))
 
 

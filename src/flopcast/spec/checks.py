@@ -45,7 +45,7 @@ class Case:
 
     @classmethod
     def of(cls, job: Job, plans: Plans) -> "Case":
-        """Return the input of the rules for these plans in the place of the job's own.
+        """Return the input of the rules for these plans instead of the job's own.
 
         A batch of one plan gives the problems of a job; a batch of many plans gives a mask.
         """

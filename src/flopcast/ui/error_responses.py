@@ -91,10 +91,10 @@ def _message(message: str) -> str:
 def _button(change: str) -> str:
     """Return the button that fills the fields of a change, such as --seq 4096; "" for other texts.
 
-    >>> _button("--qlora 16 in the place of --lora 16")
-    ' <button type="button" data-fill="qlora=16&amp;lora=">Apply</button>'
+    >>> _button("--qlora 16 --seq 4096 instead of --lora 16")
+    ' <button type="button" data-fill="qlora=16&amp;seq=4096&amp;lora=">Apply</button>'
     """
-    edit, _, replaced = change.partition(" (")[0].partition(" in the place of ")
+    edit, _, replaced = change.partition(" (")[0].partition(" instead of ")
     fields = dict(OPTION.findall(edit)) | {name: "" for name, _ in OPTION.findall(replaced)}
     if not fields or not fields.keys() <= FORM_FIELDS:
         return ""
@@ -136,7 +136,7 @@ def _form_field(field: str) -> str:
 
 
 def in_labels(text: str) -> str:
-    """Return a text with the labels of the form in the place of options and dotted names.
+    """Return a text with the labels of the form instead of options and dotted names.
 
     >>> in_labels("set plan.tensor_parallel to 16"), in_labels("write gpus=8"), in_labels("--gpus 16")
     ('set Tensor parallel to 16', 'set GPUs to 8', 'GPUs 16')

@@ -2,7 +2,7 @@
 
 Answers: which fields does a form have, in which order, and what does each show?
 Elsewhere: the page around the form (page.py), what fields mean (form_fields.py), widgets that the
-script puts in the place of fields (static/widgets.js).
+script shows instead of fields (static/widgets.js).
 
 A form works without a script: a list is a `<select>`, a number is typed. The script replaces a list with
 `data-picker` by a field that can be searched, and adds a slider to a number with `data-stops`.

@@ -137,7 +137,7 @@ def brought_from(
 
 
 def with_field_names(text: str) -> str:
-    """Return a text with the fields of a request in the place of the command line's options.
+    """Return a text with the fields of a request instead of the command line's options.
 
     Options that no field has stay, with their command; so do flags of other software.
 

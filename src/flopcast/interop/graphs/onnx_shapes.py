@@ -86,7 +86,7 @@ def _package(module: str, file: str, value: str, because: str, fault: str) -> tu
 
 
 def without_weights(model: Message, sizes: Mapping[str, int]) -> bytes:
-    """Return a copy of a model without its weights, with sizes in the place of the names of input axes."""
+    """Return a copy of a model without its weights, with sizes instead of the names of input axes."""
     return b"".join(_model(model, sizes))
 
 

@@ -6,7 +6,7 @@ recompute that the timers show (recompute_shown.py), pauses and slowing (series_
 (timer_suspects.py), traces (trace_suspects.py), settings of the job (settings.py), how a diagnosis is shown
 (render/diagnosis.py).
 
-The order of work: sizes that the log states in the place of the job's; pauses and slowing in its steps;
+The order of work: sizes that the log states instead of the job's; pauses and slowing in its steps;
 timers and traced kernels beside the prediction; settings that cost time. What is left of the difference,
 and belongs to none of these, could be the network, the clocks or the host: what would tell them apart is
 said.

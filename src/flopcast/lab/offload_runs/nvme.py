@@ -29,7 +29,7 @@ def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
     """Return the run of one row: of the table, or of the published totals with the same columns.
 
     Reads and writes of the update overlap, so that their sum is compared with the prediction as well. A row
-    whose job breaks a rule has the reason in the place of a job.
+    whose job breaks a rule has the reason instead of a job.
     """
     job, reason = job_or_reason(row["approach"], _job(row, fitted))
     swaps = [row.get(name) for name in ("optimizer_swap_in_ms", "optimizer_swap_out_ms")]

@@ -70,7 +70,7 @@ def sample_cells(samples: Iterable[TraceSample]) -> Iterator[Sequence[object]]:
 def event_cells(trace: Trace) -> Iterator[Sequence[object]]:
     """Yield kernels in the order of time, as EVENT_COLUMNS.
 
-    A kernel that no operator launched has its own name in the place of the operator's. What a profiler does
+    A kernel that no operator launched has its own name instead of the operator's. What a profiler does
     not record (micro-batch, stage, bytes of a message) is -1.
     """
     words = trace.words

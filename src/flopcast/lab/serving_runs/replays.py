@@ -30,7 +30,7 @@ def _runs(path: Path, table: Sequence[Mapping[str, str]], _options: ReadOptions)
     """Yield a run for all requests of a file together, and one for each of them.
 
     All runs of a file have one job and are played once. The file's name gives device and model; without a
-    cluster or a model in the catalogue, the runs have the reason in the place of a job.
+    cluster or a model in the catalogue, the runs have the reason instead of a job.
     """
     named = NAME.fullmatch(path.name)
     reason, job, trace = "the file's name is not vllm_requests_DEVICE_MODEL.csv", None, None

@@ -87,7 +87,7 @@ def sums_in_layer(report: Report, backward: bool) -> int:
     """Return the number of all-reduces over tensor-parallel ranks in one pass of a layer.
 
     With recompute the backward holds those of the forward a second time. The protocol of the host's
-    cost needs this number, to put measured all-reduces in the place of predicted ones.
+    cost needs this number, to use measured all-reduces instead of predicted ones.
     """
     block = _block(report)
     items = block.backward if backward else block.forward

@@ -51,7 +51,7 @@ ALONE: Mapping[Constants, str] = {
 Predict = Callable[[Job], Report]
 Reproduce = Callable[[Run], Job]
 FASTEST_MFU_RATIO, SLOWEST_MFU_RATIO = 1.0, 1e-3  # outside: no step of this job, whatever the table says
-UNREADABLE = "unreadable"  # in the place of a source, which is not known
+UNREADABLE = "unreadable"  # instead of a source, which is not known
 MEASURED = "a step time in seconds"
 SAME_RATIO = 1e-3  # of two tables' times of one run: they round differently
 

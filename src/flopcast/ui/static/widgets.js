@@ -1,4 +1,4 @@
-// Widgets in the place of plain fields: a list that can be searched, and a slider beside a number.
+// Widgets instead of plain fields: a list that can be searched, and a slider beside a number.
 // A field keeps its name and its value; a widget shows it and sends `change` events of the field.
 
 let facts = null;  // what is known of models and clusters, fetched when a list is first opened

@@ -48,7 +48,7 @@ def _joins_heads(item: Item, before: Item) -> bool:
 
 
 def _fused(run: Items, work: BatchedMatmul) -> Item:
-    """Return the kernel in the place of the context product `work`, the run's last: same output, same
+    """Return the kernel instead of the context product `work`, the run's last: same output, same
     group.
 
     It reads what the run read: queries and keys as the scores did, values as the context did. Where these
