@@ -76,6 +76,42 @@ def test_a_shell_in_a_container_expands_its_own_variables():
     assert document_of(text).data["plan"]["tensor_parallel"] == 4
 
 
+def test_vllm_starts_from_an_image_of_its_own_and_from_an_entry_point_in_parts():
+    own = COMPOSE.replace("vllm/vllm-openai:latest", "${IMAGE:-registry/team-vllm:cu130}")
+    parts = """services:
+  engine:
+    image: team-engine
+    entrypoint: ["vllm"]
+    command: [serve, meta-llama/Llama-3.1-70B, --tensor-parallel-size, "4"]
+"""
+    for text in (own, parts):
+        assert document_of(text).data["plan"]["tensor_parallel"] == 4
+
+
+def test_pods_of_one_instance_are_counted_once():
+    flags = '"--tp", "16", "--nnodes", "2", "--node-rank", "$(POD_INDEX)"'
+    nodes = MANIFEST.replace('"--tp", "2"', flags)
+    pod = """
+        spec:
+          containers:
+            - image: vllm/vllm-openai
+              command: ["/bin/bash", "-c"]
+              args: ["vllm serve meta-llama/Llama-3.1-70B -tp $((LWS_GROUP_SIZE * 4))"]"""
+    worker = f"""apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+spec:
+  replicas: 3
+  leaderWorkerTemplate:
+    size: 2
+    workerTemplate: {pod}
+"""
+    leader = worker + f"    leaderTemplate: {pod}\n"
+
+    for text, expected in ((nodes, (16, 1)), (worker, (8, 3)), (leader, (8, 3))):
+        plan = document_of(text).data["plan"]
+        assert (plan["tensor_parallel"], plan["replicas"]) == expected
+
+
 def test_a_manifest_of_several_documents_is_that_of_the_container_with_an_engine(tmp_path):
     file = tmp_path / "serve.yaml"
     file.write_text(MANIFEST, encoding="utf-8")

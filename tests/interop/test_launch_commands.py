@@ -221,16 +221,39 @@ def test_a_wrong_flag_is_an_error_with_its_line_and_its_mend(text, field, fix):
     assert problem.where.startswith("serve.sh:")
 
 
-def test_every_fault_is_reported_at_once_and_unknown_flags_are_notes():
+def test_every_fault_is_reported_at_once_and_only_flags_of_no_size_are_ignored():
     with pytest.raises(SpecError) as caught:
         data_of("vllm serve gpt2 --tensor-parallel-size no --max-num-seqs -3 --kv-cache-dtype fp3")
-    notes = data_of("vllm serve gpt2 --mascot llama --expert-mascots 3")["assumptions"]
+    notes = data_of("vllm serve gpt2 --mascot llama")["assumptions"]
 
     assert len(caught.value.problems) == 3
     assert [note for note in notes if "is not known and is ignored" in note] == [
-        "--mascot is not known and is ignored (serve.sh:1)",
-        "--expert-mascots is not known and is ignored (serve.sh:1)",
+        "--mascot is not known and is ignored (serve.sh:1)"
     ]
+    for flag in ("--expert-mascots 3", "--quant-mascot=llama"):
+        with pytest.raises(SpecError, match="suggests that it affects time or memory"):
+            data_of(f"vllm serve gpt2 {flag}")
+
+
+def test_a_switch_that_is_turned_off_is_off_however_it_is_written():
+    flags = f"vllm serve {LLAMA} --no-enable-prefix-caching --enable-chunked-prefill False"
+    file = (
+        f"model: {LLAMA}\nmax-num-seqs: 8\nno-enable-prefix-caching: true\nenable_chunked_prefill: false\n"
+    )
+
+    for engine in (data_of(flags)["engine"], data_of(file, "vllm.yaml")["engine"]):
+        assert engine == {"base": "vllm", "prefix_cache": False, "prefill": "whole"}
+
+
+def test_flags_of_older_releases_and_short_flags_are_those_of_today():
+    older = f"vllm serve {LLAMA} --speculative-model meta-llama/Llama-3.2-1B --num-speculative-tokens 5"
+    searched = f"vllm serve {LLAMA} --speculative-model [ngram] --num-speculative-tokens 3"
+
+    assert (plan_of(older)["draft"], plan_of(older)["drafted"]) == ("llama-3.2-1b", 5)
+    assert (plan_of(searched)["draft"], plan_of(searched)["drafted"]) == ("ngram", 3)
+    for text in (f"vllm serve {LLAMA} -dcp 2", f"{SGLANG} {LLAMA} --tp 4 --attn-cp-size 2"):
+        with pytest.raises(SpecError, match="context parallelism"):
+            data_of(text)
 
 
 @all_cases("kind", KINDS)

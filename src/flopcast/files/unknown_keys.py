@@ -19,7 +19,9 @@ from flopcast.records import dataclass
 
 COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
           "lora", "accum", "seq_len", "sequence_len")  # fmt: skip
-HARMLESS = re.compile(r"overhead|lookahead|ahead_|header")  # words that contain "head" by chance
+HARMLESS = re.compile(
+    r"overhead|lookahead|ahead_|header|delayer"
+)  # words that contain "head" or "layer" by chance
 NOTHING: tuple[object, ...] = (
     None, False, 0, "", "none", "None", "no", "off", "false", "null", [], {},
 )  # fmt: skip

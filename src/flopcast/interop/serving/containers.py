@@ -4,19 +4,23 @@ Answers: which commands do the containers of a file run, with which variables, a
 Elsewhere: what the commands start (launch.py), manifests of Dynamo (dynamo.py).
 
 The containers become one shell script, because both formats expand variables: `${NAME:-value}` in Compose,
-`$(NAME)` in Kubernetes. An image of an engine starts it without a command.
+`$(NAME)` in Kubernetes. An image of an engine starts it without a command. Several pods that form one
+instance (`--nnodes`, a LeaderWorkerSet) are one replica.
 
 References
 ----------
 Compose specification (https://docs.docker.com/reference/compose-file/): services, `entrypoint`, `command`,
 `environment`, `deploy.replicas`. Kubernetes, "Define a Command and Arguments for a Container": `command`,
-`args`, `env`; `replicas` of a Deployment or StatefulSet.
+`args`, `env`; `replicas` of a Deployment or StatefulSet. LeaderWorkerSet (https://lws.sigs.k8s.io/docs/reference/):
+`replicas` groups of `size` pods, which all run the workerTemplate if there is no leaderTemplate, and whose
+variable LWS_GROUP_SIZE is `size`.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from flopcast.files.yaml_text import Document, Path, line_in
+from flopcast.interop.configs.keys import whole_number
 from flopcast.interop.serving.kinds import has_command
 from flopcast.interop.serving.launch import ReadText, instance_of, job_of_instances, started_by
 from flopcast.interop.shell.parameters import parsed_values
@@ -26,15 +30,17 @@ from flopcast.records import dataclass, replace
 
 WORDS = ("entrypoint", "command", "args")
 NAME = re.compile(r"[A-Za-z_]\w*")
+DERIVED = re.compile(r"vllm(?!.*/)")  # of vLLM that somebody built; its entry point is that of vLLM's image
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Container:
-    """A container: its entry in the file, the path of it, and how many of it run."""
+    """A container: its entry in the file, the path of it, how many of it run, and the pods of its group."""
 
     entry: Mapping[str, object]
     path: Path
     replicas: int = 1
+    group: int = 0
 
 
 def one_manifest(raw: bytes) -> bytes:
@@ -59,7 +65,7 @@ def containers_of(data: object) -> list[Container]:
             for name, entry in services.items()
             if isinstance(entry, dict) and entry.keys() & {"image", "build", *WORDS}
         ]
-    return list(_listed(data, (), 1)) if isinstance(data, dict) and "apiVersion" in data else []
+    return list(_listed(data, (), 1, 0)) if isinstance(data, dict) and "apiVersion" in data else []
 
 
 def _replicas(service: Mapping[str, object]) -> int:
@@ -68,20 +74,24 @@ def _replicas(service: Mapping[str, object]) -> int:
     return stated if isinstance(stated, int) and stated > 0 else 1
 
 
-def _listed(value: object, path: Path, replicas: int) -> Iterator[Container]:
+def _listed(value: object, path: Path, replicas: int, group: int) -> Iterator[Container]:
     """Yield the containers of all lists `containers` inside a manifest."""
     if isinstance(value, list):
         for place, inner in enumerate(value):
-            yield from _listed(inner, (*path, place), replicas)
+            yield from _listed(inner, (*path, place), replicas, group)
     elif isinstance(value, dict):
-        stated = value.get("replicas")
+        stated, size = value.get("replicas"), value.get("size")
         replicas = stated if isinstance(stated, int) and stated > 0 else replicas
+        if "workerTemplate" in value:
+            group = size if isinstance(size, int) else 1
         for key, inner in value.items():
+            if key == "workerTemplate" and "leaderTemplate" in value:
+                continue  # further nodes of the instance that the leader starts
             entries = inner if key == "containers" and isinstance(inner, list) else ()
             for place, entry in enumerate(entries):
                 if isinstance(entry, dict):
-                    yield Container(entry=entry, path=(*path, key, place), replicas=replicas)
-            yield from _listed(inner, (*path, key), replicas) if not entries else ()
+                    yield Container(entry=entry, path=(*path, key, place), replicas=replicas, group=group)
+            yield from _listed(inner, (*path, key), replicas, group) if not entries else ()
 
 
 def job_of_containers(
@@ -102,7 +112,7 @@ def job_of_containers(
     for container in containers_of(document.data):
         lines += [(text, line, container) for text, line in _script(container, document)]
     text = "\n".join(line for line, *_ in lines)
-    if not has_command(text):
+    if not has_command(re.sub(r'["\\\s]+', " ", text)):
         return None
     script = read_script(text, document.name, {}, parsed_values(environment, "--env"))
 
@@ -115,8 +125,9 @@ def job_of_containers(
         started = started_by(replace(command, words=words, line=words[0].line))
         if started is not None:
             count = lines[min(command.line, len(lines)) - 1][2].replicas
-            started = replace(started, replicas=count)
-            instances.append(instance_of(started, document.name, script.file, read, model))
+            instance = instance_of(started, document.name, script.file, read, model)
+            nodes = whole_number(instance.reader.raw("nnodes")) or 1
+            instances.append(replace(instance, replicas=instance.replicas * max(count // max(nodes, 1), 1)))
     return job_of_instances(instances, document.name) if instances else None
 
 
@@ -127,11 +138,11 @@ def _script(container: Container, document: Document) -> Iterator[tuple[str, int
     def line_of(*keys: str | int) -> int:
         return line_in(document.where((*path, *keys))) or 1
 
-    pairs = list(_variables(entry))
+    pairs = [("LWS_GROUP_SIZE", str(container.group))] * (container.group > 0) + list(_variables(entry))
     for name, stated in pairs:
         yield f"export {name}={_quoted(stated)}", line_of(name)
     before = " ".join(f"{name}={_quoted(stated)}" for name, stated in pairs)
-    yield f"{before} {_quoted(str(entry.get('image', 'container')))} \\", line_of("image")
+    yield f"{before} {_quoted(_image(entry))} \\", line_of("image")
     for key in WORDS:
         value = entry.get(key)
         if isinstance(value, str):
@@ -142,6 +153,19 @@ def _script(container: Container, document: Document) -> Iterator[tuple[str, int
             for number, part in enumerate(f"{_quoted(str(word))} \\".split("\n")):
                 yield part, line_of(key, place) + number
     yield "", line_of()
+
+
+def _image(entry: Mapping[str, object]) -> str:
+    """Return the image of a container: that of vLLM for a derived image that is started with its flags."""
+    image = str(entry.get("image", "container"))
+    words = [word for key in WORDS for word in _listed_words(entry.get(key))]
+    flags = bool(words) and words[0].startswith("--") and any(word.startswith("--model") for word in words)
+    return "vllm-openai" if flags and DERIVED.search(image) else image
+
+
+def _listed_words(value: object) -> list[str]:
+    """Return the words of a command, which are a list or a text."""
+    return [str(word) for word in value] if isinstance(value, list) else str(value or "").split()
 
 
 def _variables(entry: Mapping[str, object]) -> Iterator[tuple[str, str]]:

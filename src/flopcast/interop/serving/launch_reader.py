@@ -120,7 +120,7 @@ class LaunchReader(ConfigReader):
         shown, fix = self.shown(problem.field), problem.fix
         if fix.startswith("write ") and len(fix.split()) == 2:
             fix = f"write {shown}{':' * (not shown.startswith('-'))} {fix.split()[1]}"
-        elif shown.startswith("--"):
+        elif shown.startswith("-"):
             fix = fix.replace("did you mean ", "did you mean --") if problem.fault else fix
             fix = fix.replace(f"{problem.field}", shown) if shown not in fix else fix
         return replace(problem, field=shown, fix=fix)

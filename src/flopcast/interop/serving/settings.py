@@ -6,23 +6,26 @@ by key and their faults (interop/configs/config_reader.py).
 
 A setting has one key however it is written: without leading dashes, with dashes for underscores, by the
 spelling that tables/*.yaml call the usual one, and with dots between the parts of a nested key. The last of
-several equal flags counts, as with argparse. An unknown flag is a note; only one that is surely a misspelt
-flag with an effect is an error, because the engine would not start.
+several equal flags counts, as with argparse. An unknown flag is an error if it is surely a misspelt one,
+because the engine would not start, or if its name contains a word for a size or a degree (configs/keys.py).
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 from flopcast.errors import SpecError
 from flopcast.files.package_table import read_table
-from flopcast.files.unknown_keys import UnknownKey
 from flopcast.files.yaml_text import Document, read_yaml, resolve
 from flopcast.interop.configs.keys import Keys, flattened
 from flopcast.interop.shell.variables import Word
 from flopcast.records import dataclass, field, replace
 
 FLAG = re.compile(r"--?[A-Za-z]")
+TRUTHS = (
+    "true",
+    "false",
+)  # which may follow a switch, as `--enable-chunked-prefill False` of older releases
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,10 +63,14 @@ class LaunchKeys(Keys):
         name = written.lstrip("-").replace("_", "-")
         return self.same.get(name, name)
 
-    def judged(self, key: str, value: object, given: Collection[str]) -> UnknownKey:
-        """Return a note on an unknown key; an error only if it is surely misspelt."""
-        found = Keys.judged(self, key, value, given)
-        return found if found.slip else UnknownKey(near=found.near, because="", slip=False)
+    def switch(self, key: str) -> tuple[str, bool]:
+        """Return the key of a switch, and whether the key turns it on: the prefix `no-` turns it off.
+
+        >>> keys_of_engine("vllm").switch("no-enable-prefix-caching")
+        ('enable-prefix-caching', False)
+        """
+        name = key.removeprefix("no-")
+        return (name, False) if name != key and name in self.switches.split() else (key, True)
 
 
 @cache
@@ -111,14 +118,15 @@ def settings_of_words(
             continue
         written, equals, text = flag.text.partition("=")
         key, place = keys.key(written), f"{name}:{flag.line}"
-        negated = key.removeprefix("no-")
-        if negated != key and negated in keys.switches.split():
-            found.append(Setting(key=negated, value=False, place=place, written=written))
+        key, turned_on = keys.switch(key)
+        if not turned_on:
+            found.append(Setting(key=key, value=False, place=place, written=written))
             loose += after
             continue
         values = [Word(text, flag.line, flag.unknown)] if equals else []
         if key in keys.switches.split():
-            loose += after
+            stated = after[:1] if after and after[0].text.lower() in TRUTHS else []
+            values, loose = [*values, *stated], [*loose, *after[len(stated) :]]
         else:
             taken = 0 if equals else 1 if keys.knows(key) or key in keys.json.split() else len(after)
             values, loose = [*values, *after[:taken]], [*loose, *after[taken:]]
@@ -170,12 +178,10 @@ def _of_mapping(key: str, text: str, written: str, place: str, keys: LaunchKeys)
 
 def settings_of_document(document: Document, keys: LaunchKeys) -> tuple[Setting, ...]:
     """Return the settings of a YAML file."""
-    return tuple(
-        Setting(
-            key=keys.key(".".join(map(str, path))),
-            value=value,
-            place=document.where(path),
-            written=".".join(map(str, path)),
-        )
-        for path, value in flattened(document.data)
-    )
+    found = []
+    for path, value in flattened(document.data):
+        written = ".".join(map(str, path))
+        key, turned_on = keys.switch(keys.key(written))
+        stated = value if turned_on else not value
+        found.append(Setting(key=key, value=stated, place=document.where(path), written=written))
+    return tuple(found)

@@ -38,6 +38,7 @@ DRAFTERS = {
     "eagle3": "eagle",
     "mtp": "mtp",
     "deepseek_mtp": "mtp",
+    **dict.fromkeys(("glm4_moe_mtp", "qwen3_next_mtp", "qwen3_5_mtp", "ernie_mtp", "mimo_mtp"), "mtp"),
     "ngram": "ngram",
     "draft_model": "model",
 }
@@ -45,6 +46,7 @@ ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "", "pref
          "decode": "decode", "agg": "", "none": ""}  # fmt: skip
 QUANTISED = {"fp8": "fp8", "int4": "awq", "nvfp4": "modelopt_fp4", "mxfp4": "mxfp4"}
 METHODS = {"eagle": "eagle3", "mtp": "mtp", "ngram": "ngram", "model": "draft_model"}
+NGRAM = "[ngram]"  # --speculative-model of older releases
 RANK = 16  # --max-lora-rank, by default
 SENDERS = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
@@ -109,6 +111,8 @@ def _read_drafting(reader: LaunchReader) -> None:
     usual = "model" if reader.has(f"{section}.model") else "ngram"
     if not reader.has(method) and "eagle" in reader.text(f"{section}.model").lower():
         usual = "eagle"
+    if reader.text(f"{section}.model") == NGRAM:
+        usual = "ngram"
     drafter = reader.choice(method, DRAFTERS, usual)
     drafted = reader.required(count)
     if drafter == "model":
