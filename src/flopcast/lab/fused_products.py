@@ -56,7 +56,7 @@ CONSTANTS = "Data sheets and curves of the catalogue; nothing was fitted on thes
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FusedRun(MeasuredRun[MeasuredNumber]):
-    """One row: a product, the message that is fused with it, and the device; `rows` are tokens."""
+    """One row: a GEMM, the message that is fused with it, and the device; `rows` counts tokens."""
 
     device: str
     product: AbstractOperator

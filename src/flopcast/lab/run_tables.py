@@ -23,7 +23,7 @@ MOST_BYTES = 2**28  # of a table when unpacked
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """What a reader may need beside the file.
+    """The further inputs of a reader besides the file.
 
     `fitted` says whether machines have the rates that were fitted on their runs, or those of data sheets;
     `measured_on` what a table of graphs does not say itself (`TableFacts` of graph_runs/timm.py).
@@ -38,7 +38,7 @@ USUAL = ReadOptions()
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunTable(Generic[Run]):
-    """One table: the columns that tell it apart, and how its rows become runs.
+    """One table: the columns that identify it, and how its rows become runs.
 
     `fits` says whether rows are of this table, where another one has the same columns.
     """
@@ -48,7 +48,7 @@ class RunTable(Generic[Run]):
     fits: Callable[[Sequence[Row]], bool] | None = None
 
     def holds(self, path: Path) -> bool:
-        """Return whether a file is this table; one that cannot be read is none."""
+        """Return whether a file is this table; False if it cannot be read."""
         try:
             with opened(path) as file:
                 rows = csv.DictReader(file)
@@ -72,7 +72,7 @@ class RunBlocks(Generic[Run]):
     runs_of: Callable[[Sequence[Any]], Iterable[Run]]
 
     def holds(self, path: Path) -> bool:
-        """Return whether a file has such blocks; one that cannot be read has none."""
+        """Return whether a file has such blocks; False if it cannot be read."""
         return bool(self._blocks(path))
 
     def read(self, path: Path, _options: ReadOptions = USUAL) -> tuple[Run, ...]:

@@ -49,7 +49,7 @@ Run_co = TypeVar("Run_co", bound=MeasuredRun[MeasuredNumber], covariant=True)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Compared(Generic[Run_co, Number_co]):
-    """One measured number of a row beside its prediction, in the measured unit."""
+    """One measured number of a row and its prediction, in the measured unit."""
 
     run: Run_co
     measured: Number_co

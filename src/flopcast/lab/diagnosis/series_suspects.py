@@ -39,7 +39,7 @@ PARTS: dict[Part, str] = {  # of a step that may get slower, as they are called
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PauseKind:
-    """What long steps have in common: how they are called, what shows it, and what to do."""
+    """The common cause of long steps: its name, its evidence, and the fix."""
 
     name: str
     title: str
@@ -64,10 +64,10 @@ IRREGULAR = PauseKind(
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Series:
-    """What the step times of a run show.
+    """The suspects that the step times of a run show.
 
-    `level_s` is the step without pauses and before the run became slower; `steps` are the numbers of the
-    steps that take so long.
+    `level_s` is the step time without pauses and before the run became slower; `steps` are the numbers of
+    these steps.
     """
 
     suspects: tuple[Suspect, ...]
@@ -76,7 +76,7 @@ class Series:
 
 
 def series_of(job: Job, log: Log, step: SteadyTime) -> Series:
-    """Return what the steady records of a log show.
+    """Return the suspects that the steady records of a log show.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def series_of(job: Job, log: Log, step: SteadyTime) -> Series:
 
 
 def steps_of_a_record(steps: Counts) -> int:
-    """Return of how many steps a record is the mean: the usual distance of the numbers that are printed.
+    """Return the number of steps of which a record is the mean: the usual difference of step numbers.
 
     >>> steps_of_a_record(np.array([10.0, 20.0, 30.0, 20.0, 30.0])), steps_of_a_record(np.ones(1))
     (10, 1)
@@ -194,7 +194,7 @@ def _regular(every: int) -> PauseKind:
 
 
 def near(steps: Counts, after: Sequence[float], most: int) -> np.ndarray:
-    """Return which steps are at most so many steps away from one of the others; a mask.
+    """Return a mask of the steps that are at most this number of steps away from one of the others.
 
     >>> near(np.array([8.0, 20.0]), [7.0, 15.0], 1).tolist()
     [True, False]

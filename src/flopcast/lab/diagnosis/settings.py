@@ -31,10 +31,10 @@ OF_TRAINING = ("global_batch", "precision", "optimizer")  # what another plan mu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """A setting: what is wrong with it, its switch, and the jobs with it changed, the best first.
+    """A setting: its fault, its switch, and the jobs with other values of the setting, the best first.
 
-    `switch` is a field of `Switches`. `changed` gives no job where the setting is right or means nothing. A
-    better plan changes those with `is_of_plan` too.
+    `switch` is a field of `Switches`. `changed` gives no job if the setting is right or has no effect. A
+    better plan also changes settings with `is_of_plan`.
     """
 
     name: str
@@ -225,7 +225,7 @@ def slow_settings(
 
 
 def little_saved(suspect: Suspect) -> str:
-    """Return what a change of a setting would save or cost, as a sentence without its full stop."""
+    """Return the effect of a change of a setting, as a sentence without its full stop."""
     saved_s = suspect.cost_s or 0.0
     if saved_s < 0.0:
         return f"{suspect.edits} would lengthen the step by {show_seconds(-saved_s)}"
@@ -235,7 +235,8 @@ def little_saved(suspect: Suspect) -> str:
 def best_changes(report: Report, predict: Predict) -> tuple[Suspect, ...]:
     """Return the settings whose change saves time, in the order of their seconds and their certainty.
 
-    A saving that may as well be a loss is left out if less than UNSETTLED_GAIN of the step is expected.
+    A saving whose interval includes a loss is left out if the expected saving is below UNSETTLED_GAIN of
+    the step.
     """
     least_s = UNSETTLED_GAIN * report.step_time_s
     found = (
@@ -247,9 +248,9 @@ def best_changes(report: Report, predict: Predict) -> tuple[Suspect, ...]:
 
 
 def better_plan(report: Report, predict: Predict, settings: Sequence[Suspect]) -> Iterator[Suspect]:
-    """Yield the suspect that another plan is faster still than the settings of the plan alone allow.
+    """Yield the suspect that another plan is faster than any single change of the plan's settings.
 
-    Its seconds are those beyond the best of these settings, BETTER_GAIN of the step at least.
+    Its seconds are those beyond the best of these changes, at least BETTER_GAIN of the step.
     """
     job = report.job
     fixed = {name: getattr(job.plan, name) for name in (*OF_TRAINING, *job.stack.switches.fixed)}

@@ -28,7 +28,7 @@ Value = int | str
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """A size that a log may state: how it is called, and where the log and the job hold it.
+    """A size that a log may state: its name, and its place in the log and in the job.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """A size of the run that is not that of the job; `kind` is a name of KINDS."""
+    """A size of the run that differs from that of the job; `kind` is a name of KINDS."""
 
     kind: str
     theirs: Value
@@ -76,7 +76,7 @@ class Logged:
 
 
 def as_logged(report: Report, log: Log, predict: Predict) -> Logged:
-    """Return the prediction with the sizes that a log states, and what contradicts the job.
+    """Return the prediction with the sizes that a log states, and the contradictions to the job.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ SCALE = 1.4826  # of a median absolute deviation, to a standard deviation
 class Pauses:
     """Records that took much longer than their neighbours.
 
-    `place` are their indices, `steps` their numbers, and `extra_s` what each took longer than its
+    `place` are their indices, `steps` their numbers, and `extra_s` the additional time compared with their
     neighbours, all (pauses,).
     """
 
@@ -50,7 +50,7 @@ class Slowing:
     """A run whose steps get slower, from `before_s` to `after_s`.
 
     `since_step` is the step at which the level changed, and `place` its record; None if the steps got
-    slower gradually. `lost_s` is what this adds to a mean step, against the steps before.
+    slower gradually. `lost_s` is the time that this adds to a mean step, compared with earlier steps.
     """
 
     before_s: float

@@ -63,13 +63,13 @@ class Suspect:
 
     @property
     def rank(self) -> float:
-        """Return the seconds, weighed by how certain they are; unknown seconds come first."""
+        """Return the seconds, weighted by their certainty; unknown seconds come first."""
         return math.inf if self.cost_s is None else abs(self.cost_s) * CERTAINTY[self.basis]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contradiction:
-    """What a log says and a job says otherwise, so that the log is not of a run of this job.
+    """A contradiction between a log and a job, so that the log is not that of a run of this job.
 
     Attributes
     ----------
@@ -86,15 +86,15 @@ class Contradiction:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class SlowStep:
-    """A diagnosis: a measured step beside the predicted one, and the suspects.
+    """A diagnosis: a measured step, the predicted step, and the suspects.
 
-    `report` is the prediction of the job with the sizes that the log states. `contradictions` are what the
-    log says otherwise than the job. `describes_run` is False if the model of the run is another one, or if
-    flopcast cannot predict its sizes: then nothing measured is compared with the prediction. `log` is the
+    `report` is the prediction of the job with the sizes that the log states. `contradictions` are
+    differences between the log and the job. `describes_run` is False if the run has another model, or if
+    flopcast cannot predict its sizes. Measurements are then not compared with the prediction. `log` is the
     log of the run, if there is one; `step` summarises its steady steps, None without times in it.
-    `traced_step_s` is the step of the trace. `suspects` come in the order of seconds times certainty.
-    `cleared` are sentences on what was compared and is as predicted, `negligible` on changes of settings
-    that would save too little; `advice` says what to measure next.
+    `traced_step_s` is the step of the trace. `suspects` are ordered by seconds times certainty. `cleared`
+    are sentences about parts that are as predicted, `negligible` are sentences about changes of settings
+    that would save too little, and `advice` states what to measure next.
     """
 
     report: Report

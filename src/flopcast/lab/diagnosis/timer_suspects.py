@@ -114,7 +114,7 @@ def _with_bubble(suspect: Suspect, bubble_ratio: float) -> Suspect:
 
 
 def longer_than_step(timers: Mapping[Part, TimedPart], step_s: float) -> tuple[str, ...]:
-    """Return the timers that are longer than the step that holds them, by name: those of another unit."""
+    """Return the timers that are longer than their step, by name, because they have another unit."""
     inside = (timed for part, timed in timers.items() if part not in BESIDE)
     return tuple(timed.name for timed in inside if timed.most_s > LONGEST_RATIO * step_s)
 
@@ -122,8 +122,8 @@ def longer_than_step(timers: Mapping[Part, TimedPart], step_s: float) -> tuple[s
 def timed_parts(report: Report) -> dict[str, float]:
     """Return predicted seconds of a step by the parts that timers have, on the busiest stage.
 
-    "stages" is what it waits for other stages, and transfers between them. The parts sum to the step
-    without jitter.
+    "stages" contains the waiting for other stages and the transfers between them. The sum of the parts is
+    the step without jitter.
     """
     seconds: dict[str, float] = defaultdict(float)
     for share in report.timeline.bottleneck_attribution:
@@ -145,7 +145,7 @@ class PassTimes:
 def pass_times(report: Report) -> PassTimes:
     """Return the predicted seconds of the passes of a step on the busiest stage.
 
-    Messages inside of the passes count; waiting for other stages, transfers between them and the reduction
+    Messages inside the passes count, but waiting for other stages, transfers between them and the reduction
     of gradients do not.
     """
     seconds: dict[str, float] = defaultdict(float)
@@ -261,7 +261,7 @@ def _straggler(report: Report, timers: Mapping[Part, TimedPart]) -> Suspect | No
 
 
 def stage_ratio(report: Report) -> float:
-    """Return the predicted compute of the longest stage over that of the shortest."""
+    """Return the predicted compute time of the longest stage, divided by that of the shortest."""
     classes = report.priced.programs.stages.of(0).chunk_class
     run = report.timeline.run
     passes = [one for one in (run.forward, run.backward, run.weight) if one is not None]

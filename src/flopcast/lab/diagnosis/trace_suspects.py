@@ -71,8 +71,8 @@ OF_TRACES: Mapping[str, Excess] = {
 def traced_suspects(report: Report, trace: Trace) -> Found:
     """Return parts that a trace shows to be longer than predicted, and sentences on the others.
 
-    Matrix products and attention that are slower by about one ratio are one suspect: the clock. A stage
-    that computes less than the busiest one waits longer for others, which is as predicted.
+    If GEMMs and attention are slower by about the same ratio, they are one suspect: the clock. A stage that
+    computes less than the busiest stage waits longer for others, as predicted.
     """
     measured, predicted = seconds_per_step(trace), components(report)
     waits_s = report.breakdown.get(BUBBLE, 0.0)  # for other stages, inside of receives

@@ -42,10 +42,10 @@ SOFTWARE = Software(precision="half")
 class Blocks(StrictModel):
     """Equal blocks of a diffusion transformer.
 
-    `joined`: text has weights of its own in each block, and attends together with the image; else the image
-    attends to the text in a product of its own. `linear`: attention is linear in the tokens. `fp32_parts`:
-    how often a part in fp32 runs, the elements of 16 bits that it moves for each token and column beyond a
-    plain norm, and its kernels. `modulations`: passes that scale, shift or gate.
+    `joined`: text has its own weights in each block, and joint attention with the image. Otherwise, the
+    image has separate cross-attention to the text. `linear`: attention is linear in the tokens.
+    `fp32_parts`: how often a part in fp32 runs, the elements of 16 bits that it moves for each token and
+    column beyond a plain norm, and its kernels. `modulations`: passes that scale, shift or gate.
     """
 
     count: int
@@ -70,7 +70,7 @@ class Blocks(StrictModel):
 
 
 class Diffusion(StrictModel):
-    """A model: its blocks, and latents, text and decoder.
+    """A model: its blocks, latents, text and decoder.
 
     `patch` is the side of the square of pixels that is one token; `frames` the frames that are one.
     `passes` of the transformer a step: 2 with guidance. `decoder` lists channels by halving of the side.

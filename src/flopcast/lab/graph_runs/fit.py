@@ -43,7 +43,7 @@ LARGEST_STEP, SMALLEST_STEP = 1.0, 0.01
 class Observed:
     """Kernels of measured graphs, and their seconds. `device` is the position of each graph's device.
 
-    `fixed_s` is added to each graph, which takes `host_s` for each kernel at least.
+    `fixed_s` is added to each graph, which takes at least `host_s` for each kernel.
     """
 
     rows: KernelRows
@@ -103,7 +103,7 @@ class Prepared:
         return self.graph_s(self.priced(fitted))
 
     def graph_s(self, found: PricedRows) -> Floats:
-        """Return the seconds of each graph out of those of its rows, launches included."""
+        """Return the seconds of each graph, computed from those of its rows, including launches."""
         observed = self.observed
         part_s = found.whole_s + observed.rows.calls * observed.rates.launch_s[observed.rows.graph]
         total_s: Floats = np.zeros(observed.graphs)

@@ -68,27 +68,27 @@ def backward_rows(forward: KernelRows, times: Counts | None = None) -> KernelRow
 
 
 def times_of_classes(names: Iterable[str]) -> Counts:
-    """Return the tensors that the gradient of each class moves, over those of the forward pass."""
+    """Return the tensors that the gradient of each class moves, divided by those of the forward pass."""
     return np.array([PASSES_OF_GRADIENTS.get(name, OF_PRODUCTS) for name in names])
 
 
 def times_of_sums(read: Counts, written: Counts, has_weight: Flags) -> Counts:
-    """Return what the gradients of sums move, over the forward pass (tools/autograd/derivatives.yaml).
+    """Return the bytes of gradients of sums over those of the forward pass (derivatives.yaml).
 
-    The gradients of a sum of two tensors are that of the output, but the residual connection that it ends
-    began with a tensor that is read twice, whose two gradients are added. The gradient of a weight is a sum
-    over the batch. A number has no gradient.
+    The gradients of a sum of two tensors equal the gradient of the output. However, the residual connection
+    began with a tensor that is read twice, so its two gradients are added. The gradient of a weight is a
+    sum over the batch. A number has no gradient.
     """
     return np.where(read > BOTH * written, 1.0, np.where(has_weight, 0.5, 0.0))
 
 
 def times_of_multiplications(read: Counts, written: Counts, has_weight: Flags) -> Counts:
-    """Return what the gradients of multiplications move, over the forward pass (derivatives.yaml).
+    """Return the bytes of gradients of multiplications over those of the forward pass (derivatives.yaml).
 
-    Each factor's gradient reads that of the output and the other factor. That of a factor with fewer
-    elements, such as the gate of a squeeze-and-excitation layer or a weight, is a whole tensor before a
-    second kernel sums it. A gate is computed from the tensor that it scales, so that two gradients of this
-    tensor are added.
+    The gradient of each factor reads the gradient of the output and the other factor. The gradient of a
+    factor with fewer elements, such as a weight or the gate of a squeeze-and-excitation layer, is a whole
+    tensor, which a second kernel sums. A gate is computed from the tensor that it scales, so that two
+    gradients of this tensor are added.
     """
     of_factor, of_sum, of_fork = 3.0, 1.0, 3.0  # whole tensors
     small = 2.0 + of_factor + of_sum

@@ -129,8 +129,8 @@ def counted_kernels(
 ) -> KernelRows:
     """Return the kernels of models of which only multiply-adds and activations of a sample are known.
 
-    All products are one of a usual shape, and activations, which are the results of products, are written
-    and read USUAL_PASSES times in between.
+    All products are one product of a usual shape. Activations, which are the results of products, are
+    written and read USUAL_PASSES times between them.
     """
     multiply_adds, activations = np.array(sums).T * np.array(batches)
     graph, calls = np.arange(len(sums)), np.ones(len(sums))
@@ -263,7 +263,7 @@ def attention(own: Selected, software: Software) -> list[KernelRows]:
 
 
 def passes(own: Selected, operators: Sequence[str], software: Software) -> tuple[KernelRows, Counts]:
-    """Return rows of operators that move memory, and what their gradients move over what they move.
+    """Return rows of memory-bound operators, and the bytes of their gradients over their own bytes.
 
     Only mixed precision has casts.
     Bytes of mixed precision were counted operator by operator, since some tensors are fp32 and some 16

@@ -34,7 +34,7 @@ class MeasuredGraph(MeasuredNumber):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
-    """On what a graph ran, and with which software; `efficiencies` names the fitted numbers to use."""
+    """The device and the software of a graph; `efficiencies` names the fitted numbers to use."""
 
     device: str
     software: Software
@@ -43,7 +43,7 @@ class Setup:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GraphRun(MeasuredRun[MeasuredGraph]):
-    """One row of a table: a model of which facts are known, or its published sums, or neither.
+    """One row of a table: a model with known facts, with published sums, or with neither.
 
     `groups` has the device, the table and the family.
 

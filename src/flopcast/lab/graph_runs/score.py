@@ -89,7 +89,7 @@ def devices_of(runs: Sequence[GraphRun]) -> tuple[str, ...]:
 
 
 def observed(runs: Sequence[GraphRun], by_hand: Efficiencies | None = None) -> Observed:
-    """Return the kernels of runs, the rates of their devices, and what was measured.
+    """Return the kernels of runs, the rates of their devices, and the measurements.
 
     `by_hand` contains the times of kernels, calls and hops that were chosen by hand; they are 0 without it.
     """
@@ -153,7 +153,7 @@ def _with_levels(shipped: Efficiencies, runs: Sequence[GraphRun]) -> Fitted:
 
 
 def prior_of(kind: str) -> Logs | None:
-    """Return the numbers to which a fit of this kind of software is drawn; None for the usual ones."""
+    """Return the priors of a fit of this kind of software; None for the usual ones."""
     drawn_to = shipped_efficiencies().get(PRIOR_KINDS.get(kind, ""))
     return None if drawn_to is None else drawn_to.numbers
 
@@ -163,7 +163,7 @@ def left_out_seconds(
 ) -> Floats:
     """Return the seconds of each run by a fit without its device, or without its group of families.
 
-    Runs of the only device are predicted by the prior.
+    If there is only one device, its runs are predicted with the priors.
     """
     is_family = constants == "family"
     groups = folds_of(runs) if is_family else known.observed.device

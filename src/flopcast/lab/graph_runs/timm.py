@@ -38,7 +38,7 @@ _ORIGINS = re.compile(r"^(tf|gluon|legacy|test|tv|ig|ssl|swsl|jx|adv|ens|dm)_")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableFacts:
-    """What the name of a file says, or the user in its place."""
+    """The facts that the name of a file, or the user, states."""
 
     device: str
     precision: Precision
@@ -48,7 +48,7 @@ class TableFacts:
 
 
 def table_facts(path: Path) -> TableFacts | None:
-    """Return what the name of a file says; None of another name.
+    """Return the facts that the name of a file states; None for another name.
 
     >>> table_facts(Path("timm_benchmark-infer-amp-nchw-pt113-cu117-rtx3090.csv.gz"))
     TableFacts(device='rtx-3090-24gb', precision='amp', torch=11, channels_last=False, compiled=False)
@@ -66,7 +66,7 @@ def table_facts(path: Path) -> TableFacts | None:
 
 
 def family_of(model: str) -> str:
-    """Return the family of a model: the first word of its name, without where its weights come from.
+    """Return the family of a model: the first word of its name, without the origin of its weights.
 
     >>> family_of("tf_efficientnet_b0"), family_of("vit_base_patch16_224")
     ('efficientnet', 'vit')

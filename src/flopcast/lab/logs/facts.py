@@ -26,7 +26,7 @@ ALL = (ALLOCATED, MAX_ALLOCATED, RESERVED, MAX_RESERVED)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryLine:
-    """A line that reports memory: a text it must hold, its numbers' bytes and, in order, their meaning."""
+    """A line that reports memory: a text that it contains, and the unit and the meaning of its numbers."""
 
     cue: str
     rule: re.Pattern[str]

@@ -47,8 +47,8 @@ class Speed:
 class Effort:
     """The effort of timing one shape.
 
-    Repetitions of either condition; seconds of idling before each cold one, of back-to-back load before
-    the loaded ones, and of heating where a loaded phase begins.
+    Repetitions for each condition, and seconds of idling before each cold repetition, of continuous load
+    before the loaded repetitions, and of heating at the beginning of a loaded phase.
     """
 
     repetitions: int = 10
@@ -80,8 +80,8 @@ def plan(
 ) -> tuple[Planned, ...]:
     """Return measurements that together take about `budget_s`, in the order in which to make them.
 
-    Keys of `done`, which a pack holds already, are left out and cost nothing. Every shape fits the device's
-    memory and runs in a quarter of a second; no key twice. The next one would exceed the budget.
+    Keys of `done`, which a pack already contains, are left out and take no time. Every shape fits the
+    device's memory and runs in a quarter of a second; no key twice. The next one would exceed the budget.
     """
     chosen: list[Planned] = []
     seen: set[str] = set()
@@ -104,7 +104,7 @@ def plan(
 def run_s(shape: Shape, speed: Speed) -> float:
     """Return about how long one execution takes: the roofline's bound at a usual fraction, and a launch.
 
-    Only a plan uses it: a run is timed, and ends by the clock.
+    Only the plan uses this estimate; a run measures time and ends by the clock.
     """
     need = need_of(shape)
     compute_s = need.flop_flop / speed.peak_flop_per_s.get(shape.dtype, 1.0)

@@ -42,7 +42,7 @@ def heater(speed: Speed) -> Shape:
 
 
 class Make(Protocol):
-    """Operands taken into memory, and the run that uses them."""
+    """Allocated operands, and the run that uses them."""
 
     def __call__(self, shape: Shape) -> Run:
         """Run the shape; raise one of CANNOT if the device or torch cannot run it."""
@@ -50,7 +50,7 @@ class Make(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unsupported:
-    """A measurement that could not be made, with the first line of why."""
+    """A measurement that was not possible, with the first line of the reason."""
 
     key: str
     why: str
@@ -78,9 +78,9 @@ def measure(
 ) -> Iterator[Sample | Unsupported]:
     """Yield samples in the order of the plan, until the bench's clock passes `deadline_s`.
 
-    A shape that cannot be run gives `Unsupported` and the run goes on. Whoever continues a pack has left
-    out of `planned` what it holds. Nothing begins that is expected to end after the deadline; what has
-    begun is finished.
+    A shape that cannot be run gives `Unsupported` and the run goes on. To continue a pack, leave its
+    samples out of `planned`. A measurement that is expected to end after the deadline does not begin; a
+    measurement that has begun is finished.
     """
     busy_s = -math.inf
     bench = device.bench

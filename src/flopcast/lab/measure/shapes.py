@@ -33,9 +33,9 @@ Variant = tuple[str, str, tuple[str, ...]]  # layout, dtype, flags
 class Shape:
     """One kernel with its sizes: what is timed.
 
-    `kernel` is the class whose curve it serves, as operators name it; `layout` that of a dense product,
-    "" elsewhere. `flags` say how it runs: "causal", "fp32_accumulate" (a weight gradient added to an
-    fp32 buffer), or whose kernel it is where it is not torch's own ("cudnn", "flash_attn").
+    `kernel` is the class of its curve, in the words of operators; `layout` is the layout of a dense GEMM,
+    and "" for other kernels. `flags` describe how it runs: "causal", "fp32_accumulate" (a weight gradient
+    added to an fp32 buffer), or whose kernel it is where it is not torch's own ("cudnn", "flash_attn").
 
     Examples
     --------
@@ -94,9 +94,9 @@ class SizeRange:
 class SamplingSpace:
     """The shapes to sample of one kernel class.
 
-    `variants` are visited in turn, one for each point. `share` is the number of points in the first
-    round: classes whose time depends on more sizes, and which fill a step, take more. `loaded` classes
-    are timed under sustained load too. `needs` names a package besides torch.
+    `variants` are visited in turn, one for each point. `share` is the number of points in the first round:
+    classes whose time depends on more sizes, and which fill a step, take more. `loaded` classes are also
+    timed under sustained load. `needs` names a package besides torch.
     """
 
     kernel: str

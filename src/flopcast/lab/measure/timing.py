@@ -132,9 +132,9 @@ def host_launch(run: Run, bench: AbstractBench, repetitions: int, launches: int)
 
 
 def round_trip(run: Run, bench: AbstractBench, repetitions: int) -> tuple[float, ...]:
-    """Return host seconds from a launch until the host knows that it has ended.
+    """Return host seconds from a launch until the host knows that the kernel has ended.
 
-    The latency of one synchronisation: what a framework pays that asks the device for a value.
+    This is the latency of one synchronisation, in which a framework reads a value from the device.
     """
     times = []
     for _ in range(repetitions):

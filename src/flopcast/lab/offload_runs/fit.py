@@ -67,7 +67,7 @@ SeenRun = tuple[OffloadRun, tuple[Scaled, ...]]
 
 
 def scaled_parts(report: Report, seconds: dict[Part, float]) -> tuple[Scaled, ...]:
-    """Return what rates outside the devices scale of the update, and of the backward pass.
+    """Return the parts of the update and of the backward pass that rates outside the devices scale.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def fitted_site(runs: Iterable[SeenRun], levels: Levels) -> Site:
 
 
 def fitted_constants(runs: Iterable[SeenRun]) -> Fitted:
-    """Return the constants that runs and their machines show; they were predicted without any of these."""
+    """Return the constants that runs and their machines show, predicted without these constants."""
     known = list(runs)
     found = _of_machines([run for run, _ in known])
     return Fitted(constants=(*found, *_interleaved_constants(known)), noise_log_sigmas={})

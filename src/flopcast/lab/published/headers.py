@@ -20,7 +20,7 @@ GIB = 2.0**30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """One column: where its value goes, and the factor from its unit to SI."""
+    """One column: the destination of its value, and the factor from its unit to SI."""
 
     to: Place
     unit_factor: float = 1.0
@@ -30,11 +30,11 @@ class Column:
 class Header:
     """One kind of table, identified by the columns `marks`, all of which must be present.
 
-    `columns` are read; `derived` give a fact only if its own column is empty. `passive` columns cannot
-    change the job: where a row comes from, and what follows from other columns; every further column that
-    holds a value is listed in the assumptions of its row. `common` are facts of every row. `refused` says
-    why rows of this kind cannot be judged. `translate` rewrites a row into the columns of `columns`; None
-    if the table has these columns itself.
+    `columns` are read; a column in `derived` gives a fact only if the column of this fact is empty.
+    `passive` columns cannot change the job: where a row comes from, and what follows from other columns;
+    every further column that holds a value is listed in the assumptions of its row. `common` are facts of
+    every row. `refused` is the reason why rows of this kind cannot be scored. `translate` rewrites a row
+    into the columns of `columns`; None if the table has these columns itself.
     """
 
     marks: tuple[str, ...]

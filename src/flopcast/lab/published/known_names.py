@@ -39,9 +39,9 @@ class KnownModel(StrictModel):
     """A model by its printed name.
 
     `sized`: the row's sizes replace those of `base`. `positions`: it learns as many positions as the run's
-    sequences are long. `experts`: the row must state how many experts a block has. `refused`: what it is
-    made of that is not supported. `software`: whose model it is,
-    where others have one of the same name.
+    sequences are long. `experts`: the row must state the number of experts of a block. `refused`: an
+    unsupported part of the model. `software`: the software to which the model belongs, if other software
+    has a model of the same name.
     """
 
     name: str = Field(description="a regular expression, against small letters and digits")
@@ -73,7 +73,7 @@ class Default(StrictModel):
 
 
 class KnownSoftware(StrictModel):
-    """A framework, in versions and years, and the stack that stands for it."""
+    """A framework with versions and years, and the stack that describes it."""
 
     software: str = Field(description="a regular expression, against framework, a blank and version")
     device: str = Field(default="", description="a regular expression, against the printed device")

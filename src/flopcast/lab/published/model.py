@@ -176,8 +176,8 @@ def printed_token_flop(run: Run) -> float | None:
 def trains_mtp(run: Run, model: Model) -> bool | None:
     """Return whether the printed FLOP per token are nearer to those with multi-token prediction.
 
-    By the attention convention that the row names, or else by whichever is nearer; None where the row does
-    not say enough, or neither count is within 5 %.
+    The comparison uses the attention convention that the row names, or else the nearer one. The result is
+    None if the row does not state enough, or if neither count is within 5 %.
     """
     printed, length = printed_token_flop(run), run.sequence_length
     if printed is None or length is None or not model.mtp:

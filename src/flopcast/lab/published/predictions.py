@@ -44,7 +44,7 @@ NO_LEVELS: Levels = {}  # one object, as kept prices depend on the identity of t
 class PublishedTables:
     """Published tables, read once and predicted with different levels of factors.
 
-    Predictions are kept, so each way of judging is computed once.
+    Predictions are stored, so each choice of constants is computed once.
 
     Raises
     ------
@@ -138,7 +138,7 @@ class PublishedTables:
     def step_time_s(self, job: Job, of_run: Job) -> float:
         """Return the step time without constants of a job that runs the programs of a run's job.
 
-        The jobs may differ in their devices, and in what a stack says of prices and of overlap.
+        The jobs may differ in their devices, and in the fields of a stack about prices and overlap.
         """
         return self._predicted.step_time_s(job, of_run)
 
@@ -175,7 +175,7 @@ def predict_with(job: Job, levels: Levels | None) -> Report:
 
 
 class Predictions:
-    """Predictions with several levels of factors; what a job runs is worked out once."""
+    """Predictions with several levels of factors, for which the programs of a job are computed once."""
 
     def __init__(self) -> None:
         self._book, self._kept = cache(load_book), KeptResults(MOST_RESULTS)

@@ -30,7 +30,7 @@ PARTS = ("architecture", "machine", "mapping", "software", "observed")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTable:
-    """The runs of one file, the faults of the rows that are none, and the ids of these by their place."""
+    """The runs of one file, the faults of rows that are not runs, and the ids of these rows by place."""
 
     runs: tuple[Run, ...]
     problems: tuple[Problem, ...]

@@ -207,7 +207,7 @@ def _floats(cells: Cells) -> Floats:
 
 
 def as_number(text: str | None) -> float | None:
-    """Return the number that a cell holds; None where it holds none."""
+    """Return the number in a cell; None if there is none."""
     try:
         return float(text or "")
     except ValueError:

@@ -75,7 +75,7 @@ class CollectiveRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveLog:
-    """The rows that can be used, and what is wrong or doubtful, each with its line."""
+    """The rows that can be used, and faults and doubts, each with its line."""
 
     rows: tuple[CollectiveRow, ...]
     problems: tuple[Problem, ...]
@@ -152,7 +152,7 @@ class _NcclState:
             self._row(number, words)
 
     def close(self) -> None:
-        """End the text or a run; rows whose average is missing were cut off."""
+        """End the text or a run; rows without their average were truncated."""
         if self.open:
             because = (
                 "the line 'Avg bus bandwidth' at the end of the run is missing, so rows of larger"

@@ -50,7 +50,7 @@ Row = TypeVar("Row", Sample, MessageSample, TierSample)
 class Pack:
     """The good rows of a pack, and the faults of those that were left out.
 
-    Of rows with equal keys the last counts: it was measured again.
+    Of rows with equal keys, only the last one counts, because it was measured again.
     """
 
     manifest: Manifest
@@ -88,7 +88,7 @@ class PackWriter:
     def close(self, unsupported: Mapping[str, str]) -> None:
         """Write what waits, and a manifest that counts it.
 
-        What an earlier run could not measure stays `unsupported` until a run has measured it.
+        Shapes that an earlier run could not measure stay `unsupported` until a run has measured them.
         """
         for name in self._waiting:
             self._append(name)
@@ -128,8 +128,8 @@ def _table_and_row(sample: AnySample) -> tuple[str, dict[str, str]]:
 def open_pack(folder: Path, manifest: Manifest) -> PackWriter:
     """Return a new pack, or the continuation of an existing one.
 
-    Half a row, which a run that was killed may leave at the end of a file, is cut off, and so is a row
-    without its line's end: its last number may be cut. Both are measured again.
+    An incomplete row at the end of a file, which a killed run may leave, is removed, and so is a row
+    without a line end, whose last number may be incomplete. Both are measured again.
 
     Raises
     ------

@@ -56,7 +56,7 @@ SPREADS = {OF_ITERATIONS: "log_sigma_factor", OF_REQUESTS: "request_log_sigma_fa
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Observed:
-    """What a row says of constants: the sum of `parts` times them, and `known_s`, are its seconds."""
+    """The equation of a row: its seconds are the sum of `parts` times the constants, plus `known_s`."""
 
     names: tuple[str, ...]  # of the constants
     parts: Counts  # (constants,)
@@ -65,7 +65,7 @@ class Observed:
 
 
 def observed(row: ComparedServing, report: ServingReport) -> Observed:
-    """Return what a measured row says of the constants of its engine.
+    """Return the equation that a measured row gives for the constants of its engine.
 
     A time per output token gives one equation in the overlap of kernels, the ratio of experts, the host's
     seconds of an iteration, and those of each sequence. A time to the first token gives one in the seconds
@@ -138,7 +138,7 @@ def _least_absolute(matrix: Counts, wanted: Counts, least: Counts, prior_rows: C
 
 
 def by_engine(pairs: Iterable[tuple[ComparedServing, ServingReport]]) -> dict[str, IterationCost]:
-    """Return the constants of each engine that has rows enough."""
+    """Return the constants of each engine that has enough rows."""
     groups: dict[str, list[Observed]] = {}
     kept: dict[str, dict[str, float]] = {}
     for row, report in pairs:

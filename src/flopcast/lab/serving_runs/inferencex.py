@@ -54,7 +54,7 @@ DEPLOYMENT = re.compile(r"(?:m(\d)\s+)?([\d,]+):(\d+)([TEDP])(\d+)\+(\d+)([TEDP]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweptPool:
-    """The instances of a pool: how many, and the degrees of each."""
+    """The instances of a pool: their number, and the degrees of each."""
 
     instances: int
     kind: str
@@ -98,7 +98,7 @@ class Swept:
 
 
 class Launched(StrictModel):
-    """Who was launched: engine, system and precision as rows name them, and a word of the model's name."""
+    """The key of a server: engine, system and precision as in rows, and a word of the model's name."""
 
     engine: str
     system: str
@@ -190,7 +190,7 @@ def deployments(text: str) -> tuple[Swept, ...]:
 
 
 def swept(row: Mapping[str, str], concurrency: int) -> tuple[Swept, ...]:
-    """Return the deployments that a row without numbers of instances may be, those without a draft first.
+    """Return the possible deployments of a row without numbers of instances, those without a draft first.
 
     Rows state the devices of an instance of each pool, or in 2025 those of all instances together, or none.
     Of the latter two, the deployments with the nearest concurrency are returned.

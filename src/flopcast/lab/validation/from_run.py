@@ -73,7 +73,7 @@ class FactorUpdate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One observation beside its prediction, before and after the update.
+    """One observation and its predictions before and after the update.
 
     `surprise` is the discrepancy in sigmas, prediction and noise together, before: 1 is usual, above 3
     either the run was not what the job says, or the model misses something.
@@ -156,7 +156,7 @@ def update(report: Report, observed: Sequence[Observation], known: Sequence[Site
 
 
 def step_run(factors: Iterable[Sensitivity], gap_ratio: float, log_sigma_factor: float) -> SiteRun:
-    """Return a measured step as a site keeps it.
+    """Return a measured step in the form of a site file.
 
     Parameters
     ----------
@@ -270,8 +270,8 @@ def site_after(posterior: Posterior, site: Site, name: str, title: str) -> Site:
 
     `site` is the one that the report was predicted with; `name` is that of the new site, where the old one
     has none; `title` says where the measurement comes from. Ratios are multiplied; sigmas are those after
-    the update, each factor's alone. What factors have in common, and what none of them explains, a
-    prediction takes from the runs (cost/site_runs.py).
+    the update, each factor's alone. A prediction takes the covariance of factors and the unexplained part
+    from the runs (cost/site_runs.py).
     """
     moved = {one.name: one for one in posterior.factors if _worth_a_line(one)}
     kept = {factor.name: factor for factor in site.factors}

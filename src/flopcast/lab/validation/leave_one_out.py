@@ -39,7 +39,7 @@ NOT_FITTED = ("host", "host_step", JITTER, "unexplained", BETWEEN_PLANS, UNKNOWN
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstPass:
-    """Runs as they are predicted without any level, as a fit sees them, and what is known before it.
+    """Runs that were predicted without levels, in the form that a fit reads, and the priors.
 
     Attributes
     ----------

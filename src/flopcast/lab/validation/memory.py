@@ -35,7 +35,7 @@ class MemoryRow(StrictModel):
 
 
 class MemorySuite(StrictModel):
-    """Rows of one source; `fitted` says what was fitted on them, `remarks` what they leave open."""
+    """Rows of one source; `fitted` states what was fitted on them, and `remarks` what they do not state."""
 
     name: str
     source: str
@@ -88,8 +88,7 @@ def compare_memory(
 def summary(compared: Sequence[ComparedMemory]) -> dict[str, float]:
     """Return mean, median, 90th percentile, largest and bias of the relative errors.
 
-    The percentile is the error that nine of ten rows do not exceed. Where there is no row, that
-    is all it says.
+    The percentile is the error that nine of ten rows do not exceed. Without rows, it contains nothing else.
     """
     if not compared:
         return {"rows": 0.0}

@@ -117,7 +117,7 @@ class ComparedRun(ComparedStep):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
-    """A row that is not predicted, and everything that is in the way."""
+    """A row that is not predicted, with all reasons."""
 
     id: str
     source: str

@@ -91,13 +91,13 @@ def _deviations(times_s: Sequence[float]) -> list[float]:
 
 
 def configuration(row: ComparedRun) -> Hashable:
-    """Return what equal runs share: model, machine, plan and software, of any release."""
+    """Return the common properties of equal runs: model, machine, plan and software, of any release."""
     job = row.job
     return job.model, job.cluster, job.plan, job.batch, row.run.software.framework
 
 
 def sweep_of(row: ComparedRun) -> Hashable:
-    """Return what runs of one sweep share: source, release, model, batch and machine."""
+    """Return the common properties of the runs of a sweep: source, release, model, batch and machine."""
     job, software = row.job, row.run.software
     machine = job.cluster.name, job.cluster.node.device.name
     return row.run.source, software.framework, software.version, job.model, job.batch, machine

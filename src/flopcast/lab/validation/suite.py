@@ -60,7 +60,7 @@ class MeasuredRun(StrictModel):
 class SuiteRow(StrictModel):
     """One run: the job that reproduces it, and what was measured.
 
-    `assumptions` are what the source leaves open and the job decides; they are printed with the row.
+    `assumptions` are values of the job that the source does not state; they are printed with the row.
     """
 
     id: str
@@ -76,13 +76,13 @@ class SuiteRow(StrictModel):
 
 
 class Suite(StrictModel):
-    """Rows of one source and the protocol by which they are judged.
+    """Rows of one source and the protocol by which they are scored.
 
-    `cross_fit_host`: the host's cost on one system is fitted on the rows of the others.
-    `leave_out_jitter`: the jitter of a row's cluster is the mean over the other rows of that cluster.
-    `published_as`: the source under which a table of published runs holds the same rows, if one does.
-    `fitted` says what was fitted on these very rows, `peers` what other models reach on them, `remarks` why
-    some of them are far off.
+    `cross_fit_host`: the host's cost on one system is fitted on the rows of the others. `leave_out_jitter`:
+    the jitter of a row's cluster is the mean over the other rows of that cluster. `published_as`: the
+    source under which a table of published runs holds the same rows, if one does. `fitted` states what was
+    fitted on these rows, `peers` the errors of other models on them, and `remarks` why some errors are
+    large.
     """
 
     name: str
