@@ -13,12 +13,18 @@ from flopcast.files.validate import OF_FILES, names_at
 from flopcast.files.yaml_text import TWICE, Document, decoded, read_yaml
 from flopcast.records import replace
 from flopcast.spec.job import Job
-from flopcast.spec.serving_job import ServingJob
 
 LINE = re.compile(r"(?:indented below )?line (\d+)(?:, which already has a value| is less indented than)")
 KEY = re.compile(r"\s*(?:- )?[\"']?(\w+)[\"']?:")
 INNER = re.compile(r"[{,]\s*[\"']?(\w+)[\"']?:")
 END_OF_LINE = re.compile(r"\r\n?|[\n\x85\u2028\u2029]")  # YAML 1.1, section 4.2
+
+
+def _kinds() -> tuple[type[BaseModel], ...]:
+    """Return what a job file may describe; only files need it, and its import takes milliseconds."""
+    from flopcast.spec.serving_job import ServingJob
+
+    return Job, ServingJob
 
 
 def read_job(raw: bytes, name: str) -> Document:
@@ -44,11 +50,12 @@ def read_job(raw: bytes, name: str) -> Document:
 
 def _with_sections_apart(document: Document) -> Document:
     """Return a job file; raise an error if the line of a section is indented as a key of another."""
-    data = document.data if isinstance(document.data, dict) else {}
+    data, kinds = document.data if isinstance(document.data, dict) else {}, _kinds()
+    sections = {name for kind in kinds for name in kind.model_fields}
     for section, inside in data.items():
-        known = {*names_at(Job, (section,)), *names_at(ServingJob, (section,)), "base"}
+        known = {"base"}.union(*(names_at(kind, (section,)) for kind in kinds))
         for part in inside if isinstance(inside, dict) and len(known) > 1 else ():
-            if inside[part] is None and part in {*Job.model_fields, *ServingJob.model_fields} - known:
+            if inside[part] is None and part in sections - known:
                 line = document.lines[section, part]
                 raise spec_error(
                     f"{section}.{part}",
@@ -83,10 +90,10 @@ def missing_section(rows: list[str], line: int) -> str:
         if row.strip() and indent < least and (found := KEY.match(row)):
             path, least = [found[1], *path], indent
     given = {found[1] for row in rows if (found := KEY.match(row))}
-    nouns: tuple[type[BaseModel], ...] = (Job, ServingJob)
-    for noun in reversed(nouns) if "engine" in given else nouns:
-        for name in names_at(noun, tuple(path)):
-            inside = {*names_at(noun, (*path, name)), *OF_FILES.get((*path, name), ())}
+    kinds = _kinds()
+    for kind in reversed(kinds) if "engine" in given else kinds:
+        for name in names_at(kind, tuple(path)):
+            inside = {*names_at(kind, (*path, name)), *OF_FILES.get((*path, name), ())}
             if name not in given and keys and inside.issuperset(keys):
                 return name
     return ""
