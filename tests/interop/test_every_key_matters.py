@@ -39,6 +39,7 @@ TOLD = {  # kind, key, value → why it changes nothing but what is told
     },
     ("torchtitan", "float8.recipe_name", "rowwise"): ROWS,
     ("torchtitan", "quantize.linear.float8.recipe_name", "rowwise"): ROWS,
+    ("torchtitan", "quantize.dense.float8.recipe_name", "rowwise"): ROWS,
     ("axolotl", "sample_packing", "false"): LENGTHS,
     ("axolotl", "bfloat16", "true"): NO_FP32,
     ("axolotl", "bf16", "false"): NO_FP32,

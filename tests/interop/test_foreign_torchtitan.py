@@ -321,3 +321,44 @@ def test_a_model_of_the_command_line_replaces_that_of_a_registry():
 
     assert data_of(registry, "titan.json", model="llama-3-8b")["plan"]["data_parallel"] == 8
     assert "own_heads" in str(told(registry, "titan.json"))
+
+
+def test_a_dump_of_release_0_3_states_recompute_linears_and_sequence_parallelism_by_other_keys():
+    def dumped(kind="Linear", recompute=None):
+        model = {
+            "dim": 4096,
+            "lm_head": {"in_features": 4096},
+            "layers": [{"wqkv": {"_type_": f"a.{kind}.Config"}}],
+        }
+        return {
+            "_type_": "torchtitan.trainer.Trainer.Config",
+            "model_spec": {"name": "llama3", "flavor": "8B", "model": model},
+            "loss": {"loss_fn": {"global_vocab_size": 128256}},
+            "checkpoint": {"export_dtype": "float32"},
+            "parallelism": {
+                "spmd_backend": "spmd_types",
+                "tensor_parallel_degree": 2,
+                "enable_sequence_parallel": False,
+            },
+            "activation_checkpoint": recompute,
+        }
+
+    for kind, precision, recompute in (
+        ("Linear", "bf16", None),
+        ("Float8Linear", "fp8_current", "full"),
+        ("MXFP8Linear", "mxfp8", "selective"),
+    ):
+        policy = recompute and {
+            "_type_": f"torchtitan.distributed.a.{recompute.title()}AC.Config",
+            "debug": False,
+        }
+        plan = data_of(json.dumps(dumped(kind, policy)), "titan.json", 64)["plan"]
+        expected = (precision, False, recompute)
+        assert (plan["precision"], plan["sequence_parallel"], plan.get("recompute")) == expected
+    for kind, recompute, field in (
+        ("NVFP4Linear", None, "model_spec.model.layers"),
+        ("LoRALinear", None, "model_spec.model.layers"),
+        ("Linear", {"_type_": "a.MemoryBudgetAC.Config"}, "activation_checkpoint._type_"),
+    ):
+        (fault,) = told(json.dumps(dumped(kind, recompute)), "titan.json", 64)
+        assert fault.field == field

@@ -74,3 +74,16 @@ def test_a_second_training_command_is_refused_at_its_line():
     (fault,) = told("swift sft --model a\n\nswift pt --model b\n", "two.sh")
 
     assert (fault.where, fault.value) == ("two.sh:3", "lines 1, 3")
+
+
+def test_sequences_that_are_padded_on_both_sides_have_a_prompt_and_a_response():
+    """verl/utils/dataset/multiturn_sft_dataset.py: 512 tokens each, where the file does not say."""
+    for more, length in (("", 1024), (", max_response_length: 1536", 2048)):
+        file = text().replace("pad_mode: no_padding", f"pad_mode: left_right{more}")
+        assert data_of(file, "sft.yaml")["batch"] == {"sequence_length": length}
+
+
+def test_both_trainers_recompute_blocks_by_default():
+    older = "model: {partial_pretrain: Qwen/Qwen2.5-7B}\ndata: {max_length: 2048}\n"
+    for file in (text(), older):
+        assert data_of(file, "sft.yaml")["plan"]["recompute"] == "full"

@@ -18,7 +18,7 @@ from flopcast.files.field_names import same_in_section
 from flopcast.records import dataclass
 
 COSTLY = ("parallel", "expert", "layer", "freeze", "offload", "vocab", "rank", "hidden", "head", "quant",
-          "lora", "accum", "seq_len", "sequence_len")  # fmt: skip
+          "lora", "accum", "seq_len", "sequence_len", "dtype")  # fmt: skip
 HARMLESS = re.compile(
     r"overhead|lookahead|ahead_|header|delayer"
 )  # words that contain "head" or "layer" by chance

@@ -7,8 +7,12 @@ from [training] to [experimental] to [parallelism]; the newest that is given cou
 References
 ----------
 pytorch/torchtitan: torchtitan/config/job_config.py and config/configs.py (names and defaults),
-torchtitan/models/llama3/parallelize.py (what is compiled, recomputed and sharded).
+torchtitan/models/llama3/parallelize.py (what is compiled, recomputed and sharded). Since release 0.3, the
+class of `activation_checkpoint` states the recompute (distributed/activation_checkpoint.py), and converters
+replace the linears of `model_spec` before the dump (components/quantization, components/lora.py).
 """
+
+import re
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.import_options import ImportOptions
@@ -37,6 +41,18 @@ RECIPES = {
     "rowwise_with_gw_hp": "fp8_current",
     "mxfp8": "mxfp8",
 }
+CLASS = "activation_checkpoint._type_"
+CLASSES = {
+    "FullAC": ("full", ""),
+    "SelectiveAC": ("selective", "op"),
+    "MemoryBudgetAC": ("memory_budget", ""),
+}
+LINEARS = {
+    "Float8": "fp8_current",
+    "MXFP8": "mxfp8",
+    "NVFP4": "",
+    "LoRA": "",
+}  # → precision, "" if not supported
 OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "fusedadamw": "adamw", "sgd": "sgd"}
 
 
@@ -160,7 +176,8 @@ def _modes(reader: JobReader) -> None:
     """Read sequence parallelism, exchange of keys and values, recompute, precision, optimizer, offload."""
     plan = reader.part("plan")
     if "tensor_parallel" in plan:
-        reader.put(("plan", "sequence_parallel"), True, key_of(reader, DEGREES["tensor_parallel"]))
+        shared = reader.flag("parallelism.enable_sequence_parallel", True)
+        reader.put(("plan", "sequence_parallel"), shared, key_of(reader, DEGREES["tensor_parallel"]))
     if "context_parallel" in plan:
         key = key_of(reader, "context_parallel_rotate_method")
         reader.put(("plan", "context_exchange"), reader.choice(key, ROTATIONS, "all_gather"), key)
@@ -177,10 +194,16 @@ def _recompute(reader: JobReader) -> None:
     """Read recompute of whole blocks, every n-th of them, or by operator (every second product)."""
     mode_key, option_key = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
     modes = {"none": "none", "full": "full", "selective": "selective"}
-    mode = reader.choice(mode_key, modes, "selective")
+    if reader.has("_type_") and not reader.below("activation_checkpoint"):  # a dump, in which it is null
+        return
+    usual, option = CLASSES.get(reader.text(CLASS).split(".")[-2:][0], ("selective", EVERY_SECOND))
+    if usual == "memory_budget" and not reader.has(mode_key):
+        reader.refuse(CLASS, "recompute within a budget of memory (MemoryBudgetAC)")
+        return
+    mode = reader.choice(mode_key, modes, usual)
     if mode == "none":
         return
-    option = str(reader.raw(option_key) or EVERY_SECOND)
+    option = str(reader.raw(option_key) or option)
     if (mode, option) == ("selective", "op"):
         reader.put(("plan", "recompute"), "selective", mode_key)
         reader.put(("plan", "recompute_modules"), [OPERATORS], option_key)
@@ -201,16 +224,30 @@ def _precision(reader: JobReader) -> str:
     """Return bf16, or the recipe of the converter that replaces linears."""
     if reader.raw(wide := "training.mixed_precision_param") == "float32":
         reader.refuse(wide, "training in fp32", 'write "bfloat16"')
+    replaced = re.findall(rf"\b({'|'.join(LINEARS)})Linear\b", str(reader.section("model_spec.model")))
+    for kind in dict.fromkeys(replaced):
+        if not LINEARS[kind]:
+            reader.refuse("model_spec.model.layers", f"linears of the class {kind}Linear")
+        return LINEARS[kind] or "bf16"
     converters = str(reader.raw("model.converters") or "") + str(
         reader.raw("model_converters.converters") or ""
     )
     old = ("training.enable_fp8_linear", "training.enable_float8_linear", "float8.enable_float8_linear")
     if "mx" in converters.lower():
         return reader.choice(
-            reader.first("mx.recipe_name", "quantize.linear.mx.recipe_name"), RECIPES, "mxfp8"
+            reader.first(
+                "mx.recipe_name", "quantize.linear.mx.recipe_name", "quantize.dense.mx.recipe_name"
+            ),
+            RECIPES,
+            "mxfp8",
         )
     if "float8" in converters.lower() or any(reader.flag(key) for key in old):
-        key = reader.first("float8.recipe_name", "quantize.linear.float8.recipe_name")
+        names = (
+            "float8.recipe_name",
+            "quantize.linear.float8.recipe_name",
+            "quantize.dense.float8.recipe_name",
+        )
+        key = reader.first(*names)
         if str(reader.raw(key)).startswith("rowwise"):
             reader.assume("rowwise scaling is predicted as one scale per tensor", key)
         return reader.choice(key, RECIPES, "fp8_current")
@@ -227,7 +264,9 @@ def _stack(reader: JobReader) -> object:
     paired = SCHEDULES[str(reader.part("plan").get("schedule", "1f1b"))].pairs_passes
     if reader.flag(key, default=True) and paired:
         changes["experts"] = {"exchange_overlap": "other_micro_batch"}
-    key = key_of(reader, "enable_async_tensor_parallel")
+    key = reader.first(
+        "compile.enable_async_tensor_parallel", key_of(reader, "enable_async_tensor_parallel")
+    )
     if reader.flag(key):
         if compiled:
             changes["tensor_overlap"] = "chunks"

@@ -10,7 +10,9 @@ volcengine/verl: verl/trainer/config/sft_trainer.yaml (names, defaults), verl/tr
 FSDP shards parameters over all ranks and multiplies in bf16; the batch is that of all replicas; the ranks
 of Ulysses share sequences by heads. The newer trainer, verl/trainer/sft_trainer.py, has a section for its
 engine, FSDP or Megatron-Core (verl/trainer/config/engine, model/hf_model.yaml, sft_trainer_engine.yaml). It
-fills micro-batches up to a number of tokens.
+fills micro-batches up to a number of tokens. Both set enable_gradient_checkpointing to true (the older one
+in its newer releases). With pad_mode=left_right, a sequence has the lengths of a prompt and of a response
+(verl/utils/dataset/multiturn_sft_dataset.py).
 """
 
 from flopcast.interop.configs.job_reader import ACTIVATIONS, SHARDED_STATES, JobReader
@@ -21,6 +23,8 @@ from flopcast.library import catalog
 from flopcast.spec.divisors import nearest_multiples
 
 MODEL, LENGTH = ("model.partial_pretrain", "model.path"), "data.max_length"
+SIDES = ("data.max_prompt_length", "data.max_response_length")
+CHECKPOINTING = "model.enable_gradient_checkpointing"
 PACKED = ("use_remove_padding", "model.use_remove_padding")
 MICRO, OLDER_MICRO, BATCH = (
     "data.micro_batch_size_per_gpu",
@@ -55,8 +59,9 @@ def read(reader: JobReader) -> None:
     """
     newer = reader.below("engine") or reader.has(MODEL[1])
     reader.read_model(MODEL[newer])
-    length = reader.count(LENGTH, 1024)
-    reader.put(("batch", "sequence_length"), length, LENGTH)
+    both_sides = reader.text("data.pad_mode") == "left_right"
+    length = sum(reader.count(key, 512) for key in SIDES) if both_sides else reader.count(LENGTH, 1024)
+    reader.put(("batch", "sequence_length"), length, *(SIDES if both_sides else (LENGTH,)))
     reader.note_lengths(LENGTH, packed=False)
     if newer and _engine(reader) == "megatron":
         _megatron(reader, length)
@@ -107,7 +112,9 @@ def _fsdp(reader: JobReader, length: int, newer: bool) -> None:
     older, policy = "model.fsdp_config.cpu_offload", "engine.offload_policy"
     if reader.flag(policy) or (reader.flag(older) and reader.flag("model.fsdp_config.offload_params")):
         reader.place(SHARDED_STATES, policy, older)
-    reader.put_checkpointing("model.enable_gradient_checkpointing", newer)
+    if not reader.has(CHECKPOINTING):
+        reader.assume("recompute full, veRL's default in newer releases")
+    reader.put_checkpointing(CHECKPOINTING, True)
     reader.place_if("model.enable_activation_offload", ACTIVATIONS)
     stack: object = "torch-fsdp2"
     if not reader.flag("engine.reshard_after_forward", True):
