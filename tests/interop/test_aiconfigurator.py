@@ -82,6 +82,45 @@ def test_pools_with_one_degree_each_are_those_of_the_plan():
     assert job.traffic.prompt_tokens.mean == 4000
 
 
+def test_keys_of_the_flat_layout_are_those_of_the_sections():
+    text = """\
+one:
+  serving_mode: agg
+  model_path: deepseek-ai/DeepSeek-V3
+  system_name: h200_sxm
+  total_gpus: 8
+  nextn: 2
+  nextn_accepted: 0.85
+  kvcache_quant_mode: fp8
+  agg_tp_candidates: [1]
+  agg_dp_candidates: [8]
+  agg_moe_ep_candidates: [8]
+"""
+    plan = job_of(text).plan
+    assert (plan.data_parallel, plan.expert_parallel, plan.cache) == (8, 8, "fp8")
+    assert (plan.drafting.drafted, plan.drafting.accepted) == (2, pytest.approx(1.85))
+
+
+def test_pools_of_the_flat_layout_have_one_machine():
+    text = """\
+one:
+  serving_mode: disagg
+  total_gpus: 8
+  prefill_model_path: Qwen/Qwen3-32B-FP8
+  decode_model_path: Qwen/Qwen3-32B-FP8
+  prefill_system_name: h200_sxm
+  decode_system_name: h200_sxm
+  prefill_tp_candidates: [1]
+  decode_tp_candidates: [2]
+"""
+    job = job_of(text)
+    assert [pool.tensor_parallel for pool in job.plan.pools] == [1, 2]
+    assert (job.plan.weights, job.cluster.name) == ("fp8", "dgx-h200")
+    with pytest.raises(SpecError) as caught:
+        job_of(text.replace("prefill_system_name: h200_sxm", "prefill_system_name: b200_sxm"))
+    assert [problem.field for problem in caught.value.problems] == ["one.prefill_system_name"]
+
+
 def test_pools_with_lists_of_degrees_are_left_to_a_search():
     job = job_of(POOLS.replace("tp_list: [2]", "tp_list: [2, 4]"))
 

@@ -5,7 +5,8 @@ Elsewhere: manifests that AIConfigurator writes (dynamo.py), its measured points
 (lab/serving_runs/aiconfigurator.py), the search that an experiment asks for (search/deployments).
 
 An experiment states lists of degrees to search over. A list of one value is a field of the plan; longer
-ones are noted, with the words that search them. The first experiment of `exps` is read.
+ones are noted, with the words that search them. The first experiment of `exps` is read. In the flat layout
+of newer releases, a worker's keys begin with its role (prefill_gemm_quant_mode, agg_tp_candidates).
 
 Source: ai-dynamo/aiconfigurator on GitHub (Apache-2.0), src/aiconfigurator/cli/example.yaml.
 """
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.yaml_text import Document, Path
+from flopcast.interop.serving.launch_reader import published_in, stored_copy
 from flopcast.library import catalog
 from flopcast.units import Number
 
@@ -47,6 +49,8 @@ WORKERS: Mapping[str, tuple[str, ...]] = {
     "disagg": ("prefill_worker_config", "decode_worker_config"),
 }
 POOLS = ("prefill", "decode")
+QUANTISATIONS = ("gemm_quant_mode", "moe_quant_mode", "kvcache_quant_mode")
+OF_A_ROLE = ("model_path", "system_name", "backend_name")
 MODES = tuple(WORKERS)
 USUAL_LENGTHS = {"isl": 4000, "osl": 1000}
 USUAL_ENGINE = "trtllm"
@@ -72,11 +76,36 @@ def _experiments(data: object) -> list[str]:
     found = [
         name
         for name, each in data.items()
-        if isinstance(each, dict) and {"serving_mode", "system_name"} <= each.keys()
+        if isinstance(each, dict)
+        and "serving_mode" in each
+        and each.keys() & {"system_name", "decode_system_name"}
     ]
     listed = data.get("exps")
     order = [name for name in listed if name in found] if isinstance(listed, list) else []
     return [*order, *(name for name in found if name not in order)]
+
+
+def _nested(flat: Mapping[str, object]) -> Mapping[str, object]:
+    """Return an experiment of the flat layout in the sections of the older one, which stays as it is."""
+    if "config" in flat:
+        return flat
+    mode = str(flat.get("serving_mode"))
+    config = {key: flat[key] for key in ("nextn", "nextn_accepted") if key in flat}
+    taken = set(config)
+    for worker in WORKERS.get(mode, ()):
+        role = worker.removesuffix("worker_config")  # "prefill_", "decode_" or ""
+        keys = {f"{role}{key}": key for key in QUANTISATIONS}
+        keys |= {_flat_list(worker, key): key for key in DEGREES}
+        config[worker] = {key: flat[name] for name, key in keys.items() if name in flat}
+        taken |= keys.keys()
+    shared = {key: flat[name] for key in OF_A_ROLE if (name := f"decode_{key}") in flat}
+    taken |= {f"decode_{key}" for key in shared}
+    return {key: value for key, value in flat.items() if key not in taken} | shared | {"config": config}
+
+
+def _flat_list(worker: str, key: str) -> str:
+    """Return how the flat layout names the list of degrees of a worker."""
+    return f"{worker.removesuffix('worker_config') or 'agg_'}{key.removesuffix('list')}candidates"
 
 
 def job_of_experiments(document: Document, model: str | None = None) -> Document:
@@ -103,8 +132,9 @@ class _Experiment:
     def __init__(self, document: Document, names: Sequence[str], model: str | None) -> None:
         data = document.data if isinstance(document.data, dict) else {}
         self._document, self._name, self._model = document, names[0], model
-        self._data: Mapping[str, object] = data[names[0]]
+        self._data: Mapping[str, object] = _nested(data[names[0]])
         self._problems: list[Problem] = []
+        self._stored, self._flat = "", "config" not in data[names[0]]
         self._notes: list[str] = []
         if names[1:]:
             self._notes.append(f"the experiment {names[0]} is read, and {', '.join(names[1:])} are not")
@@ -117,12 +147,14 @@ class _Experiment:
         SpecError
             All faults of the experiment together. Fields that are not used become notes.
         """
+        self._check_roles()
         mode = self._choice(("serving_mode",), {name: name for name in MODES}, MODES[0])
         system = ALIASES.get(str(self._data["system_name"]), self._data["system_name"])
         cluster = self._choice(("system_name",), SYSTEMS, "", system)
         engine = self._choice(("backend_name",), ENGINES, ENGINES[USUAL_ENGINE])
+        model = self._model or self._named_model()
         job: dict[str, object] = {
-            "model": self._model or self._named_model(),
+            "model": model,
             "cluster": self._cluster(cluster),
             "engine": engine,
             "plan": self._plan(mode),
@@ -133,7 +165,7 @@ class _Experiment:
             "slo": self._limits(),
         }
         for key in self._data:
-            if key not in READ:
+            if key not in READ and key.removeprefix("prefill_") not in OF_A_ROLE:
                 self._notes.append(f"{self._name}.{key} is not used")
         if self._problems:
             raise SpecError(self._problems)
@@ -156,9 +188,20 @@ class _Experiment:
                 "is missing",
             )
             return ""
-        tried = (str(name), str(name).lower().replace("_", "-"), str(name).removesuffix("-FP8"))
-        found = next((entry for each in tried if (entry := catalog.known("models", each))), None)
-        return found or str(name)
+        entry, stored = stored_copy(str(name))
+        if stored and not published_in(entry, stored):
+            self._stored = stored
+            self._notes.append(f"weights in {stored}, according to the name {name}")
+        return entry or catalog.known("models", str(name).lower().replace("_", "-")) or str(name)
+
+    def _check_roles(self) -> None:
+        """Report pools whose model, machine or engine differ, because a job has one of each."""
+        for key in OF_A_ROLE:
+            mine, theirs = self._data.get(f"prefill_{key}"), self._data.get(key)
+            if mine is not None and mine != theirs:
+                because = "a prediction is for one model, one machine and one engine"
+                fix = f"set prefill_{key} to {theirs}"
+                self._fault((f"prefill_{key}",), mine, str(theirs), because, fix)
 
     def _cluster(self, name: str) -> dict[str, object]:
         """Return the cluster with the devices of the experiment."""
@@ -179,13 +222,15 @@ class _Experiment:
         config = self._data.get("config")
         config = config if isinstance(config, dict) else {}
         plan = self._formats(WORKERS[mode][-1], config) | self._drafting(config)
-        read = {*WORKERS[mode], "nextn", "nextn_accept_rates"}
+        read = {*WORKERS[mode], "nextn", "nextn_accept_rates", "nextn_accepted"}
         self._notes += [f"{self._name}.config.{key} is not used" for key in config if key not in read]
         workers = {key: config[key] for key in WORKERS[mode] if isinstance(config.get(key), dict)}
         degrees = {key: self._degrees(key, worker) for key, worker in workers.items()}
         if mode == "agg":
             return plan | next(iter(degrees.values()), {})
-        if len(degrees) == len(POOLS) and all("tp" in each for each in degrees.values()):
+        lists = [worker[key] for worker in workers.values() for key in DEGREES if key in worker]
+        searched = any(isinstance(each, list) and len(each) > 1 for each in lists)
+        if len(degrees) == len(POOLS) and all("tp" in each for each in degrees.values()) and not searched:
             return plan | dict(zip(POOLS, degrees.values(), strict=True))
         self._notes.append(
             "pools for prompts and decoding are searched by flopcast search --plan pools=yes"
@@ -196,7 +241,7 @@ class _Experiment:
         """Return number formats: those of the workers that decode, or of a profile."""
         given = config.get(worker)
         given = given if isinstance(given, dict) else {}
-        found: dict[str, object] = {}
+        found: dict[str, object] = {"weights": self._stored} if self._stored else {}
         profiles = self._data.get("profiles")
         for place, profile in enumerate(profiles if isinstance(profiles, list) else ()):
             found["weights"] = self._choice(("profiles", place), PROFILES, "bf16", profile)
@@ -217,6 +262,9 @@ class _Experiment:
         drafted, rates = config.get("nextn"), config.get("nextn_accept_rates")
         if not isinstance(drafted, int) or not drafted:
             return {}
+        mean = config.get("nextn_accepted")  # of the drafted tokens, in the flat layout
+        if isinstance(mean, (int, float)):
+            return {"draft": "mtp", "drafted": drafted, "accepted": 1.0 + mean}
         accepted, share = 1.0, 1.0
         for rate in rates[:drafted] if isinstance(rates, list) else ():
             share *= float(rate)
@@ -232,10 +280,14 @@ class _Experiment:
                 found[word] = values[0]
             elif isinstance(values, list):
                 listed = ",".join(map(str, values))
-                self._notes.append(
-                    f'{worker}.{key} is a list to search: flopcast search FILE --plan "{word}={listed}"'
-                )
+                option = f'--plan "{word}={listed}"'
+                written = self._written(worker, key)
+                self._notes.append(f"{written} is a list to search: flopcast search FILE {option}")
         return found
+
+    def _written(self, worker: str, key: str) -> str:
+        """Return how the file writes the list of degrees of a worker."""
+        return _flat_list(worker, key) if self._flat else f"{worker}.{key}"
 
     def _limits(self) -> dict[str, object]:
         """Return the limits of latencies, which AIConfigurator gives for the mean and in milliseconds."""

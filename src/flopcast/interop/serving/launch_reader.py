@@ -23,7 +23,7 @@ PUBLISHERS = ("meta-llama", "deepseek-ai", "Qwen", "mistralai", "openai", "googl
 STORED = {  # part of a model's name → the format in which that copy of it is stored
     r"nvfp4|fp4": "nvfp4",
     r"mxfp4": "mxfp4",
-    r"fp8(-dynamic|-kv|-block)?": "fp8",
+    r"fp8(-dynamic|-kv|-block|-static-pertensor)?": "fp8",
     r"awq|gptq(-marlin)?(-int4)?|(quantized\.)?w4a16|int4": "int4",
 }
 _SUFFIX = {re.compile(rf"[-_.]({text})(?=$|[-_.])", re.IGNORECASE): kept for text, kept in STORED.items()}
@@ -139,13 +139,7 @@ class LaunchReader(ConfigReader):
                 self.fault(key, allowed, because, "add --model NAME", "is missing")
             return None
         name = name.rstrip("/")
-        entry, stored = catalog.known("models", name), ""
-        if entry is None:
-            for suffix, kept in _SUFFIX.items():
-                plain = suffix.sub("", name)
-                if plain != name and (entry := _entry(plain)) is not None:
-                    stored = kept
-                    break
+        entry, stored = stored_copy(name)
         if self.named_model is None:
             if entry is None and name[0] in "/.~" and not exists(name):
                 allowed = "a folder with a config.json, or a name that `flopcast catalog models` lists"
@@ -178,8 +172,7 @@ class LaunchReader(ConfigReader):
 
     def _put_weights(self, kept: str, entry: str | None, key: str) -> None:
         """Set the weights of the plan, unless the model was published in a format of this kind."""
-        published = published_formats(entry or "")
-        if kept[:3] not in {published.weights[:3], (published.expert_weights or "")[:3]}:
+        if not published_in(entry, kept):
             self.put(("plan", "weights"), kept, key)
 
     def put_copies(self, *keys: str) -> None:
@@ -246,6 +239,27 @@ class LaunchReader(ConfigReader):
                 key, "the name of a model of the Hugging Face hub", because, f"add {key}", "is missing"
             )
         return _entry(name) or name
+
+
+def stored_copy(name: str) -> tuple[str | None, str]:
+    """Return the entry of a model, and the format in which this copy is stored if its name states one.
+
+    >>> stored_copy("nvidia/Llama-3.1-70B-Instruct-FP8"), stored_copy("meta-llama/Llama-3.1-8B")
+    (('llama-3.1-70b', 'fp8'), ('llama-3.1-8b', ''))
+    """
+    if (entry := catalog.known("models", name)) is not None:
+        return entry, ""
+    for suffix, kept in _SUFFIX.items():
+        plain = suffix.sub("", name)
+        if plain != name and (entry := _entry(plain)) is not None:
+            return entry, kept
+    return None, ""
+
+
+def published_in(entry: str | None, kept: str) -> bool:
+    """Return whether the weights of a model were published in a format of this kind."""
+    published = published_formats(entry or "")
+    return kept[:3] in {published.weights[:3], (published.expert_weights or "")[:3]}
 
 
 def _entry(name: str) -> str | None:
