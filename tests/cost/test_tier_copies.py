@@ -48,12 +48,26 @@ def seconds(a_job, name):
         (cluster(), True, 25e9),  # PCIe 4.0
         (cluster(devices_per_link=2), True, 12.5e9),
         (cluster(bytes_per_s="80 GB/s"), True, 10e9),  # eight devices share the memory
-        (cluster(), False, 5e9),
+        (cluster(), False, 8e9),
         (cluster(pageable_bytes_per_s="4 GB/s"), False, 4e9),
     ],
 )
 def test_a_device_has_its_share_of_link_and_memory(where, pinned, rate):
     assert device_rate(job(where=where).cluster, pinned) == pytest.approx(rate)
+
+
+def test_compute_waits_for_copies_of_gradients_in_the_last_micro_batch_alone():
+    def step_s(flush, sequences):
+        offload = {"gradient_flush": flush, "gradient_copies": "pinned"}
+        stack = {"base": "deepspeed-zero", "offload": offload, "gradients": {"overlap": False}}
+        plan = f"dp=8 mbs=1 gbs={sequences} zero=3 recompute=full offload=optimizer:host"
+        one = make_job(model="llama-2-7b", cluster=cluster(), stack=stack, plan=plan)
+        return predict(one, load_book(one.cluster)).clean_step_time_s
+
+    waits_s = [step_s("blocking", count) - step_s("overlapped", count) for count in (32, 64)]
+
+    assert waits_s[0] > 0.1
+    assert waits_s[1] == pytest.approx(waits_s[0], rel=1e-6)
 
 
 @all_cases(

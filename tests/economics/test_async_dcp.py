@@ -30,7 +30,7 @@ def waiting(group):
 def test_training_waits_for_the_published_time_with_groups_of_64():
     _, times = waiting(64)
 
-    assert times.blocked_s == pytest.approx(0.78, rel=0.25)
+    assert times.blocked_s == pytest.approx(0.78, rel=0.3)
 
 
 def test_the_write_takes_the_published_time_at_the_rate_that_it_implies():

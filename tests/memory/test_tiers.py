@@ -71,6 +71,14 @@ def test_gradients_on_the_host_are_in_fp32_and_leave_no_shard_on_the_device():
     assert on_devices(placed, "gradients") == 0.0
 
 
+def test_each_rank_pins_a_power_of_two_for_its_16_bit_gradients_under_zero_3():
+    parameters = float(memory("none").programs.parameters.max())
+    for zero, pinned_bytes in ((2, 0.0), (3, DEVICES * 2**31)):  # shards have 1.6 GiB in 16 bits
+        placed = memory("optimizer:host", f"dp=8 mbs=1 gbs=8 zero={zero}", stack="deepspeed-zero")
+
+        assert in_tiers(placed, "gradients") == pytest.approx(4 * parameters + pinned_bytes)
+
+
 @all_cases(("capacity", "verdict"), [("1 TB", "fits"), ("110 GB", "tight"), ("60 GB", "does not fit")])
 def test_the_verdict_is_the_worst_of_device_and_tiers(capacity, verdict):
     placed = memory("optimizer:host", capacity=capacity)

@@ -84,6 +84,16 @@ def test_gradients_of_a_shard_leave_once_a_step_in_fp32(offload, fraction):
         assert written == pytest.approx(4 * shard if "nvme" in offload else 0.0)
 
 
+def test_reduced_gradients_pass_through_buffers_in_16_bits_in_every_micro_batch_of_zero_3():
+    for zero in (1, 2, 3):
+        programs = programs_of("optimizer:host:0.3", stack="deepspeed-zero", zero=zero)
+        shard = float(programs.trained_parameters.max()) / BASE["dp"]
+        expected = 2 * shard * MICRO_BATCHES if zero == 3 else 0.0
+
+        for link in ("to_host", "to_device"):
+            assert copied(programs, link, "gradient_buffers") == pytest.approx(expected)
+
+
 def test_updated_parameters_return_in_16_bits_unless_their_place_is_outside():
     shard = float(programs_of(zero=3).parameters.max()) / BASE["dp"]
 

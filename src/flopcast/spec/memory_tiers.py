@@ -25,9 +25,9 @@ class HostMemory(StrictModel):
         optimizer on the host. AdamW reads and writes 28 bytes per parameter. By default (null), flopcast
         takes a measured fraction of `bytes_per_s` (cost/tier_copies.py).
     pageable_bytes_per_s : float
-        Rate at which one device copies to or from pageable (not pinned) host memory. The default, 5 GB/s,
-        is based on nodes with 4 A100 and with 4 H100, which reach 4.4 to 7 GB/s
-        (validation/zero3_offload_runs.csv).
+        Rate at which fp32 gradients of one device reach pageable (not pinned) host memory, including casts
+        on the host. The default, 8 GB/s, is based on nodes with 4 A100 and with 4 H100, which reach 5.3 to
+        11.7 GB/s (validation/zero3_offload_runs.csv).
     devices_per_link : int
         Number of devices that share one PCIe link to the host. The bandwidth of the link is the device's
         `host_bytes_per_s`.
@@ -36,7 +36,7 @@ class HostMemory(StrictModel):
     capacity_bytes: float = Field(gt=0)
     bytes_per_s: float = Field(gt=0)
     optimizer_bytes_per_s: float | None = Field(default=None, gt=0)
-    pageable_bytes_per_s: float = Field(default=5e9, gt=0)
+    pageable_bytes_per_s: float = Field(default=8e9, gt=0)
     devices_per_link: int = Field(default=1, ge=1)
     source: Sources = ()
 

@@ -31,6 +31,10 @@ class OffloadSoftware(StrictModel):
         copy. "overlapped": during the backward pass, without waiting. "before_update": in one copy before
         the optimizer step. "beside_update": in pieces during the optimizer step; the host updates one piece
         while the next one is copied.
+    buffers_gradients : bool
+        Whether the reduced gradients of every micro-batch are copied in 16 bits to pinned buffers on the
+        host and back, if an optimizer is offloaded under ZeRO-3. They are summed over micro-batches in
+        these buffers (`partition_grads` in deepspeed/runtime/zero/stage3.py).
     updates_on : str
         Where the step of an offloaded optimizer runs. "host": on the CPUs. "device": on the device, to
         which states are copied before the update and from which they are copied back.
@@ -65,6 +69,7 @@ class OffloadSoftware(StrictModel):
     gradient_copies: Literal["pageable", "pinned"] = "pinned"
     pinned_fraction: float | None = Field(default=None, gt=0, le=1)
     gradient_flush: Literal["blocking", "overlapped", "before_update", "beside_update"] = "before_update"
+    buffers_gradients: bool = False
     updates_on: Literal["host", "device"] = "host"
     overlaps_updates: bool = False
     backward_fraction: float = Field(default=2 / 3, gt=0, le=1)

@@ -35,6 +35,11 @@ def _updated_on_host(stack: Stack, plan: Plan) -> tuple[Placement, ...]:
     return tuple(one for one in placed(plan.offload, "optimizer") if on_host and one.tier != PEER)
 
 
+def buffers_gradients(stack: Stack, plan: Plan) -> bool:
+    """Return whether gradients are summed in 16-bit buffers on the host, as the stack's software does."""
+    return stack.offload.buffers_gradients and plan.zero == 3 and bool(placed(plan.offload, "optimizer"))
+
+
 def updated_outside(stack: Stack, plan: Plan) -> float:
     """Return the fraction of a rank's parameters that its host updates."""
     return sum((one.fraction for one in _updated_on_host(stack, plan)), 0.0)
@@ -50,22 +55,54 @@ def gradients_leave(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ..
     how = stack.offload
     if not how.leaves_in_backward or plans.structure.zero < 2:
         return ()
-    found: list[Item] = []
+    buffered = _through_buffers(stack, plans, shard)
+    leaving: list[Item] = []
     for one in placed(plans.structure.offload, "gradients"):
-        found += copies_of(
+        leaving += copies_of(
             "gradients",
             OUT,
             one,
             shard * FP32_BYTES,
             phase="backward",
             when="last",
-            after=("compute", "dp"),
+            after=("compute", "dp", *(copy.stream for copy in buffered)),
             pinned=how.gradient_copies == "pinned",
             link_fraction=how.pinned_fraction,
         )
-        if how.gradient_flush == "blocking":
-            found.append(wait_for_copies(found[-1].stream))
-    return (*found, *_updated_beside(stack, plans, shard, "backward"))
+    if how.gradient_flush == "blocking":
+        leaving = [_blocking(copy) for copy in (*buffered, *leaving)]
+        buffered = tuple(replace(copy, when="not_last") for copy in buffered)
+    return (*buffered, *leaving, *_updated_beside(stack, plans, shard, "backward"))
+
+
+def _blocking(copy: Item) -> Item:
+    """Return a copy of the last backward pass for which compute waits."""
+    return replace(copy, when="last", stream="compute", waits=("dp",))
+
+
+def _through_buffers(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:
+    """Return the copies of reduced 16-bit gradients to buffers on the host and back, in every micro-batch.
+
+    Gradients are summed over micro-batches in these buffers. One stream of the software runs all copies of
+    gradients, so that each begins after the one before.
+
+    References
+    ----------
+    `deepspeed/runtime/zero/stage3.py`, `partition_grads`.
+    """
+    plan, how = plans.structure, stack.offload
+    if not buffers_gradients(stack, plan):
+        return ()
+    copies = partial(
+        copies_of,
+        "gradient_buffers",
+        one=Placement(kind="gradients", tier="host"),
+        size_bytes=shard * ELEMENT_BYTES[plan.activations],
+        phase="backward",
+        link_fraction=how.pinned_fraction,
+    )
+    out = copies(links=OUT, after=("compute", "dp", "to_device"))
+    return (*out, *copies(links=BACK, after=("to_host",)))
 
 
 def updates_before(stack: Stack, plans: Plans, shard: Counts) -> tuple[Item, ...]:

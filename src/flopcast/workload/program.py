@@ -37,6 +37,7 @@ WHEN = {  # at which positions an item runs
     "every": (1.0, 1.0, 1.0, 1.0, 1.0),
     "not_first": (0.0, 1.0, 1.0, 0.0, 1.0),
     "last": (0.0, 0.0, 1.0, 1.0, 0.0),
+    "not_last": (1.0, 1.0, 0.0, 0.0, 1.0),
     "first": (1.0, 0.0, 0.0, 1.0, 0.0),
     "forward_beside_other": (0.0, 1.0, 1.0, 0.0, 0.0),
     "forward_alone": (1.0, 0.0, 0.0, 1.0, 1.0),

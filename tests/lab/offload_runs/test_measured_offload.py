@@ -46,14 +46,30 @@ def test_every_row_is_a_job_whose_quantities_are_headers_of_its_table(shared, ru
         assert run.job.cluster.num_devices == int(row["tp"]) * int(row["dp"])
 
 
-def test_parameters_are_those_of_the_shape_and_not_of_the_label(runs):
-    billions = {round(run.job.model.parameters() / 1e9, 1) for run in runs}
+def test_models_have_the_parameters_that_the_logs_of_the_runs_print(runs):
+    counts = defaultdict(set)
+    for run in runs:
+        if run.job.plan.tensor_parallel == 1:
+            counts[run.groups["machine"]].add(run.job.model.parameters())
 
-    assert billions == {6.7, 10.2, 13.0, 17.1, 32.5, 69.0}
+    assert counts["4-a100"] >= {5898506240, 11197895680, 27635239424}
+    assert counts["4-a100-bound"] >= {9142717440, 11315860480}
+    assert counts["4-h100"] == {15326663680, 27865270784}
+
+
+def test_four_tensor_parallel_ranks_have_the_parameters_that_a_log_prints(runs):
+    model = next(
+        run.job.model
+        for run in runs
+        if run.job.plan.tensor_parallel == 4 and run.groups["model"] == "60 x 6656"
+    )
+    norms = (2 * 60 + 1) * model.hidden  # which every rank holds
+
+    assert (model.parameters() - norms) / 4 + norms == 6910691840
 
 
 @all_cases(
-    "quantity, limit", [("iteration_ms", 0.08), ("fwd_ms", 0.1), ("bwd_ms", 0.13), ("update_ms", 0.05)]
+    "quantity, limit", [("iteration_ms", 0.08), ("fwd_ms", 0.1), ("bwd_ms", 0.12), ("update_ms", 0.09)]
 )
 def test_mean_errors_stay_below_these_limits_fitted_and_with_the_model_left_out(quantity, limit, scores):
     for found in scores.values():
@@ -111,7 +127,7 @@ def test_the_best_stride_is_2_with_a_small_regret(scores):
 @all_cases("constants", ["catalogue", "model"])
 def test_runs_on_drives_are_within_the_tolerance_fitted_and_with_the_model_left_out(constants, shared):
     scored = score_runs(headline_runs(), constants)
-    for column, limit in (("update_ms", 0.12), ("bwd_ms", 0.25), ("fwd_ms", 0.16)):
+    for column, limit in (("update_ms", 0.12), ("bwd_ms", 0.3), ("fwd_ms", 0.12)):
         rows = of_quantity(scored, column)
 
         assert len(rows) == 10
@@ -138,7 +154,7 @@ def test_a_fit_finds_the_rate_that_a_machine_really_has(runs):
     site = fitted_site(known, {})
 
     assert {factor.name: pytest.approx(factor.ratio) for factor in site.factors} == {
-        "host_update[epyc-7763]": 1.25
+        "host_update[epyc-7543p]": 1.25
     }
 
 

@@ -4,14 +4,18 @@ Answers: which devices, memory and links did the machine of a run have, and what
 catalogue's stack of DeepSpeed?
 Elsewhere: which run ran where (zero3.py, nvme.py), the machines' rates (catalog/runs/offload.yaml).
 
-The tables do not describe machines. Names of folders, times and the artifacts of the papers tell four
-apart: nodes of 4 A100 with one processor, whose ranks are bound to NUMA domains or not; nodes of 4 H100
-with two processors; and a node of 4 H100 with drives. Hosts, memory and links are assumed. Devices of the
-nodes of A100 share one card of 100 Gb/s, of which gathers reach two thirds.
+The tables do not describe machines, but the logs and the artifacts of the papers tell four apart: Polaris,
+whose nodes have 4 A100 and one processor of 32 cores; a node of that kind with ranks that are bound to NUMA
+domains; a node of 4 H100 with 2 x 48 cores, to which ranks are bound; and a node of 4 H100 with drives.
+Memory and links are those of data sheets. On several nodes, devices of a node share its network cards.
 
-Gradients are reduced between kernels and not beside them, as the backward passes of several nodes show. The
-times of the host were fitted on the runs of zero3.py: those of a layer on forward and backward passes,
-those of a step on what lies between the timed parts.
+Kernels are those of Megatron-DeepSpeed with the flags that the logs print: `use_flash_attn` false,
+`masked_softmax_fusion` true. It takes RMSNorm from Apex (megatron/model/__init__.py), and has no kernels
+for the rotary embedding and the gate. Gradients are reduced between kernels and not beside them, as the
+backward passes of several nodes show.
+
+The rates of machines and the times of a layer are what `python tests/offload_accuracy.py rates` prints. The
+times of a step on the host were fitted on what lies between the timed parts.
 """
 
 from collections.abc import Mapping
@@ -23,7 +27,11 @@ from flopcast.units import Number
 DRIVE_BYTES_PER_S = (6.5e9, 4e9)  # data sheet of a PCIe 4.0 drive, reading and writing
 SECOND_PATH_RATIO = 1 / 3  # MLP-Offload divides states by bandwidth: a quarter goes to the file system
 FLUSH: Mapping[str, object] = {"gradient_copies": "pinned", "gradient_flush": "overlapped", "strides": True}
-LAYER_TIMES: Mapping[str, object] = {"forward_layer_s": "1.1 ms", "backward_layer_s": "4 ms"}
+KERNELS: Mapping[str, object] = {
+    "attention_kernel": "materialised",
+    "rewrites": ["fused_softmax", "fused_layernorm", "unfused_rope", "unfused_gate", "bias_dropout_add"],
+}
+LAYER_TIMES: Mapping[str, object] = {"forward_layer_s": "0.88 ms", "backward_layer_s": "2.9 ms"}
 STEP_S, MICRO_BATCH_S = 0.2, 0.24
 
 
@@ -114,7 +122,9 @@ def machines() -> Mapping[str, Machine]:
     return {machine.name: machine for machine in catalog_facts("offload", _Machines).machines}
 
 
-def stack_of(*, flushes: bool, micro_batches: int, fitted: bool, device: str) -> dict[str, object]:
+def stack_of(
+    *, flushes: bool, micro_batches: int, fitted: bool, device: str, buffers_gradients: bool = True
+) -> dict[str, object]:
     """Return DeepSpeed, as files describe stacks.
 
     Parameters
@@ -123,9 +133,10 @@ def stack_of(*, flushes: bool, micro_batches: int, fitted: bool, device: str) ->
     fitted : whether the host's times and the rate of pinned copies are those fitted on measured runs;
         otherwise, layers need none
     device : name of the device, on which runs of DeepSpeed were then fitted
+    buffers_gradients : whether 16-bit gradients are copied to buffers on the host and back
     """
-    offload: dict[str, object] = dict(FLUSH) if flushes else {}
-    found: dict[str, object] = {"base": "deepspeed-zero", "gradients": {"overlap": False}}
+    offload: dict[str, object] = {"buffers_gradients": buffers_gradients, **(FLUSH if flushes else {})}
+    found: dict[str, object] = {"base": "deepspeed-zero", "gradients": {"overlap": False}, **KERNELS}
     if fitted:
         found["fitted_on"] = [device]
         offload |= {"pinned_fraction": 1, **LAYER_TIMES}  # the machine states the rate of its copies

@@ -7,7 +7,8 @@ neither of them states are those of the scripts that started the runs, in the sa
 DeepSpeed keeps states and fp32 gradients on the drives: an update reads 16 bytes of each parameter and
 writes 12, after the backward pass has written 4. MLP-Offload keeps gradients on the host, puts a quarter of
 the states into the file system, and leaves on the host the subgroups for which the scripts reserve slots,
-which are not read or written.
+which are not read or written. It also keeps gradients in 16 bits until the update (arXiv:2509.02480): a
+step copies 2 bytes of each parameter to the host and 2 back, which are counted as one copy in fp32.
 Models have SwiGLU, four heads of keys and values, and the vocabulary of GPT-2. Layers are recomputed.
 """
 
@@ -67,7 +68,11 @@ def _job(row: Mapping[str, str], fitted: bool) -> dict[str, object]:
         },
         "cluster": machines()[MACHINE].cluster(devices, fitted),
         "stack": stack_of(
-            flushes=_is_multi_path(row), micro_batches=1, fitted=fitted, device=machines()[MACHINE].device
+            flushes=_is_multi_path(row),
+            micro_batches=1,
+            fitted=fitted,
+            device=machines()[MACHINE].device,
+            buffers_gradients=not _is_multi_path(row),
         ),
         "batch": {"sequence_length": int(row["seq"])},
         "plan": {

@@ -3,29 +3,28 @@
 Source: validation/zero3_offload_runs.csv, logs of mauryaavinash95/deep-optimizer-states-results and of
 DataStates/artifacts (MIT) on GitHub; the paper is arXiv:2410.21316. One row is one run.
 
-Columns do not state the machine: folders named "gaps-a100" ran with ranks bound to NUMA domains, models of
-20B, and of 30B with micro-batches of one sequence, on H100. Models have the published shapes, by layers and
-hidden size (headlines.yaml, `deep_optimizer_states_zero3_offload`), a vocabulary of 32000, and Llama's
-layers. Layers are recomputed. Gradients leave pageable memory in stock DeepSpeed, and pinned memory during
-the backward pass where `async_flush` is set.
+Columns do not state the machine. The logs do: folders named "gaps-a100" and "twinflow" ran on single nodes
+whose ranks were bound to cores, of A100 and of H100; all other runs are on Polaris. Gradients in fp32 are
+copied to pageable memory by stock DeepSpeed, and to pinned memory during the backward pass where
+`async_flush` is set.
+
+The logs print all arguments of Megatron-DeepSpeed: SwiGLU, RMSNorm, four heads of keys and values, the
+vocabulary of GPT-2, and full recompute. Where ranks are bound, they state the size of the feed-forward
+layers. On Polaris, they do not, so that Megatron-DeepSpeed uses its default for SwiGLU.
 """
 
+import math
 from collections.abc import Mapping
 
 from flopcast.lab.offload_runs.machines import machines, stack_of
 from flopcast.lab.offload_runs.rows import OffloadRun, job_or_reason, measured_parts
 from flopcast.lab.run_tables import RunTable
 
-SHAPES = {  # layers, hidden → hidden size of the feed-forward, heads, heads of keys and values
-    (32, 4096): (11008, 32, 32),
-    (72, 3072): (11008, 32, 32),
-    (40, 5120): (13824, 40, 40),
-    (60, 6656): (17920, 52, 52),
-    (80, 8192): (28672, 64, 8),
-}
-WIDER = (20480, 64, 64)  # of the model that is called 20B, which has the layers and width of 13B
+STATED_FFN_HIDDEN = {3072: 11008, 4096: 11008, 5120: 13824, 6656: 17920}  # by hidden size
+WIDER_FFN_HIDDEN = 20480  # of the model that is called 20B, which has the layers and width of 13B
+KV_HEADS, VOCABULARY = 4, 50257
+POLARIS = "4-a100"
 ASYNCHRONOUS = ("subg-size",)  # folders whose rows leave async_flush empty and show an overlapped copy
-VOCABULARY = 32000
 
 
 def run_of(row: Mapping[str, str], fitted: bool = True) -> OffloadRun:
@@ -56,7 +55,7 @@ def machine_of(row: Mapping[str, str]) -> str:
     """Return the name of the machine of a row."""
     if row["gpu_tag"]:
         return "4-a100-bound"
-    return "4-h100" if "twinflow" in row["folder"] else "4-a100"
+    return "4-h100" if "twinflow" in row["folder"] else POLARIS
 
 
 def _flushes(row: Mapping[str, str]) -> bool:
@@ -102,19 +101,44 @@ def _job(row: Mapping[str, str], fitted: bool) -> dict[str, object]:
 
 
 def _model(row: Mapping[str, str]) -> dict[str, object]:
-    layers, hidden = int(row["layers"]), int(row["hidden"])
-    wide, heads, groups = WIDER if row["model_b"] == "20" else SHAPES[layers, hidden]
+    hidden = int(row["hidden"])
     return {
         "hidden": hidden,
-        "vocabulary": VOCABULARY,
+        "vocabulary": padded_vocabulary(int(row["tp"])),
         "blocks": [
             {
-                "count": layers,
-                "mixer": {"heads": heads, "kv_heads": groups},
-                "feed_forward": {"ffn_hidden": wide, "activation": "swiglu"},
+                "count": int(row["layers"]),
+                "norm": "rmsnorm",
+                "mixer": {"heads": int(row["heads"]), "kv_heads": KV_HEADS},
+                "feed_forward": {"ffn_hidden": _ffn_hidden(row, hidden), "activation": "swiglu"},
             }
         ],
     }
+
+
+def padded_vocabulary(tensor_parallel: int) -> int:
+    """Return the vocabulary of GPT-2 as Megatron pads it: to a multiple of 128 on each rank.
+
+    >>> padded_vocabulary(1), padded_vocabulary(4)
+    (50304, 50688)
+    """
+    multiple = 128 * tensor_parallel
+    return math.ceil(VOCABULARY / multiple) * multiple
+
+
+def _ffn_hidden(row: Mapping[str, str], hidden: int) -> int:
+    if machine_of(row) == POLARIS:
+        return default_ffn_hidden(hidden)
+    return WIDER_FFN_HIDDEN if row["model_b"] == "20" else STATED_FFN_HIDDEN[hidden]
+
+
+def default_ffn_hidden(hidden: int) -> int:
+    """Return what Megatron-DeepSpeed takes for SwiGLU without `--ffn-hidden-size` (megatron/arguments.py).
+
+    >>> default_ffn_hidden(5120)
+    13632
+    """
+    return 8 * hidden // 3 // 64 * 64
 
 
 TABLE = RunTable(
