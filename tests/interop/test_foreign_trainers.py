@@ -597,3 +597,8 @@ def test_llama_factory_takes_ranks_and_shards_from_a_file_of_accelerate(tmp_path
 
 def test_a_file_of_llama_factory_that_generates_text_is_no_training():
     assert faults(FACTORY, infer_backend="vllm") == ["infer_backend"]
+
+
+def test_what_changes_the_memory_of_an_mlp_is_refused_and_defaults_of_bitsandbytes_are_not():
+    assert faults(AXOLOTL, tiled_mlp=True) == ["tiled_mlp"]
+    assert faults(AXOLOTL, bnb_config_kwargs={"bnb_4bit_use_double_quant": True}) == []

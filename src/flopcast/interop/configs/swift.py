@@ -23,6 +23,7 @@ STEPS, MICRO, SEQUENCES = "gradient_accumulation_steps", "per_device_train_batch
 CONTEXT, TARGETS, BITS = "sequence_parallel_size", "target_modules", "quant_bits"
 NAMES = Names(micro=MICRO, steps=STEPS, optimizer="optim", default_micro=1, context=(CONTEXT,))
 KINDS = {name: name for name in ("dpo", "kto", "rm", "orpo", "simpo", "cpo")}
+GENERATING = ("grpo", "ppo", "gkd")
 PAIRED = ("dpo", "rm", "orpo", "simpo", "cpo")
 ATTENTION = dict.fromkeys(("flash_attn", "flash_attention_2", "flash_attention_3", "sdpa"), "flash")
 ATTENTION |= {"eager": "materialised"}
@@ -55,7 +56,9 @@ def read(reader: JobReader) -> None:
     if reader.has(LENGTH):
         reader.put(("batch", "sequence_length"), reader.count(LENGTH), LENGTH)
         reader.note_lengths("packing" if reader.has("packing") else LENGTH, reader.flag("packing"))
-    kind = reader.choice(KIND, KINDS, "")
+    if reader.text(KIND) in GENERATING:
+        reader.refuse(KIND, "training that generates answers in ms-swift")
+    kind = "" if reader.faulty(KIND) else reader.choice(KIND, KINDS, "")
     _dtype(reader)
     read_training(reader, NAMES, stated, PAIR if kind in PAIRED else 1)
     if reader.degree("context_parallel") > 1:
