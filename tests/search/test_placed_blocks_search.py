@@ -45,14 +45,14 @@ def placed(plan, beside, **limits):
 
 
 @all_cases(
-    "plan, beside, device_shares, host_shares, regret",
+    "plan, beside, device_shares, host_shares",
     [
-        ("dp=2 tp=2 pp=2 mbs=2 gbs=16 zero=1", False, (0.1, 0.4, 1.0), (0.4,), 0.01),
-        ("dp=4 tp=2 mbs=2 gbs=16 zero=2", True, (0.3, 0.6), (), 0.06),
+        ("dp=2 tp=2 pp=2 mbs=2 gbs=16 zero=1", False, (0.1, 0.4, 1.0), (0.4,)),
+        ("dp=4 tp=2 mbs=2 gbs=16 zero=2", True, (0.3, 0.6), ()),
     ],
 )
-def test_the_regret_against_every_choice_is_small(
-    plan, beside, device_shares, host_shares, regret, monkeypatch
+def test_the_regret_against_every_choice_is_at_most_a_percent(
+    plan, beside, device_shares, host_shares, monkeypatch
 ):
     """For some limits of the devices' memory, and of the host's beside one of these."""
     options = tuple({**each, "zero": 2 if beside else 1} for each in OPTIONS)
@@ -75,7 +75,7 @@ def test_the_regret_against_every_choice_is_small(
         asked = placed(plan, beside, memory_bytes=float(device_bytes))
         found = best_per_layer(with_host(asked, float(max(host_limit_bytes, 1.0))), book, placements=True)
         fits = (need <= device_bytes) & (host <= host_limit_bytes)
-        assert found.best.step_time_s <= (1 + regret) * step_s[fits].min()
+        assert found.best.step_time_s <= 1.01 * step_s[fits].min()
         again = predict(found.job, book)
         assert again.memory.verdict == "fits"
         assert again.clean_step_time_s == pytest.approx(found.best.step_time_s)
