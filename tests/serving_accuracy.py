@@ -2,6 +2,7 @@
 
 The page is docs/accuracy/serving.md. It takes a few minutes, and names a command for each of its lines.
 With names of tables behind the command, the others stay as they are. The text of the page stays as it is.
+With the word "releases", it prints the fit of the doubt about older releases instead, which takes a minute.
 """
 
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 
 from flopcast.lab.measured_tables import SERVING
 from flopcast.lab.scores import statistics
+from flopcast.lab.serving_runs import release_fit
 from flopcast.lab.serving_runs.score import score_runs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,6 +48,7 @@ LINES = (  # file of shared/data, kind of score, option of the command, choice o
     (DEPLOYMENTS, LEFT_OUT, "", "catalogue"),
     (COLLECTED, AFTER_BLIND, "", "catalogue"),
 )
+WITH_OLDER = (DEPLOYMENTS, "serving/apex_h100_mistral.csv", "serving/mlperf_inference_v5.1_llm.csv")
 SAME_FRACTION = 0.005  # values that are closer are copies of one measurement
 SHOWN = {  # quantities of tables that have more
     "serving/mlperf_inference_v5.1_llm.csv": ("result", "ttft_mean_ms", "tpot_mean_ms")
@@ -126,7 +129,27 @@ def parts_of_page():
     return before, tables, after
 
 
+def print_release_fit():
+    """Print the deviations of older releases by source, and the sigmas that fit them, for both families."""
+    runs = [run for path in WITH_OLDER for run in SERVING.read(FILES.get(path, SHARED / "data" / path))]
+    everything = release_fit.deviations(runs)
+    for has_experts in (False, True):
+        found = [each for each in everything if each.has_experts == has_experts]
+        year, others = release_fit.fit(found), release_fit.without_each_source(found)
+        sys.stdout.write(f"{'MoE' if has_experts else 'dense'} models: sigmas for a year {year}\n")
+        for source, without in others.items():
+            own = [each for each in found if each.source == source]
+            inside = [np.mean([each.is_inside(pair) for each in own]) for pair in ((0.0, 0.0), without)]
+            ratio = np.exp(np.median([each.log_ratio for each in own]))
+            sys.stdout.write(
+                f"  {source}: {len(own)} values, age {own[0].age:.2f}, measured / predicted {ratio:.2f},"
+                f" inside {inside[0]:.0%}, with sigmas of other sources {without}: {inside[1]:.0%}\n"
+            )
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["releases"]:
+        sys.exit(print_release_fit())
     named = sys.argv[1:] or [Path(line[0]).name for line in LINES]
     paths = {Path(line[0]).name: line[0] for line in LINES}
     unknown = sorted(set(named) - set(paths))

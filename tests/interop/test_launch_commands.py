@@ -97,7 +97,7 @@ def test_a_script_a_file_and_a_quoted_command_say_the_same():
     command = f"vllm serve {LLAMA} {words}"
     script = f"#!/bin/bash\nARGS=({words})\nvllm serve {LLAMA} \\\n  ${{ARGS[@]}} > log 2>&1 &\n"
     module = f"python -m vllm.entrypoints.openai.api_server --model {LLAMA} {words}"
-    container = f"docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.11.0 --model {LLAMA} {words}"
+    container = f"docker run --gpus all -p 8000:8000 vllm/vllm-openai:latest --model {LLAMA} {words}"
     written = (
         "cat > c.yaml <<EOF\nmodel: meta-llama/Llama-3.1-70B\ntensor_parallel_size: 4\nmax-num-seqs: 64\n"
         "gpu-memory-utilization: 0.8\nenable-prefix-caching: false\nEOF\nvllm serve --config c.yaml\n"
@@ -108,6 +108,25 @@ def test_a_script_a_file_and_a_quoted_command_say_the_same():
     facts = [{key: data[key] for key in ("model", "engine", "plan")} for data in every]
     assert all(each == facts[0] for each in facts)
     assert facts[0]["engine"] == {"base": "vllm", "memory_fraction": 0.8, "prefix_cache": False}
+
+
+def test_tags_of_images_and_requirements_of_pip_state_the_release():
+    """A tag of another image, such as that of Dynamo, is no release of the engine."""
+    words = f"--model {LLAMA}"
+    cases = (
+        (f"docker run vllm/vllm-openai:v0.5.4 {words}", "vllm", "0.5.4"),
+        (f"pip install vllm==0.6.3.post1\nvllm serve {LLAMA}", "vllm", "0.6.3.post1"),
+        (f"docker run lmsysorg/sglang:v0.4.3-cu124 {SGLANG} {LLAMA}", "sglang", "0.4.3"),
+        (f"pip install 'sglang[all]==0.5.6'\n{SGLANG} {LLAMA}", "sglang", "0.5.6"),
+        (
+            f"docker run nvcr.io/nvidia/tensorrt-llm/release:1.0.0 trtllm-serve {LLAMA}",
+            "tensorrt-llm",
+            "1.0.0",
+        ),
+    )
+    for text, base, release in cases:
+        assert data_of(text)["engine"] == {"base": base, "release": release}
+    assert data_of(f"docker run ai-dynamo/vllm-runtime:0.8.1 vllm serve {LLAMA}")["engine"] == "vllm"
 
 
 def test_commands_for_prompts_and_for_decoding_are_the_pools_of_a_plan():

@@ -8,7 +8,8 @@ from flopcast.serving.front_end import with_front_end
 from flopcast.serving.requests import Limits, independent_requests
 from flopcast.serving.scheduler import run
 from flopcast.serving.summary import summarise
-from flopcast.spec.engine import Engine, IterationCost
+from flopcast.spec.engine import Engine
+from flopcast.spec.iteration_cost import IterationCost
 
 COST = IterationCost(request_s=0.02, request_tpot_ratio=3.0)
 

@@ -15,7 +15,7 @@ from flopcast import predict_serving, serving_job
 from flopcast.library.curves import load_serving_book
 from flopcast.search.deployments.space import DeploymentSpace, deployments_of
 from flopcast.serving.instances import times_of
-from flopcast.spec.engine import IterationCost
+from flopcast.spec.iteration_cost import IterationCost
 
 PROMPT, OUTPUT = 1024, 512
 WORDS = ["predict", "llama-3.1-8b", "--engine", "vllm", "--cluster", "dgx-h100:1"]

@@ -11,7 +11,7 @@ from flopcast.errors import spec_error
 from flopcast.units import Number
 
 if TYPE_CHECKING:
-    from flopcast.spec.engine import IterationCost
+    from flopcast.spec.iteration_cost import IterationCost
 
 
 def fitted_engines(

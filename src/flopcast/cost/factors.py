@@ -50,6 +50,12 @@ class Factor:
     log_sigma_factor: float
     below_log_sigma_factor: float | None = None
 
+    @property
+    def below(self) -> float:
+        """Return the sigma below the ratio."""
+        below = self.below_log_sigma_factor
+        return self.log_sigma_factor if below is None else below
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FactorBook:

@@ -16,7 +16,7 @@ from flopcast.files.nearest_names import alternatives, begun_words, has_words, n
 from flopcast.files.validate import build, dotted
 from flopcast.files.yaml_text import Document, Path, read_yaml
 from flopcast.library import hub
-from flopcast.library.edits import merged
+from flopcast.library.edits import extended, merged
 from flopcast.spec.cluster import Cluster, Device, Host
 from flopcast.spec.model import Model
 from flopcast.spec.operations import Price
@@ -100,9 +100,7 @@ def known(kind: str, written: str) -> str | None:
     >>> known("models", "opt-1.3b"), known("models", "own/model")
     ('opt-1.3b', None)
 
-    A device stands for a cluster if only one cluster has it:
-
-    >>> known("clusters", "RTX 4090"), known("clusters", "h100")
+    >>> known("clusters", "RTX 4090"), known("clusters", "h100")  # a device of one cluster, and of several
     ('rtx-4090-8', None)
     """
     if written in names(kind):
@@ -147,10 +145,12 @@ def document(kind: str, name: str) -> Document:
 @lru_cache(maxsize=256)
 def _document(kind: str, own_name: str) -> Document:
     """Return the plain data of an entry by its exact name."""
-    file = f"{own_name}.yaml"
-    file_document = read_yaml((folder(kind) / file).read_bytes(), f"catalog/{kind}/{file}")
-    data = {"name": own_name} | file_document.mapping
-    return Document(file_document.name, data, file_document.lines)
+    path = folder(kind) / f"{own_name}.yaml"
+    written = read_yaml(path.read_bytes(), f"catalog/{kind}/{own_name}.yaml")
+    data = {"name": own_name} | written.mapping
+    if kind == "engines" and "base" in data:
+        data = extended(_document(kind, data["base"]).mapping, data)
+    return Document(written.name, data, written.lines)
 
 
 def unknown_name(kind: str, name: str, field: str = "", where: str = "") -> Problem:

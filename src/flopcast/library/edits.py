@@ -7,6 +7,7 @@ Elsewhere: whether that mapping is a valid job (files/validate.py, spec/checks.p
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from pydantic import AliasChoices, BaseModel
 
@@ -156,6 +157,16 @@ def in_long_names(document: Document, part: str, data: object) -> tuple[Document
     if problems:
         raise SpecError(problems)
     return replace(document, lines=lines), renamed
+
+
+def extended(base: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry with the fields of its base that it does not state; its own sources come first.
+
+    >>> extended({"era": "2026", "source": ["a"], "limit": 4}, {"era": "2024", "source": ["b"]})
+    {'era': '2024', 'source': ['b', 'a'], 'limit': 4}
+    """
+    fields = {key: merged(base.get(key), value) for key, value in entry.items()}
+    return {**base, **fields, "source": [*entry["source"], *base["source"]]}
 
 
 def merged(base: object, changes: object) -> object:

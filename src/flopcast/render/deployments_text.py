@@ -74,7 +74,7 @@ def _question(result: DeploymentResult) -> list[str]:
     """Return the lines that state the question and the number of deployments."""
     jobs = result.question.jobs
     clusters = dict.fromkeys(f"{job.cluster.name} × {job.cluster.num_devices}" for job in jobs)
-    engines = dict.fromkeys(f"{job.engine.name} ({job.engine.era})" for job in jobs)
+    engines = dict.fromkeys(f"{job.engine.label}" for job in jobs)
     lines = [
         f"{jobs[0].model.name} on {', '.join(clusters)}: {', '.join(engines)}",
         f"traffic   {jobs[0].traffic.text()}",

@@ -25,7 +25,7 @@ def marked_text(job: ServingJob, held: Held) -> str:
     device = job.cluster.node.device
     parts = [
         [
-            f"{job.model.name} on {job.cluster.name}: {device.name}, {job.engine.name} ({job.engine.era})",
+            f"{job.model.name} on {job.cluster.name}: {device.name}, {job.engine.label}",
             f"plan      {plan_text(job)}",
         ]
     ]

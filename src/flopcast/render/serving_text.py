@@ -64,7 +64,7 @@ def _answer(report: ServingReport) -> list[str]:
     job = report.job
     machine = f"{job.devices} × {job.cluster.node.device.name}"
     lines = [
-        f"{job.model.name} on {job.cluster.name}: {machine}, {job.engine.name} ({job.engine.era})",
+        f"{job.model.name} on {job.cluster.name}: {machine}, {job.engine.label}",
         f"plan      {plan_text(job)}",
         f"traffic   {job.traffic.text()}",
     ]

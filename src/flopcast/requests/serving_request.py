@@ -13,6 +13,7 @@ from flopcast.files.validate import build
 from flopcast.files.yaml_text import Document
 from flopcast.library import catalog
 from flopcast.library.edits import in_long_names, merged
+from flopcast.library.engine_releases import engine_of_release, release_in_name
 from flopcast.library.published_formats import published_formats
 from flopcast.library.traffic_text import slo_of, traffic_words
 from flopcast.records import replace
@@ -23,6 +24,7 @@ from flopcast.requests.problem_places import with_places
 from flopcast.requests.resolve import Made, made_from
 from flopcast.requests.serving_words import OF_SERVING, refuse_options_of_serving
 from flopcast.serving.memory import serving_memory
+from flopcast.serving.unknown_release import release_age
 from flopcast.spec.deployment import Deployment
 from flopcast.spec.engine import Engine
 from flopcast.spec.serving_job import ServingJob
@@ -131,6 +133,9 @@ def serving_job_of(document: Document, _: ReadFile) -> ServingJob:
         raise SpecError(with_sections(problems, document, ServingJob)) from None
     if problems:
         raise SpecError(with_sections(problems, document, ServingJob))
+    if release_age(job.engine):
+        known = f"constants were fitted to releases of {job.engine.fitted_from} and later"
+        notes.append(f"engine {job.engine.label}: {known}, so that the intervals are wider")
     job, chosen = with_degree(_without_unused_tower(job, notes))
     return job.model_copy(update={"assumptions": (*job.assumptions, *notes, *chosen)})
 
@@ -148,10 +153,15 @@ def _engine(data: object, document: Document) -> Engine:
     changes = dict(data) if isinstance(data, dict) else {"base": data}
     if "base" not in changes:
         return build(Engine, document, data, ("engine",))
-    name = changes.pop("base")
-    own_name = catalog.known("engines", name) if isinstance(name, str) else None
+    name, release = release_in_name(str(changes.pop("base")))
+    own_name = catalog.known("engines", name)
     if own_name is None:
         raise SpecError([catalog.unknown_name("engines", str(name), "engine", document.where(("engine",)))])
+    if release:
+        changes = {"release": release} | changes
+    if changes.get("release", "") != "":
+        where = document.where(("engine", "release"))
+        own_name = engine_of_release(own_name, changes["release"], where)
     if not changes:
         return catalog.engine(own_name)
     if {"max_sequences", "max_tokens"} & changes.keys():

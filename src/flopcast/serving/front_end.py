@@ -11,7 +11,7 @@ import numpy as np
 from flopcast.dtypes import Flags, Floats
 from flopcast.records import replace
 from flopcast.serving.served import Served
-from flopcast.spec.engine import IterationCost
+from flopcast.spec.iteration_cost import IterationCost
 from flopcast.units import Number
 
 

@@ -22,20 +22,25 @@ from flopcast.cost.pricing import Pricing
 from flopcast.dtypes import Counts, Flags, Floats
 from flopcast.kept_results import NOTHING_KEPT
 from flopcast.operators.base import AbstractMessage
+from flopcast.operators.decode_attention import DecodeAttention
+from flopcast.operators.gated_delta import DeltaDecode
 from flopcast.operators.item import Item
+from flopcast.operators.latent_decode import LatentDecode
 from flopcast.records import dataclass
 from flopcast.serving.engine_pass import EnginePass
 from flopcast.serving.lower import VISION, ServedLayer
 from flopcast.serving.overlapped_kernels import overlapping_s
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment
-from flopcast.spec.engine import EXPERTS, Engine, IterationCost
+from flopcast.spec.engine import Engine
+from flopcast.spec.iteration_cost import EXPERTS, IterationCost
 from flopcast.spec.plan import Plan, Plans, one_plan
 from flopcast.spec.rows import of_equal_split
 from flopcast.spec.site import Site
 from flopcast.spec.stack import Stack
 
 MESSAGES = "communication"
+ATTENTION = (DecodeAttention, LatentDecode, DeltaDecode)
 EXPERT_MESSAGES = "expert_communication"  # between groups of ranks that share experts
 ROUNDING = 1e-9  # of the new tokens of a mean pass: fewer tokens of prompts are none
 Ratios = Callable[[str], Counts]  # of a component of the breakdown, (passes,)
@@ -130,12 +135,19 @@ class PricedPasses:
                 found = found + np.broadcast_to(launched, (self.size, 1))[:, 0]
         return found
 
-    @property
-    def expert_layers(self) -> int:
-        """Return the number of layers with routed experts."""
-        return sum(
-            layer.count for layer in self.layers if any(item.component == EXPERTS for item in layer.items)
-        )
+    def prompt_host_s(self, cost: IterationCost) -> float:
+        """Return the host time of the layers of a pass with prompts: of experts and of linear attention."""
+        experts = self._layers_with(lambda item: item.component == EXPERTS)
+        states = self._layers_with(lambda item: isinstance(item.work, DeltaDecode))
+        return experts * cost.prompt_experts_s + states * cost.prompt_states_s
+
+    def decode_host_s(self, cost: IterationCost) -> float:
+        """Return the host time of the layers of a pass that only decodes."""
+        return self._layers_with(lambda item: isinstance(item.work, ATTENTION)) * cost.decode_layer_s
+
+    def _layers_with(self, wanted: Callable[[Item], bool]) -> int:
+        """Return the number of layers that have an item of a kind."""
+        return sum(layer.count for layer in self.layers if any(map(wanted, layer.items)))
 
     def seconds(self) -> list[tuple[Item, Floats]]:
         """Return every item with the seconds of all layers that run it, (passes,)."""

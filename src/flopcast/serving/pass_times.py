@@ -24,7 +24,8 @@ from flopcast.serving.lower import VISION
 from flopcast.serving.overlapped_kernels import overlapping_s, together_s
 from flopcast.serving.pass_copies import PassCopies
 from flopcast.serving.pass_prices import EXPERT_MESSAGES, MESSAGES, ROUNDING, PricedPasses
-from flopcast.spec.engine import EXPERTS, Engine, Overlap
+from flopcast.spec.engine import Engine, Overlap
+from flopcast.spec.iteration_cost import EXPERTS
 from flopcast.units import Number
 
 PriceBatch = Callable[[EnginePass], tuple[PricedPasses, ...]]  # of each pipeline stage
@@ -117,7 +118,8 @@ class PassTimes:
     expert_network: _Table | None = None  # new tokens: messages that run beside the kernels of experts
     least_s: float = 0.0  # of a pass: its launches
     least_prompt_s: float = 0.0  # of a pass with prompts
-    prompt_host_s: float = 0.0  # of a pass with prompts: host time for its layers of experts
+    prompt_host_s: float = 0.0  # of a pass with prompts: host time for its layers
+    decode_host_s: float = 0.0  # of a pass that only decodes: host time for its layers
     overlapped_s: float = 0.0  # of a pass that only decodes: time in which its kernels overlap
     copies: PassCopies | None = None  # from other memories
     computed_tokens: int = 1  # of each decoding sequence
@@ -159,7 +161,8 @@ class PassTimes:
         kernels_s = np.maximum(alone_s, least_s)
         if self.copies is not None:
             kernels_s = self.copies.pass_s(kernels_s, kernels_s - head_s, new, cached)
-        host_s = host.host_s + host.sequence_s * sequences + np.where(decodes, 0.0, self.prompt_host_s)
+        layers_s = np.where(decodes, self.decode_host_s, self.prompt_host_s)
+        host_s = host.host_s + host.sequence_s * sequences + layers_s
         found_s: Floats = self.stretched_ratio * (kernels_s + host_s)
         return found_s
 
@@ -180,7 +183,7 @@ class PassTimes:
         kernels_s = max(others_s + experts_s, self.least_prompt_s) + self.prompt_host_s
         if prompts <= ROUNDING * new:
             alone_s = others_s + host.expert_ratio * experts_s
-            kernels_s = max(overlapping_s(alone_s, self.overlapped_s), self.least_s)
+            kernels_s = max(overlapping_s(alone_s, self.overlapped_s), self.least_s) + self.decode_host_s
         return self.stretched_ratio * (kernels_s + host.host_s + host.sequence_s * sequences)
 
 
@@ -286,7 +289,8 @@ def _of_one_stage(
         expert_network=expert_messages,
         least_s=engine.launch_s * float(launches[start]),
         least_prompt_s=prompt_launch_s * float(launches[-1]),
-        prompt_host_s=engine.iteration.prompt_experts_s * priced_stage.expert_layers,
+        prompt_host_s=priced_stage.prompt_host_s(engine.iteration),
+        decode_host_s=priced_stage.decode_host_s(engine.iteration),
         overlapped_s=engine.iteration.overlap_s * float(launches[start]),
     )
 

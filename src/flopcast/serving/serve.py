@@ -75,9 +75,10 @@ def serve(
     shares = [
         time_shares(kind, book, requests, table) for kind, table in zip(kinds, served.tables, strict=True)
     ]
-    sigma = max(each.certainty.log_sigma_factor for each in shares)
-    spread = math.exp(NINETY_PERCENT * sigma)
-    plays = served, play(requests, 1.0 / spread), play(requests, spread)
+    above = max(each.certainty.log_sigma_factor for each in shares)
+    below = max(each.certainty.below_log_sigma_factor for each in shares)
+    faster, slower = math.exp(-NINETY_PERCENT * below), math.exp(NINETY_PERCENT * above)
+    plays = served, play(requests, faster), play(requests, slower)
     stable = is_stable(served)
     saturation = None if stable else saturation_per_s(requests, lambda given: play(given, 1.0))
     power = power_of_kinds(kinds, [each.power for each in shares], served)

@@ -21,7 +21,8 @@ from flopcast.serving.power import DevicePower, device_power
 from flopcast.serving.requests import Requests
 from flopcast.serving.served import Iterations
 from flopcast.serving.streamed_bytes import copies_of
-from flopcast.spec.engine import EXPERTS
+from flopcast.serving.unknown_release import release_factor
+from flopcast.spec.iteration_cost import EXPERTS
 from flopcast.units import Number
 
 DECODE = "decode_attention"
@@ -38,9 +39,9 @@ class Certainty:
 
     Attributes
     ----------
-    log_sigma_factor : float
-        Sigma of the logarithm of the time. Factors are independent: the sigmas of the factors, each times
-        its share, add up as squares.
+    log_sigma_factor, below_log_sigma_factor : float
+        Sigmas of the logarithm of the time: of times that are longer than predicted, and of shorter ones.
+        Factors are independent: the sigmas of the factors, each times its share, add up as squares.
     factors : mapping of Factor
         Factors by name.
     shares : mapping of float
@@ -49,8 +50,16 @@ class Certainty:
     """
 
     log_sigma_factor: float
+    below_log_sigma_factor: float
     factors: Mapping[str, Factor]
     shares: Mapping[str, float]
+
+    @classmethod
+    def of(cls, factors: Mapping[str, Factor], shares: Mapping[str, float]) -> "Certainty":
+        """Return how sure a time is whose shares are scaled by factors."""
+        above = math.hypot(*(share * factors[name].log_sigma_factor for name, share in shares.items()))
+        below = math.hypot(*(share * factors[name].below for name, share in shares.items()))
+        return cls(above, below, factors, shares)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -102,8 +111,9 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     job = instances.job
     priced = price_of(job, book, mean)
     host = job.iteration
-    prompts_s = host.prompt_experts_s * priced.expert_layers * float(has_prompts(mean) @ weights)
-    host_s = host.host_s + host.sequence_s * float(mean.sequences[:, 0] @ weights) + prompts_s
+    layers_s = np.where(has_prompts(mean), priced.prompt_host_s(host), priced.decode_host_s(host))
+    sequences_s = host.sequence_s * mean.sequences[:, 0]
+    host_s = host.host_s + float((sequences_s + layers_s) @ weights)
     ratios = ratios_of(host, mean, priced)
     seconds = {name: float((ratios(name) * part) @ weights) for name, part in priced.by_component().items()}
     seconds["host"] = host_s
@@ -124,13 +134,13 @@ def time_shares(instances: Instances, book: CurveBook, requests: Requests, table
     total_s = sum(seconds.values())
     scaled = {name: float(part @ weights) / total_s for name, part in priced.by_factor(ratios).items()}
     scaled[ITERATION] = 1.0
-    factor = Factor(name=ITERATION, log_sigma_factor=host.log_sigma_factor)
+    factors = {**priced.factors, ITERATION: Factor(name=ITERATION, log_sigma_factor=host.log_sigma_factor)}
+    if (older := release_factor(job)) is not None:
+        factors[older.name], scaled[older.name] = older, 1.0
     decodes = ~has_prompts(mean)
-    factors = {**priced.factors, ITERATION: factor}
-    sigma = math.hypot(*(share * factors[name].log_sigma_factor for name, share in scaled.items()))
     return TimeShares(
         shares={name: part / total_s for name, part in seconds.items()},
-        certainty=Certainty(sigma, factors, scaled),
+        certainty=Certainty.of(factors, scaled),
         used=priced.used,
         experts_s=float((decodes * priced.by_component().get(EXPERTS, 0.0)) @ weights),
         decode_kernels=float((decodes * priced.launches()) @ weights),

@@ -1,82 +1,31 @@
 """The engine: serving software, as data.
 
-Answers: which kernels does this engine fuse, how large are its passes by default, what does its host cost?
-Elsewhere: training software (stack.py), how requests are scheduled (serving/scheduler.py).
+Answers: which kernels does this engine fuse, how large are its passes by default?
+Elsewhere: what its host costs (iteration_cost.py), which entry describes a release
+(library/engine_releases.py), training software (stack.py), how requests are scheduled
+(serving/scheduler.py).
 """
 
+import re
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 from pydantic import Field, model_validator
 
 from flopcast.spec.deployment import CacheFormat
+from flopcast.spec.iteration_cost import IterationCost
 from flopcast.spec.published_formats import WeightFormat
 from flopcast.spec.source import Sources
 from flopcast.spec.streaming import Streaming
 from flopcast.strict_model import StrictModel
 
 Share = Annotated[float, Gt(0), Le(1)]
-EXPERTS = "experts"  # the component of their kernels
+UNKNOWN_RELEASE = "unknown"
 
 
-class IterationCost(StrictModel):
-    """The time of iterations and of requests that no kernel of the model shows.
-
-    Attributes
-    ----------
-    overlap_s : float
-        Time by which each kernel of an iteration that only decodes overlaps with the kernel before it:
-        kernels of a CUDA graph start while the one before ends, and benchmarks of single kernels include
-        the start. Kernels keep at least half of their time. Iterations with prompts run larger kernels
-        outside of graphs, without this overlap.
-    expert_ratio : float
-        Time of the kernels of experts over that of the same kernels in benchmarks, if experts have 8 or 4
-        bits: engines use other libraries, and tokens of real requests choose fewer experts than random
-        tokens. It is 1 if experts have 16 bits, and in iterations with prompts.
-    host_s : float
-        Time of an iteration in which the device waits for the host: scheduling, inputs, sampled tokens.
-    sequence_s : float
-        Additional time of this kind for each sequence of the iteration.
-    streamed_s : float
-        Additional time of this kind for each sequence, if its token is sent to the client at once.
-    prompt_launch_s : float
-        Time of the host for launching one kernel of an iteration with prompts, which no CUDA graph holds.
-        Such an iteration takes at least as long as its launches.
-    prompt_experts_s : float
-        Time by which each layer with routed experts lengthens an iteration with prompts: the host sorts
-        tokens by expert in many small kernels, which benchmarks of the kernels of experts leave out.
-    request_s : float
-        Time from sending a request until its prompt waits in the engine, beside the passes below.
-    request_tpot_ratio : float
-        Delay before a prompt is scheduled and its first token is delivered, as a multiple of the mean time
-        between tokens, in addition to the pass that computes the prompt: passes that are queued, and
-        streams that the front end serves in between. A request that is alone in the engine has no such
-        delay.
-    log_sigma_factor : float
-        Uncertainty of an iteration beyond that of its kernels: the sigma of the logarithm of its time.
-    request_log_sigma_factor : float
-        Uncertainty of the time to first token beyond that of iterations: the sigma of its logarithm.
-    """
-
-    overlap_s: float = Field(default=0.0, ge=0)
-    expert_ratio: float = Field(default=1.0, gt=0)
-    host_s: float = Field(default=2e-3, ge=0)
-    sequence_s: float = Field(default=0.0, ge=0)
-    streamed_s: float = Field(default=0.0, ge=0)
-    prompt_launch_s: float = Field(default=0.0, ge=0)
-    prompt_experts_s: float = Field(default=0.0, ge=0)
-    request_s: float = Field(default=0.0, ge=0)
-    request_tpot_ratio: float = Field(default=0.0, ge=0)
-    log_sigma_factor: float = Field(default=0.2, ge=0)
-    request_log_sigma_factor: float = Field(default=0.4, ge=0)
-
-    def ratio_of(self, component: str, *, has_prompts: bool) -> float:
-        """Return the time of the kernels of one component, divided by their time in benchmarks.
-
-        >>> IterationCost(expert_ratio=0.8).ratio_of("experts", has_prompts=False)
-        0.8
-        """
-        return self.expert_ratio if component == EXPERTS and not has_prompts else 1.0
+def is_month(text: str) -> bool:
+    """Return whether a text is a month, such as 2024-10."""
+    return re.fullmatch(r"20\d\d-\d\d", text) is not None
 
 
 class Overlap(StrictModel):
@@ -145,8 +94,20 @@ class Engine(StrictModel):
     ----------
     name : str
         Name in the catalogue.
+    base : str
+        Entry of the newest releases of this software, whose fields an entry of older releases has unless it
+        states them; "" in entries without one.
     era : str
         Month of the release that the defaults are of.
+    release : str
+        Release that runs, such as 0.6.3, or its month, such as 2024-10. It selects the entry of these
+        releases. If it is "", the entry itself says which releases run. "unknown" widens the intervals.
+    first_release, first_month : str
+        Oldest release that the entry describes, and its month; "" if the catalogue has only one entry of
+        the software.
+    fitted_from : str
+        Month of the oldest measurements to which constants of this software were fitted; "" if there are
+        none.
     prefill : str
         How prompts and decoding sequences share passes: "chunked" mixes parts of prompts into passes that
         decode, "whole" mixes whole prompts into them, and "apart" computes prompts in separate passes.
@@ -236,7 +197,12 @@ class Engine(StrictModel):
     """
 
     name: str = ""
+    base: str = ""
     era: str = ""
+    release: str = ""
+    first_release: str = ""
+    first_month: str = ""
+    fitted_from: str = ""
     prefill: Literal["chunked", "whole", "apart"] = "chunked"
     batching: Literal["continuous", "static"] = "continuous"
     padding: bool = False
@@ -280,6 +246,22 @@ class Engine(StrictModel):
             because = "only an engine with static batching pads prompts to the same length"
             raise ValueError(f"padding: false; because {because}; fix: set engine.batching to static")
         return self
+
+    @property
+    def label(self) -> str:
+        """Return name, release and month, as reports write them.
+
+        >>> Engine(name="vllm-0.6", release="0.6.3", era="2024-12").label, Engine(name="mine").label
+        ('vllm-0.6 (0.6.3, 2024-12)', 'mine')
+        """
+        words = [self.month] if is_month(self.release) else [self.release, self.era]
+        words = [word for word in words if word]
+        return f"{self.name} ({', '.join(words)})" if words else self.name
+
+    @property
+    def month(self) -> str:
+        """Return the month of the release that runs: the one that was stated, or that of the entry."""
+        return self.release if is_month(self.release) else self.era
 
     def on_device(self, name: str, memory_bytes: float) -> "Engine":
         """Return the engine with the limits of passes that it chooses on a device.

@@ -7,7 +7,8 @@ from pydantic import ConfigDict, PrivateAttr
 
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.deployment import Deployment, Pool, is_narrow
-from flopcast.spec.engine import LADDER, Engine, IterationCost, Overlap
+from flopcast.spec.engine import LADDER, Engine, Overlap
+from flopcast.spec.iteration_cost import IterationCost
 from flopcast.spec.model import Model
 from flopcast.spec.site import Site
 from flopcast.spec.streaming import HostComputes

@@ -9,7 +9,7 @@ from command_line import flopcast
 from flopcast import predict_serving
 from flopcast.lab.serving_runs.aiconfigurator import ROWS
 from flopcast.lab.serving_runs.fit import OF_ITERATIONS, OF_REQUESTS, Observed, fit
-from flopcast.spec.engine import IterationCost
+from flopcast.spec.iteration_cost import IterationCost
 
 ROW = {
     "id": "one",
@@ -147,16 +147,16 @@ def test_what_is_not_supported_is_left_out_with_a_reason():
 
 def test_constants_are_found_again_from_times_that_they_made():
     random = np.random.default_rng(0)
-    kernels_s, experts_s = random.uniform(5e-4, 8e-3, 400), random.uniform(5e-4, 8e-3, 400)
-    kernels = random.integers(200, 2000, 400)
-    sequences, prompts_s = random.integers(1, 256, 400), random.uniform(0, 5e-3, 400)
+    kernels_s, experts_s = random.uniform(5e-4, 8e-3, 2000), random.uniform(5e-4, 8e-3, 2000)
+    kernels = random.integers(200, 2000, 2000)
+    sequences, prompts_s = random.integers(1, 256, 2000), random.uniform(0, 5e-3, 2000)
     host_s = 0.8e-3
     known_s = kernels_s + prompts_s
     measured_s = known_s - 0.2e-6 * kernels + 0.8 * experts_s + host_s + 5e-6 * sequences
     measured_s[::40] *= 2.0  # a few odd rows
-    tpot_s, engine_s = random.uniform(5e-3, 50e-3, 400), random.uniform(20e-3, 500e-3, 400)
-    layers = random.choice([0, 36, 60], 400)
-    waited_s = engine_s + 40e-3 + 3.0 * tpot_s + 1.5e-3 * layers
+    tpot_s, engine_s = random.uniform(5e-3, 50e-3, 2000), random.uniform(20e-3, 500e-3, 2000)
+    layers, recurrent = random.choice([0, 36, 60], 2000), random.choice([0, 45], 2000)
+    waited_s = engine_s + 40e-3 + 3.0 * tpot_s + 1.5e-3 * layers + 0.8e-3 * recurrent
 
     found = fit(
         [
@@ -165,8 +165,8 @@ def test_constants_are_found_again_from_times_that_they_made():
                 for k, e, n, p, m in zip(kernels, experts_s, sequences, known_s, measured_s, strict=True)
             ),
             *(
-                Observed(names=OF_REQUESTS, parts=np.array([1.0, t, n]), known_s=e, measured_s=m)
-                for t, n, e, m in zip(tpot_s, layers, engine_s, waited_s, strict=True)
+                Observed(names=OF_REQUESTS, parts=np.array([1.0, t, n, r]), known_s=e, measured_s=m)
+                for t, n, r, e, m in zip(tpot_s, layers, recurrent, engine_s, waited_s, strict=True)
             ),
         ]
     )
@@ -178,6 +178,7 @@ def test_constants_are_found_again_from_times_that_they_made():
     assert found.request_s == pytest.approx(40e-3, rel=0.05)
     assert found.request_tpot_ratio == pytest.approx(3.0, rel=0.05)
     assert found.prompt_experts_s == pytest.approx(1.5e-3, rel=0.05)
+    assert found.prompt_states_s == pytest.approx(0.8e-3, rel=0.05)
     assert fit([]) is None
 
 

@@ -86,7 +86,7 @@ class LaunchExport:
             ),
             *notes_of(job),
         ]
-        if job.engine.name != self.engine:
+        if self.engine not in (job.engine.name, job.engine.base):
             notes.append(f"the job uses {job.engine.name}, but these commands start {program}")
         if found is not None:
             notes += _differences(job, found, program)

@@ -5,7 +5,7 @@ Elsewhere: the table of engines (tables/kinds.yaml), how commands become a job (
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flopcast.errors import spec_error
 from flopcast.files.package_table import read_table
@@ -26,6 +26,7 @@ class LaunchFormat:
 
     `programs` are patterns of the words that start the engine, by the last part of a path. `signs` are the
     keys that identify a YAML file of its settings. `model` is the key of the argument without a flag.
+    `release` is the pattern of words that state a release, such as the tag of an image; "" if none does.
     """
 
     description: str
@@ -33,6 +34,16 @@ class LaunchFormat:
     signs: str
     read: Callable[[LaunchReader], None]
     model: str = ""
+    release: str = ""
+
+    def release_in(self, words: Iterable[str]) -> str:
+        """Return the release that some words state; "" if none does.
+
+        >>> KINDS["vllm"].release_in(["docker", "run", "vllm/vllm-openai:v0.5.4"])
+        '0.5.4'
+        """
+        found = (re.search(self.release, word) for word in words if self.release)
+        return next((match[1] for match in found if match), "")
 
 
 _TABLE = read_table(__package__, "tables/kinds.yaml")

@@ -127,7 +127,8 @@ def launched(
     """
     script, name = text.script(), text.name
     every = [each for command in script.commands if (each := started_by(command))]
-    started = [each for each in every if kind in (None, each.kind)]
+    pinned = tuple(word for command in script.commands for word in command.words if "==" in word.text)
+    started = [replace(each, before=(*pinned, *each.before)) for each in every if kind in (None, each.kind)]
     if not started:
         return None
     instances = [instance_of(each, name, script.file, read, model) for each in started]
@@ -166,6 +167,8 @@ def instance_of(
             further += settings_of_document(_file(setting, name, written, read), keys)
     merged = (*own, *further) if keys.file_wins else (*outside, *further, *own)
     reader = LaunchReader(merged, keys, name, started.line, model)
+    if release := kind.release_in(word.text for word in started.before):
+        reader.put(("engine", "release"), release)
     return _read(started.kind, reader, started)
 
 
@@ -306,7 +309,9 @@ def _of_pools(
         own = {key: value for key, value in reader.part("plan").items() if key in Pool.model_fields}
         plan[role] = own | {"replicas": sum(each.replicas for each in instances)}
         places |= {
-            ("plan", role, key): place for (part, key, *_), place in _deep(reader.places) if part == "plan"
+            ("plan", role, path[1]): place
+            for path, place in reader.places.items()
+            if len(path) > 1 and path[0] == "plan"
         }
     shared = {
         key: value for key, value in decoding[0].reader.part("plan").items() if key not in Pool.model_fields
@@ -325,10 +330,6 @@ def _of_pools(
     if prompts[0].reader.part("engine") != decoding[0].reader.part("engine"):
         lost.append("all instances are predicted with the settings of the decode instances")
     return _document(decoding[0].reader, plan | shared, places, name, (*notes, *lost))
-
-
-def _deep(places: Mapping[Path, str]) -> Iterable[tuple[Path, str]]:
-    return ((path, place) for path, place in places.items() if len(path) > 1)
 
 
 def _document(

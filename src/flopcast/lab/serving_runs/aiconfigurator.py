@@ -52,8 +52,11 @@ STREAM_INTERVALS = {"vllm": 20}  # of published launches of InferenceX, by backe
 ROUNDS = 10  # requests of each place of the concurrency
 INFERENCE_MAX = ((1024, 1024), (1024, 8192), (8192, 1024))  # longest prompts and outputs of its benchmarks
 SHORTEST_SHARE = 0.8  # of the longest: lengths are drawn evenly between the two
+MEASURED = re.compile(r"measured=(\d{4}-\d\d-\d\d)")
+WARM_UP_FROM = "2026-02-01"  # pull request 480 of InferenceX, merged at the end of January 2026
+TTFT = "silicon_ttft_ms"
 COLUMNS: tuple[tuple[str, str, Teaches], ...] = (
-    ("silicon_ttft_ms", "ttft", "requests"),
+    (TTFT, "ttft", "requests"),
     ("silicon_tpot_ms", "tpot", "iterations"),
 )
 POOLS = ("prefill", "decode")  # of rows whose mode is "disagg"
@@ -68,8 +71,14 @@ def _groups(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
-    """Yield both means; rows that several published deployments fit teach no constants."""
+    """Yield both means; rows that several published deployments fit teach no constants.
+
+    Times to first token teach none either if no request warmed the server up, because the first requests
+    then wait for kernels that are compiled.
+    """
     is_certain = row["system"] not in SYSTEMS or len(_fitting(row)) < 2
+    match = MEASURED.search(row.get("silicon_data_source", ""))
+    cold = TTFT if match and match[1] < WARM_UP_FROM else ""
     for name, metric, teaches in COLUMNS:
         if row[name]:
             yield Measured(
@@ -77,7 +86,7 @@ def _measured(row: Mapping[str, str]) -> Iterator[Measured]:
                 unit="ms",
                 value=float(row[name]),
                 read=latency(metric, "ms"),
-                teaches=teaches if is_certain else "",
+                teaches=teaches if is_certain and name != cold else "",
             )
 
 

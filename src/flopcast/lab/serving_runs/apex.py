@@ -23,6 +23,7 @@ from flopcast.lab.serving_runs.rows import Measured, RowFacts, ServingRows, Serv
 from flopcast.serving.requests import Requests, independent_requests
 
 TRACES = ("apex_traces_mistral.csv.gz", "apex_traces_mistral.csv")
+MONTH = "2024-10"  # of the releases, assumed: arXiv:2411.17651 was submitted on 26 November 2024
 MODELS = {"vllm": "mistral-large-123b", "sglang": "mixtral-8x22b"}
 PLAN = re.compile(r"(?:(\d+)DP)?(\d+)(?:TP|EP)(_fp8)?(?:_(\d+))?|(TP|EP)(\d+)")
 Traces = Mapping[str, list[tuple[float, int, int]]]
@@ -80,6 +81,7 @@ def _facts(traces: Traces, row: Mapping[str, str]) -> RowFacts:
         model=MODELS[row["engine"]],
         cluster="dgx-h100",
         engine=row["engine"],
+        era=MONTH,
         plan={
             "tensor_parallel": ranks,
             "expert_parallel": ranks if plan[5] == "EP" else 1,

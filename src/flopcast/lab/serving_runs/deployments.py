@@ -3,8 +3,11 @@
 Source: catalog/runs/deployments.yaml. The file has a list of blocks. Each has the address of a page, an
 engine, the names of columns, and rows. A row describes a job as a job file does, and the names of its other
 columns are the measured quantities. `in_flight` is a number of requests, "all" or a rate, as in "4/s".
+`version` selects the releases of the engine, if the catalogue distinguishes them: it begins with a version,
+or states a month. A year alone stands for its middle. All other texts state no release.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,11 +21,15 @@ from flopcast.lab.serving_runs.quantities import (
 )
 from flopcast.lab.serving_runs.rows import Measured, ServingRun
 from flopcast.library.edits import plan_words
+from flopcast.library.engine_releases import has_releases
 from flopcast.requests.serving_request import serving_job_of
 from flopcast.serving.arrivals import requests_of
 from flopcast.serving.checks import serving_problems
+from flopcast.spec.engine import UNKNOWN_RELEASE
 from flopcast.spec.serving_job import ServingJob
 
+YEAR = re.compile(r"20\d\d")
+RELEASE = re.compile(r"^\d+\.\d+(\.\w+)*|20\d\d-\d\d|^20\d\d$")
 JOB = ("model", "cluster", "plan", "prompt", "output", "in_flight", "requests")
 QUANTITIES = {  # by column: unit, and how a report is read
     "ttft_mean_ms": ("ms", latency("ttft", "ms")),
@@ -45,7 +52,7 @@ def _runs(blocks: Sequence[Mapping[str, Any]]) -> Iterator[ServingRun]:
     for block in blocks:
         for values in block["rows"]:
             row = dict(zip(block["columns"], values, strict=True))
-            job, reason = _job(block["engine"], row)
+            job, reason = _job(_engine(block), row)
             yield ServingRun(
                 id="/".join((str(block["source"]), *(str(row[name]) for name in JOB[:-1]))),
                 source="deployments",
@@ -69,6 +76,16 @@ def _runs(blocks: Sequence[Mapping[str, Any]]) -> Iterator[ServingRun]:
 def _base(block: Mapping[str, Any]) -> str:
     engine = block["engine"]
     return str(engine["base"] if isinstance(engine, dict) else engine)
+
+
+def _engine(block: Mapping[str, Any]) -> dict[str, object]:
+    """Return the engine of a block, of the release that the block states."""
+    engine = block["engine"] if isinstance(block["engine"], dict) else {"base": block["engine"]}
+    if not has_releases(_base(block)):
+        return dict(engine)
+    match = RELEASE.search(str(block["version"]))
+    stated = match[0] if match else UNKNOWN_RELEASE
+    return engine | {"release": f"{stated}-07" if YEAR.fullmatch(stated) else stated}
 
 
 def _job(engine: object, row: Mapping[str, Any]) -> tuple[ServingJob | None, str]:

@@ -28,7 +28,7 @@ from flopcast.layers.block import Block
 from flopcast.layers.experts import Experts
 from flopcast.records import dataclass
 from flopcast.serving.serving_report import ServingReport
-from flopcast.spec.engine import IterationCost
+from flopcast.spec.iteration_cost import IterationCost
 from flopcast.spec.model import Model
 
 ROUNDS = 60  # of reweighting
@@ -36,22 +36,28 @@ SMALLEST_ERROR = 0.01  # smaller errors weigh no more
 USUAL_ERROR = 0.1  # of a row that weighs as much as one row of the prior
 FEWEST_ROWS = 12
 OF_ITERATIONS = ("overlap_s", "expert_ratio", "host_s", "sequence_s")
-OF_REQUESTS = ("request_s", "request_tpot_ratio", "prompt_experts_s")
+OF_REQUESTS = ("request_s", "request_tpot_ratio", "prompt_experts_s", "prompt_states_s")
 LEAST = {"expert_ratio": 0.5}  # 0 for all others
 PRIOR = IterationCost(
     overlap_s=1e-6,
     host_s=5e-4,
     sequence_s=5e-6,
-    prompt_experts_s=1e-3,
+    prompt_experts_s=0.42e-3,
+    prompt_states_s=0.5e-3,
     request_s=0.03,
     request_tpot_ratio=3.0,
-)  # a kernel starts in about two microseconds
+)  # A kernel starts in about two microseconds. Python launches one in 60 (prompt_launch_s): benchmarks of
+# experts have seven kernels less than layers (top-k, two for the alignment, two quantisations, activation,
+# sum), and those of a delta rule eight.
 # how many rows the prior of a constant weighs: engines run kernels of experts almost as in benchmarks
 PRIOR_ROWS = {"expert_ratio": 3.0, "request_s": 0.05, "request_tpot_ratio": 0.05}
 FEW_PRIOR_ROWS = 0.5  # of the others
 LEAST_RATIO = 0.05  # of predicted over measured: smaller ones count as this
 KEPT = ("streamed_s", "prompt_launch_s")  # constants of an engine that are not fitted here
-SPREADS = {OF_ITERATIONS: "log_sigma_factor", OF_REQUESTS: "request_log_sigma_factor"}
+SPREADS: dict[tuple[str, ...], str] = {
+    OF_ITERATIONS: "log_sigma_factor",
+    OF_REQUESTS: "request_log_sigma_factor",
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -69,8 +75,8 @@ def observed(row: ComparedServing, report: ServingReport) -> Observed:
 
     A time per output token gives one equation in the overlap of kernels, the ratio of experts, the host's
     seconds of an iteration, and those of each sequence. A time to the first token gives one in the seconds
-    of a request, in the share of an iteration that it waits, and in the seconds of each layer of experts:
-    most prompts are computed in one iteration.
+    of a request, in the share of an iteration that it waits, and in the seconds of each layer of experts
+    and of linear attention: most prompts are computed in one iteration.
     """
     measured_s = row.measured.value / PER_UNIT[row.measured.unit]
     tpot_s = report.latencies["tpot"]["mean"].value
@@ -81,16 +87,17 @@ def observed(row: ComparedServing, report: ServingReport) -> Observed:
         parts = ratio * np.array([-report.decode_kernels, experts_s, 1.0, report.decoding])
         known_s = tpot_s - float(parts @ np.array([getattr(cost, name) for name in OF_ITERATIONS]))
         return Observed(names=OF_ITERATIONS, parts=parts, known_s=known_s, measured_s=measured_s)
-    parts = np.array([1.0, tpot_s, _expert_layers(report.job.model)])
+    parts = np.array([1.0, tpot_s, *_layers(report.job.model)])
     constants_s = float(parts @ np.array([getattr(cost, name) for name in OF_REQUESTS]))
     known_s = report.latencies["ttft"]["mean"].value - constants_s
     return Observed(names=OF_REQUESTS, parts=parts, known_s=known_s, measured_s=measured_s)
 
 
-def _expert_layers(model: Model) -> float:
-    """Return the number of layers with routed experts."""
-    blocks = ((layer, count) for layer, count in model.sequence() if isinstance(layer, Block))
-    return float(sum(count for block, count in blocks if isinstance(block.feed_forward, Experts)))
+def _layers(model: Model) -> tuple[float, float]:
+    """Return the number of layers with routed experts, and of those with linear attention."""
+    blocks = [(layer, count) for layer, count in model.sequence() if isinstance(layer, Block)]
+    experts = sum(count for block, count in blocks if isinstance(block.feed_forward, Experts))
+    return float(experts), float(sum(count for block, count in blocks if block.mixer.is_recurrent))
 
 
 def fit(rows: Iterable[Observed], prior: IterationCost = PRIOR) -> IterationCost | None:

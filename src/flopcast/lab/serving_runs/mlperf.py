@@ -11,6 +11,7 @@ Mean lengths of outputs are the tokens of a second over the queries of a second 
 A result is therefore at most that rate times the mean length.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 from flopcast.lab.run_tables import RunTable, by_row
@@ -85,6 +86,16 @@ def _unsupported(row: Mapping[str, str]) -> str:
     return ""
 
 
+def _era(software: str) -> str:
+    """Return the release that a row states; "" for builds of submitters, which schedule otherwise.
+
+    >>> _era("vLLM 0.9.0.2.dev108+g71faa1880, ROCm"), _era("vLLM 0.6.5.dev964+mlperf50")
+    ('0.9.0', '')
+    """
+    match = re.match(r"vLLM (\d+\.\d+\.\d+)(?!\S*\+mlperf)", software)
+    return match[1] if match else ""
+
+
 def _facts(row: Mapping[str, str]) -> RowFacts:
     devices = int(row["nodes"]) * int(row["accelerators"])
     model = MODELS[row["model"]]
@@ -103,6 +114,7 @@ def _facts(row: Mapping[str, str]) -> RowFacts:
         model=model,
         cluster=CLUSTERS[row["accelerator"]],
         engine=ENGINES[row["software"].split()[0]],
+        era=_era(row["software"]),
         plan={"weights": FORMATS[row["weights"]], "cache": "fp8"},
         traffic=traffic,
         devices=devices,

@@ -15,6 +15,7 @@ from flopcast.lab.run_tables import Row
 from flopcast.lab.scores import Compared, MeasuredNumber, MeasuredRun, Scores
 from flopcast.lab.serving_runs.releases import padded_experts
 from flopcast.library import catalog
+from flopcast.library.engine_releases import engine_of_release
 from flopcast.records import dataclass
 from flopcast.requests.serving_request import with_degree
 from flopcast.serving.arrivals import requests_of
@@ -29,6 +30,7 @@ from flopcast.strict_model import StrictModel
 from flopcast.units import Number
 
 Teaches = Literal["", "iterations", "requests"]
+LAUNCHES = ("prompt_launch_s", "prompt_experts_s", "prompt_states_s")  # the host's times in Python
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,8 +70,9 @@ class RowFacts:
     chooses. `traffic` holds fields of a Traffic, `trace` the requests if it names a trace. Instances fill
     `devices` devices, by default those of one. Requests of `in_process` reach the engine without a front
     end. `receive_interval`, `stream_interval`, `memory_fraction` (by default the engine's), `wait_passes`,
-    `wait_fraction` and `sampling` are those of the engine, whose `release` determines some kernels. Unless
-    Python launches the kernels of prompts, the host takes no longer than these kernels.
+    `wait_fraction` and `sampling` are those of the engine, whose `release` determines some kernels. `era`
+    is a release or a month that selects the entry of older releases. Unless Python launches the kernels of
+    prompts, the host takes no longer than these kernels.
     """
 
     model: str
@@ -86,6 +89,7 @@ class RowFacts:
     wait_fraction: float = 1.0
     sampling: str = "greedy"
     release: str = ""
+    era: str = ""
     memory_fraction: Number | None = None
     launches_by_python: bool = True
 
@@ -168,11 +172,12 @@ def job_of_row(facts: RowFacts) -> tuple[ServingJob | None, str]:
 
 def _engine(facts: RowFacts) -> Engine:
     stated = ("receive_interval", "stream_interval", "wait_passes", "wait_fraction", "sampling")
-    engine = catalog.engine(facts.engine).model_copy(update={name: getattr(facts, name) for name in stated})
+    name = engine_of_release(facts.engine, facts.era) if facts.era else facts.engine
+    engine = catalog.engine(name).model_copy(update={name: getattr(facts, name) for name in stated})
     if facts.memory_fraction is not None:
         engine = engine.model_copy(update={"memory_fraction": facts.memory_fraction})
     padded = padded_experts(facts.engine, facts.release, int(str(facts.plan.get("tensor_parallel", 1))))
     engine = engine.model_copy(update={"padded_experts": padded})
     changed = {"request_s": 0.0, "request_tpot_ratio": 0.0} if facts.in_process else {}
-    changed |= {} if facts.launches_by_python else {"prompt_launch_s": 0.0, "prompt_experts_s": 0.0}
+    changed |= {} if facts.launches_by_python else dict.fromkeys(LAUNCHES, 0.0)
     return engine.model_copy(update={"iteration": engine.iteration.model_copy(update=changed)})

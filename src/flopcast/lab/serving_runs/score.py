@@ -16,7 +16,7 @@ from flopcast.library.curves import load_serving_book
 from flopcast.records import replace
 from flopcast.serving.serve import serve
 from flopcast.serving.serving_report import ServingReport
-from flopcast.spec.engine import IterationCost
+from flopcast.spec.iteration_cost import IterationCost
 from flopcast.spec.serving_job import ServingJob
 
 Constants = Literal["catalogue", "model", "device", "none"]
