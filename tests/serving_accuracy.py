@@ -130,21 +130,19 @@ def parts_of_page():
 
 
 def print_release_fit():
-    """Print the deviations of older releases by source, and the sigmas that fit them, for both families."""
+    """Print the sigmas that fit the deviations of older releases, and a line of a table for each source."""
     runs = [run for path in WITH_OLDER for run in SERVING.read(FILES.get(path, SHARED / "data" / path))]
     everything = release_fit.deviations(runs)
-    for has_experts in (False, True):
+    for has_experts, family in ((False, "dense"), (True, "MoE")):
         found = [each for each in everything if each.has_experts == has_experts]
-        year, others = release_fit.fit(found), release_fit.without_each_source(found)
-        sys.stdout.write(f"{'MoE' if has_experts else 'dense'} models: sigmas for a year {year}\n")
-        for source, without in others.items():
+        sys.stdout.write(f"{family} models: sigmas for a year {release_fit.fit(found)}\n")
+        for source, others in release_fit.without_each_source(found).items():
             own = [each for each in found if each.source == source]
-            inside = [np.mean([each.is_inside(pair) for each in own]) for pair in ((0.0, 0.0), without)]
-            ratio = np.exp(np.median([each.log_ratio for each in own]))
-            sys.stdout.write(
-                f"  {source}: {len(own)} values, age {own[0].age:.2f}, measured / predicted {ratio:.2f},"
-                f" inside {inside[0]:.0%}, with sigmas of other sources {without}: {inside[1]:.0%}\n"
-            )
+            cells = [f"{family}: {source}", len(own), f"{own[0].age:.2f}"]
+            cells.append(f"{np.exp(np.median([each.log_ratio for each in own])):.2f}")
+            cells += [f"{np.mean([each.is_inside(pair) for each in own]):.0%}" for pair in ((0, 0), others)]
+            cells.append("{:.2f}, {:.2f}".format(*others))
+            sys.stdout.write(f"| {' | '.join(map(str, cells))} |\n".replace("%", " %"))
 
 
 if __name__ == "__main__":

@@ -38,8 +38,12 @@ def origins() -> Iterator[Origin]:
     """Yield every source of the numbers of these kinds."""
     for kind in KINDS:
         for name in catalog.names(kind):
-            data = catalog.document(kind, name).data
-            for entry in data.get("source", []) if isinstance(data, dict) else []:
+            data = catalog.document(kind, name).mapping
+            base = data.get("base", "") if kind == "engines" else ""
+            inherited = catalog.document(kind, base).mapping["source"] if base else []
+            for entry in data.get("source", []):
+                if entry in inherited:
+                    continue
                 yield Origin(
                     where=f"{kind}/{name}",
                     covers=entry.get("covers", "all"),

@@ -20,6 +20,7 @@ from flopcast.records import dataclass, replace
 from flopcast.serving.unknown_release import release_age
 from flopcast.spec.engine import UNKNOWN_RELEASE
 from flopcast.spec.serving_job import ServingJob
+from flopcast.units import Number
 
 GRID = np.linspace(0.0, 2.0, 41).round(2)  # of the sigmas
 PER_REQUEST = ("ttft", "power", "watts", "joules")  # quantities that say little of iterations
@@ -36,10 +37,10 @@ class Deviation:
 
     source: str
     has_experts: bool = False
-    age: float
+    age: Number
     log_ratio: float
-    faster: float
-    slower: float
+    faster: Number
+    slower: Number
 
     def sigmas(self, year: Sigmas) -> Sigmas:
         """Return the sigmas of both sides, the doubt about the release included."""
@@ -94,7 +95,7 @@ def fit(found: Sequence[Deviation]) -> Sigmas:
 
     >>> one = Deviation(source="a", age=1.0, log_ratio=0.5, faster=0.1, slower=0.1)
     >>> [round(each, 2) for each in fit([one, replace(one, log_ratio=0.6)])]
-    [0.0, 0.5]
+    [0.0, 0.6]
     """
     groups: dict[str, list[Deviation]] = {}
     for each in found:
