@@ -106,7 +106,8 @@ PROBLEMS = {
         {"gbs": 256, "pp": "1,2,4", "dp_shard": "0,8,16"},
     ),
     "every ZeRO stage": Problem(
-        "llama-2-7b", ("dgx-a100",), 128, 4096, "deepspeed-zero", {"gbs": 1024}
+        "llama-2-7b", ("dgx-a100",), 128, 4096, "deepspeed-zero",
+        {"gbs": 1024, "recompute": "none selective full"},
     ),
     "old devices, a slow network": Problem(
         "megatron-3.6b", ("aws-p3dn",), 32, 1024, "megatron-2021", {"gbs": 256}, "fp16"

@@ -43,7 +43,7 @@ def test_a_step_with_dualpipe_takes_what_was_published_within_15_percent():
     assert published_s == pytest.approx(19.9, abs=0.05)
     assert report.step_time_s == pytest.approx(published_s, rel=0.15)
     assert report.step_time_low_s < published_s < report.step_time_high_s
-    assert report.memory.verdict == "fits"
+    assert report.memory.fits
 
 
 def test_what_the_report_keeps_in_fewer_bytes_makes_the_training_fit():
