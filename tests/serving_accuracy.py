@@ -30,6 +30,7 @@ FILES = {  # beside shared/data
 EVERY = 10  # of the points of aiconfigurator one is predicted: constants are fitted on those
 FITTED = "fitted"
 LEFT_OUT = "left out: nothing was fitted on this table"
+OLDER = "development: the doubt about older releases was fitted on this table"
 AFTER_BLIND = "development: nothing was fitted on this table, but we corrected causes of its blind errors"
 ON_H100 = "`streamed_s` was fitted on H100; all other constants were fitted on aiconfigurator"
 LINES = (  # file of shared/data, kind of score, option of the command, choice of constants
@@ -38,14 +39,14 @@ LINES = (  # file of shared/data, kind of score, option of the command, choice o
     (POINTS, "left out: constants fitted on other devices", "--leave-one-generation-out", "device"),
     (POINTS, "never fitted: only benchmarks of kernels", "--no-constants", "none"),
     ("serving/mlenergy_llm.csv", ON_H100, "", "catalogue"),
-    ("serving/mlperf_inference_v5.1_llm.csv", LEFT_OUT, "", "catalogue"),
-    ("serving/apex_h100_mistral.csv", LEFT_OUT, "", "catalogue"),
+    ("serving/mlperf_inference_v5.1_llm.csv", OLDER, "", "catalogue"),
+    ("serving/apex_h100_mistral.csv", OLDER, "", "catalogue"),
     ("serving/vllm_requests_RTXPRO6000_Llama-3.1-8B.csv", LEFT_OUT, "", "catalogue"),
     ("serving/vllm_requests_RTXPRO6000_Qwen3-32B.csv", LEFT_OUT, "", "catalogue"),
     (OFFLOADED, "fitted on A6000; never fitted on T4", "", "catalogue"),
     (OFFLOADED, "left out: copy rates fitted on other models", "--leave-one-model-out", "model"),
     (OFFLOADED, "never fitted: default rates", "--no-constants", "none"),
-    (DEPLOYMENTS, LEFT_OUT, "", "catalogue"),
+    (DEPLOYMENTS, OLDER, "", "catalogue"),
     (COLLECTED, AFTER_BLIND, "", "catalogue"),
 )
 WITH_OLDER = (DEPLOYMENTS, "serving/apex_h100_mistral.csv", "serving/mlperf_inference_v5.1_llm.csv")
