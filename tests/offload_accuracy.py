@@ -66,7 +66,7 @@ numbers by machine, model and method.
     - the kernels, the feed-forward layers, the heads and the vocabulary are those that the logs of the runs
       print, and not those of the published models;
     - in every micro-batch, DeepSpeed copies reduced gradients in 16 bits to pinned buffers on the host and
-      back (`partition_grads` in `deepspeed/runtime/zero/stage3.py`);
+      back (`partition_grads` of DeepSpeed's ZeRO-3);
     - MLP-Offload copies gradients in 16 bits only;
     - if the device updates a part of the parameters, it does not copy their fp32 gradients to the host;
     - DeepSpeed copies gradients to drives through pinned buffers;
