@@ -62,7 +62,7 @@ def engine_of_release(name: str, release: object, where: str = "") -> str:
     ['vllm-0.6', 'vllm-0.6', 'vllm']
     """
     eras = _eras(catalog.engine(name).base or name)
-    if not has_releases(name):
+    if not eras[0].first_release:
         because = f"the catalogue does not distinguish releases of {name}"
         raise SpecError([_problem(release, "no release", because, "remove release", where)])
     if release == UNKNOWN_RELEASE:

@@ -14,7 +14,7 @@ from flopcast.dtypes import Floats
 from flopcast.memory.curve import MemoryCurve, memory_curves, peak_of
 from flopcast.memory.peak import PeakMemory, peak_memory, seen_bytes
 from flopcast.memory.tiers import TierMemory, tier_memories
-from flopcast.memory.verdict import VERDICTS, Verdict, verdict
+from flopcast.memory.verdict import VERDICTS, Verdict, allocated_interval, verdict
 from flopcast.records import dataclass, field
 from flopcast.spec.cluster import Cluster
 from flopcast.spec.node_groups import first_plan, least_memory_bytes
@@ -59,6 +59,7 @@ class MemoryReport:
     """
 
     allocated_bytes: float
+    standing_bytes: float
     resident_bytes: float
     reserved_bytes: float
     device_used_bytes: float
@@ -112,11 +113,10 @@ class MemoryReport:
     @property
     def allocated_interval_bytes(self) -> tuple[float, float]:
         """Return the ends of the 90 % interval of what the framework allocates on the fullest stage."""
-        driver_bytes, cached_ratio = (
-            self.expected_bytes - self.allocated_bytes,
-            self.reserved_bytes / self.allocated_bytes,
+        low, high = allocated_interval(
+            np.array(self.standing_bytes), np.array(self.allocated_bytes), self.programs.stack.memory
         )
-        return self.low_bytes - driver_bytes, (self.high_bytes - driver_bytes) / cached_ratio
+        return float(low), float(high)
 
     @property
     def num_stages(self) -> int:
@@ -142,6 +142,7 @@ def memory_report(programs: Programs, cluster: Cluster) -> MemoryReport:
     seen = seen_bytes(memory, cluster)
     return MemoryReport(
         allocated_bytes=float(memory.allocated_bytes[0, worst]),
+        standing_bytes=_first_plan(memory.standing_bytes, worst),
         resident_bytes=float(memory.resident_bytes[0, worst]),
         reserved_bytes=float(memory.reserved_bytes[0, worst]),
         device_used_bytes=float(seen[0, worst]),

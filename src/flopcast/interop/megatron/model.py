@@ -131,12 +131,21 @@ def _feed_forward(args: JobBuilder, block: Path, hidden: int) -> None:
     activation = args.choice("--glu-activation", GATES, activation)
     usual = 4 * hidden
     if args.has("--swiglu"):
-        usual = max(8 * hidden // 3 // 64, 1) * 64
+        usual = swiglu_width(hidden)
     width = args.count("--ffn-hidden-size", usual)
     args.put((*inner, "ffn_hidden"), width, "--ffn-hidden-size", HIDDEN)
     flags = ("--glu-activation", "--quick-geglu", "--swiglu", "--squared-relu")
     args.put((*inner, "activation"), activation, *flags)
     args.put((*inner, "bias"), not args.has("--disable-bias-linear"), "--disable-bias-linear")
+
+
+def swiglu_width(hidden: int) -> int:
+    """Return the width that Megatron uses for SwiGLU without `--ffn-hidden-size` (megatron/arguments.py).
+
+    >>> swiglu_width(5120)
+    13632
+    """
+    return max(8 * hidden // 3 // 64, 1) * 64
 
 
 def _vocabulary(args: JobBuilder) -> None:

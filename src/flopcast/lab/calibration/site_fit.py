@@ -74,12 +74,18 @@ def _likeliest(sites: Sequence[SiteResiduals]) -> dict[tuple[str, str], float]:
                 own + sum(holds[unknown] * tried[unknown, side] ** 2 for unknown in UNKNOWNS)
                 for side in SIDES
             )
-            sigmas[key] = GRID[[np.argmax(weights @ _log_density(gaps, below, above))]]
+            sigmas[key] = GRID[[np.argmax(weights @ log_density(gaps, below, above))]]
     return {key: float(sigma[0]) for key, sigma in sigmas.items()}
 
 
-def _log_density(gaps: Logs, below: Counts, above: Counts) -> Logs:
-    """Return the logarithm of the density, up to a constant; `below` and `above` are variances."""
+def log_density(gaps: Logs, below: Counts, above: Counts) -> Logs:
+    """Return the logarithm of the density of a normal distribution with two sides, up to a constant.
+
+    Parameters
+    ----------
+    gaps : logarithms of measured / predicted
+    below, above : variances of the two sides, in shapes that broadcast with `gaps`
+    """
     scale = np.log(np.sqrt(below) + np.sqrt(above))
     found: Logs = -(gaps**2) / (2.0 * np.where(gaps > 0.0, above, below)) - scale
     return found

@@ -16,6 +16,7 @@ layers. On Polaris, they do not, so that Megatron-DeepSpeed uses its default for
 import math
 from collections.abc import Mapping
 
+from flopcast.interop.megatron.model import swiglu_width
 from flopcast.lab.offload_runs.machines import machines, stack_of
 from flopcast.lab.offload_runs.rows import OffloadRun, job_or_reason, measured_parts
 from flopcast.lab.run_tables import RunTable
@@ -128,17 +129,8 @@ def padded_vocabulary(tensor_parallel: int) -> int:
 
 def _ffn_hidden(row: Mapping[str, str], hidden: int) -> int:
     if machine_of(row) == POLARIS:
-        return default_ffn_hidden(hidden)
+        return swiglu_width(hidden)
     return WIDER_FFN_HIDDEN if row["model_b"] == "20" else STATED_FFN_HIDDEN[hidden]
-
-
-def default_ffn_hidden(hidden: int) -> int:
-    """Return what Megatron-DeepSpeed takes for SwiGLU without `--ffn-hidden-size` (megatron/arguments.py).
-
-    >>> default_ffn_hidden(5120)
-    13632
-    """
-    return 8 * hidden // 3 // 64 * 64
 
 
 TABLE = RunTable(

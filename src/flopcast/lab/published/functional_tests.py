@@ -22,6 +22,7 @@ from pathlib import Path
 from flopcast.errors import SpecError, spec_error
 from flopcast.files.nearest_names import nearest
 from flopcast.files.yaml_text import Document
+from flopcast.interop.megatron.model import swiglu_width
 from flopcast.lab.samples.columns import as_number
 from flopcast.lab.validation.memory import MemoryRow
 from flopcast.requests.job_files import job_of, read_file
@@ -191,7 +192,7 @@ def _model(row: Mapping[str, str]) -> dict[str, object]:
     """Return GPT of the row's sizes; names of cases give what its columns lack."""
     case, hidden = row["case"], _number(row, "hidden_size", 512)
     bias, gated = "disable_bias_linear" not in case, "swiglu" in case
-    wide = int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden
+    wide = swiglu_width(hidden) if gated else 4 * hidden
     feed_forward: dict[str, object] = {"ffn_hidden": wide, "bias": bias}
     if gated:
         feed_forward["activation"] = "swiglu"

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from flopcast.cost.factors import NINETY_PERCENT
 from flopcast.dtypes import Counts
 from flopcast.lab.serving_runs.quantities import PER_UNIT
 from flopcast.lab.serving_runs.rows import ComparedServing
@@ -122,7 +123,7 @@ def _fit(rows: Sequence[Observed], names: tuple[str, ...], prior: IterationCost)
     values = _least_absolute(matrix * usual, 1.0 - known, least / usual, weights) * usual
     found = {name: float(f"{value:.3g}") for name, value in zip(names, values.tolist(), strict=True)}
     left = np.abs(np.log(np.maximum(matrix @ values + known, LEAST_RATIO)))
-    found[SPREADS[names]] = round(float(np.quantile(left, 0.9)) / 1.6449, 3)
+    found[SPREADS[names]] = round(float(np.quantile(left, 0.9)) / NINETY_PERCENT, 3)
     return found
 
 

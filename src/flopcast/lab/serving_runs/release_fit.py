@@ -9,11 +9,13 @@ normal distributions of logarithms with a sigma for each side. Each source has t
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from flopcast.cost.factors import NINETY_PERCENT
+from flopcast.lab.calibration.site_fit import log_density
 from flopcast.lab.serving_runs.rows import ComparedServing, ServingRun
 from flopcast.lab.serving_runs.score import score_runs
 from flopcast.records import dataclass, replace
@@ -97,22 +99,16 @@ def fit(found: Sequence[Deviation]) -> Sigmas:
     >>> [round(each, 2) for each in fit([one, replace(one, log_ratio=0.6)])]
     [0.0, 0.6]
     """
-    groups: dict[str, list[Deviation]] = {}
-    for each in found:
-        groups.setdefault(each.source, []).append(each)
-    pairs = ((float(faster), float(slower)) for faster in GRID for slower in GRID)
-    return max(pairs, key=lambda pair: _log_likelihood(groups, pair))
-
-
-def _log_likelihood(groups: Mapping[str, Sequence[Deviation]], year: Sigmas) -> float:
-    return sum(float(np.mean([_density(each, year) for each in group])) for group in groups.values())
-
-
-def _density(one: Deviation, year: Sigmas) -> float:
-    """Return the logarithm of the density, but for a constant."""
-    faster, slower = one.sigmas(year)
-    sigma = slower if one.log_ratio > 0 else faster
-    return -math.log(faster + slower) - one.log_ratio**2 / (2.0 * sigma**2)
+    counts = Counter(each.source for each in found)
+    weights = np.array([1.0 / counts[each.source] for each in found])
+    gaps, ages, faster, slower = np.array(
+        [(each.log_ratio, each.age, each.faster, each.slower) for each in found]
+    ).T
+    below = faster**2 + ages * GRID[:, None, None] ** 2  # (faster, 1, deviations)
+    above = slower**2 + ages * GRID[None, :, None] ** 2
+    best = int(np.argmax(log_density(gaps, below, above) @ weights))
+    one, other = divmod(best, GRID.size)
+    return float(GRID[one]), float(GRID[other])
 
 
 def without_each_source(found: Sequence[Deviation]) -> dict[str, Sigmas]:
