@@ -89,7 +89,7 @@ NO_HOP = StageTransfer(forward=(), backward=())
 
 @cache
 def realised(stack):
-    """The programs of a small job; tests put their own items instead of its own."""
+    """The programs of a small job; tests replace its items by their own."""
     job = make_job()
     return realise(lower(job.model, one_plan(job.plan), job.batch), catalog.stack(stack))
 

@@ -39,7 +39,7 @@ def by(framework, version="", year=None, **facts):
 
 @pytest.fixture
 def entries(monkeypatch):
-    """Puts made-up entries instead of one of the catalogue's tables."""
+    """Replaces one of the catalogue's tables by made-up entries."""
     return lambda table, *rows: monkeypatch.setattr(tables, table, lambda: rows)
 
 

@@ -225,7 +225,7 @@ def _extra_arguments(error: click.ClickException, context: click.Context) -> Pro
 
 
 def _unknown_command(word: str, context: click.Context, group: click.Group) -> Problem:
-    """Return the fault of a word instead of a command; a file's name needs a command before it."""
+    """Return the error of a word that is no command; the name of a file needs a command before it."""
     from flopcast.requests.words import is_model  # loads the catalogue, which only this error needs
 
     known, where = group.list_commands(context), context.command_path

@@ -49,8 +49,8 @@ class PricedItem:
 class Pricing:
     """The prices computed so far.
 
-    The object belongs to one call of `price`, in which kernels, messages and host work add to its tables in
-    turn. `place` identifies everything on which the price of a message or a copy depends besides its item
+    Each call of `price` creates one object. Kernels, messages and host work add to its tables one after the
+    other. `place` identifies everything on which the price of a message or a copy depends besides its item
     and its ranks. `node_place` identifies everything on which any other price depends besides its item.
     """
 

@@ -40,7 +40,7 @@ class AbstractMixer(AbstractLayer):
 
     @abstractmethod
     def linear_elements(self, hidden: int) -> int:
-        """Return the elements of all matrices by which a token is multiplied, at two FLOP each."""
+        """Return the number of weights by which a token is multiplied; each needs two FLOP."""
 
     @abstractmethod
     def pair_flop(self, hidden: int) -> int:

@@ -64,8 +64,8 @@ def parameters(programs: Programs) -> Floats:
 def low_precision_weights(programs: Programs) -> Floats:
     """Return copies of weights in 8 or 4 bits, in each layout that products read, in addition to 16 bits.
 
-    Under ZeRO-3, these are the copies of one layer, which are cast after the layer was gathered, and freed
-    with it.
+    Under ZeRO-3, only one layer has these copies: they are cast when the layer has been gathered, and are
+    freed with it.
     """
     held, one_layer = programs.stages.stage_counts, programs.plans.structure.zero == 3
     held = np.minimum(held, 1.0) if one_layer else held

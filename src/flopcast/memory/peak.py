@@ -116,8 +116,7 @@ def peaks(programs: Programs, plan: Integers, micro_batches: Counts) -> FullestM
 def memory_on(programs: Programs, stages: Iterable[int]) -> Iterator[FullestMoment]:
     """Yield the peaks of every stage class of one plan, as if it were on each of these pipeline stages.
 
-    The programs were realised with slices (workload/candidate_stages.py), so their stage classes form no
-    pipeline.
+    The stage classes of these programs are slices (workload/candidate_stages.py) and form no pipeline.
 
     Examples
     --------

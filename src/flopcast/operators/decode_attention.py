@@ -48,7 +48,7 @@ class DecodeAttention(AbstractWithoutBackward):
 
     @property
     def kernel(self) -> str:
-        """Return one curve for each format of the cache, and other curves for windows."""
+        """Return the name of the curve, which depends on the window and the format of the cache."""
         name = "decode_attention.window" if self.windowed else "decode_attention"
         return f"{name}.{self.cache}" if self.cache else name
 

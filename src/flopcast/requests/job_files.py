@@ -135,7 +135,7 @@ OF_TRAINING = ("global_batch", "precision", "optimizer")  # what a plan says of 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class OpenJob:
-    """The job of a search, whose plan is open except for settled fields.
+    """The job of a search, which chooses all fields of the plan that the request does not settle.
 
     The job's plan contains only the settled fields, which `settled` also contains by their long names. An
     "auto" plan settles the fields that it states. A whole plan settles only those of the training itself

@@ -41,7 +41,7 @@ class Divided(TypedDict):
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class GroupDivision:
-    """The best division that was found, with its step and the step of equal parts, both without jitter.
+    """The best division that was found. Its step and the step of equal parts are both without jitter.
 
     `what` is "blocks" or "micro_batches", `parts` how many of these each group has: blocks of all its
     stages, or micro-batches of each of its replicas. `names` are the names of the groups.

@@ -64,7 +64,7 @@ IRREGULAR = PauseKind(
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Series:
-    """The suspects that the step times of a run show.
+    """Possible causes of a slow run that its step times show.
 
     `level_s` is the step time without pauses and before the run became slower; `steps` are the numbers of
     these steps.

@@ -83,12 +83,12 @@ def times_of_sums(read: Counts, written: Counts, has_weight: Flags) -> Counts:
 
 
 def times_of_multiplications(read: Counts, written: Counts, has_weight: Flags) -> Counts:
-    """Return the bytes of gradients of multiplications over those of the forward pass (derivatives.yaml).
+    """Return the bytes of the gradients of a multiplication, divided by the bytes of its forward pass.
 
-    The gradient of each factor reads the gradient of the output and the other factor. The gradient of a
-    factor with fewer elements, such as a weight or the gate of a squeeze-and-excitation layer, is a whole
-    tensor, which a second kernel sums. A gate is computed from the tensor that it scales, so that two
-    gradients of this tensor are added.
+    The formulas are those of PyTorch (derivatives.yaml). The gradient of each factor reads the gradient of
+    the output and the other factor. The gradient of a factor with fewer elements, such as a weight or the
+    gate of a squeeze-and-excitation layer, is a whole tensor, which a second kernel sums. A gate is
+    computed from the tensor that it scales, so that two gradients of this tensor are added.
     """
     of_factor, of_sum, of_fork = 3.0, 1.0, 3.0  # whole tensors
     small = 2.0 + of_factor + of_sum

@@ -43,7 +43,7 @@ class Setup:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GraphRun(MeasuredRun[MeasuredGraph]):
-    """One row of a table: a model with known facts, with published sums, or with neither.
+    """One measured row of a table. Its model may have known facts, published sums, or neither.
 
     `groups` has the device, the table and the family.
 

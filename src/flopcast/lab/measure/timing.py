@@ -132,7 +132,7 @@ def host_launch(run: Run, bench: AbstractBench, repetitions: int, launches: int)
 
 
 def round_trip(run: Run, bench: AbstractBench, repetitions: int) -> tuple[float, ...]:
-    """Return host seconds from a launch until the host knows that the kernel has ended.
+    """Return the seconds on the host between a launch and the end of the kernel, as the host sees it.
 
     This is the latency of one synchronisation, in which a framework reads a value from the device.
     """
