@@ -1,11 +1,12 @@
 """Releases of engines: which entry describes one, what differs, and how much wider intervals are."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 
-from flopcast import predict_serving
+from flopcast import predict_serving, report_page
 from flopcast.errors import SpecError
 from flopcast.jobs import serving_job
 from flopcast.lab.serving_runs.release_fit import Deviation, fit, without_each_source
@@ -150,3 +151,13 @@ def test_the_doubt_is_found_again_from_sources_that_it_made():
 
     assert fit(found) == pytest.approx((0.2, 0.5), abs=0.051)
     assert set(without_each_source(found[:3])) == {each.source for each in found[:3]}
+
+
+def test_the_page_names_the_release_and_its_command_selects_it():
+    report = report_of({"base": "vllm", "release": "2024-10"})
+
+    page = report_page(report)
+
+    command = re.search(r"flopcast predict [^<]*", page)[0]
+    assert "vllm-0.6 (2024-10)" in page
+    assert "--engine vllm-0.6 engine.release=2024-10 " in command

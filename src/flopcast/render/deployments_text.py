@@ -96,7 +96,7 @@ def _answer(result: DeploymentResult) -> list[str]:
         return [f"answer    no deployment keeps up with the traffic{limited}; the nearest are below"]
     report = result.deployments[0].report
     job = report.job
-    chosen = f'--engine {job.engine.name} --plan "{plan_text(job)}"'
+    chosen = f'{job.engine.option} --plan "{plan_text(job)}"'
     lines = [
         f"answer    {answer(chosen)}"
         f" on {job.devices} of {job.cluster.num_devices} devices of {job.cluster.name}"

@@ -52,7 +52,7 @@ def answer(report: ServingReport) -> str:
     job = report.job
     subject = (
         f'<p class="subject">{escape(job.model.name)} on {job.devices} ×'
-        f" {escape(job.cluster.node.device.name)} ({escape(job.cluster.name)}), {escape(job.engine.name)}."
+        f" {escape(job.cluster.node.device.name)} ({escape(job.cluster.name)}), {escape(job.engine.label)}."
         f" Plan: <code>{escape(plan_text(job))}</code>. Traffic: {escape(job.traffic.text())}</p>"
     )
     warnings = "".join(f'<p class="warning">{escape(text)}</p>' for text in _warnings(report))
@@ -182,7 +182,7 @@ def _repeat(report: ServingReport) -> Section:
     """Return how to repeat the prediction, and what was assumed."""
     job = report.job
     command = (
-        f"flopcast predict {job.model.name} --engine {job.engine.name} --cluster {job.cluster.name}"
+        f"flopcast predict {job.model.name} {job.engine.option} --cluster {job.cluster.name}"
         f' --gpus {job.cluster.num_devices} --plan "{plan_text(job)}" --traffic "{job.traffic.text()}"'
     )
     command += f' --slo "{job.slo.text()}"' if job.slo.text() else ""

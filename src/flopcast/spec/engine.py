@@ -259,6 +259,15 @@ class Engine(StrictModel):
         return f"{self.name} ({', '.join(words)})" if words else self.name
 
     @property
+    def option(self) -> str:
+        """Return what selects this engine and its release on the command line.
+
+        >>> Engine(name="vllm-0.6", release="0.6.3").option, Engine(name="vllm").option
+        ('--engine vllm-0.6 engine.release=0.6.3', '--engine vllm')
+        """
+        return f"--engine {self.name}" + (f" engine.release={self.release}" if self.release else "")
+
+    @property
     def month(self) -> str:
         """Return the month of the release that runs: the one that was stated, or that of the entry."""
         return self.release if is_month(self.release) else self.era
