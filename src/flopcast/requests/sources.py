@@ -182,7 +182,7 @@ def _served(
         Every fault of the settings; or the named kind is not that of the file.
     """
     script = name == COMMAND or is_script(raw, name)
-    if not script and Path(name).suffix == ".toml":
+    if not script and Path(name).suffix in (".toml", ".py"):
         return None
     from flopcast.interop.serving.launch import LaunchText
     from flopcast.interop.serving.sources import DESCRIPTIONS, serving_command, serving_document

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from flopcast.errors import Problem, SpecError, spec_error
 from flopcast.files.package_table import read_table, read_text
-from flopcast.files.yaml_text import Document, read_yaml
+from flopcast.files.yaml_text import Document, decoded, read_yaml
 from flopcast.interop.configs import (
     axolotl,
     deepspeed,
@@ -37,7 +37,7 @@ from flopcast.interop.configs.keys import Keys, flattened, keys_of
 from flopcast.interop.configs.python_text import read_python
 from flopcast.interop.configs.toml_text import read_toml
 from flopcast.interop.configs.trainer_commands import trainer_document
-from flopcast.interop.configs.unsupported_programs import BY_HAND, has, refusal, unread_program
+from flopcast.interop.configs.unsupported_programs import BY_HAND, has, program_of_command, refusal, unread_program
 from flopcast.records import dataclass, replace
 
 FEWEST_SIGNS = 2
@@ -101,6 +101,8 @@ KINDS: Mapping[str, ConfigFormat] = {
 def parsed(raw: bytes, name: str) -> Document:
     """Return the plain data of a foreign file: TOML, Python or a script by its suffix, or else YAML."""
     if name.lower().endswith(".py"):
+        if program := program_of_command(" ".join(decoded(raw, name).split())):
+            raise SpecError([refusal(Document(name, None, {(): 1}), program)])
         return read_python(raw, name)
     if name.lower().endswith(".sh") and (started := trainer_document(raw, name)):
         return started

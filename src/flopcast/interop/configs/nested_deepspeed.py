@@ -22,8 +22,13 @@ from flopcast.interop.configs.keys import keys_of
 from flopcast.records import dataclass
 from flopcast.spec.precision import scales_loss
 
-STAGE = re.compile(r"(?:zero|z)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.IGNORECASE)
-OFFLOAD = re.compile(r"offload(?:[-_]?(opt|param))?", re.IGNORECASE)  # and of which states, if it says so
+STAGES = (  # in the name of a file; that of a training may stand before ZeRO's, as in stage2_zero3.json
+    re.compile(r"(?:zero|z)[-_]?(?:stage[-_]?)?([0-3])(?![0-9])", re.IGNORECASE),
+    re.compile(r"(?:stage|ds)[-_]?([0-3])(?![0-9])", re.IGNORECASE),
+)
+OFFLOAD = re.compile(  # and of which states, if it says so; not no_offload
+    r"(?<!no)(?<!no[-_])(?<!non[-_])(?<!wo[-_])(?<!without[-_])offload(?:[-_]?(opt|param))?", re.IGNORECASE
+)
 # more than a stage
 OTHERWISE = re.compile(r"autotp|alst|fp8|mics|hpz|quant|zeropp|zero\+\+|partial|nvme", re.IGNORECASE)
 
@@ -87,9 +92,9 @@ def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> objec
         return _inline(reader, batch, precision)
     path = reader.text("deepspeed")
     name = path.replace("\\", "/").rpartition("/")[2]
-    match, published = STAGE.search(name), PUBLISHED.get(reader.keys.program, {}).get(name)
+    stage, published = stage_in_name(name), PUBLISHED.get(reader.keys.program, {}).get(name)
     more = None if published else OTHERWISE.search(name)
-    if not match or more:
+    if stage is None or more:
         because = "flopcast does not open the file, and its name does not contain a ZeRO stage"
         because = (
             f"flopcast does not open the file, and its name states more than a ZeRO stage ({more[0]})"
@@ -105,7 +110,6 @@ def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> objec
                 fix,
             )
         return "deepspeed-zero"
-    stage = int(match[1])
     known = f", as {reader.keys.program} publishes it" if published else ""
     published = published or PublishedFile(placed=_placed_by_name(name, stage))
     moves = f" with {' and '.join(published.placed)}" if published.placed else ""
@@ -125,11 +129,23 @@ def read_inside(reader: JobReader, batch: TrainerBatch, precision: str) -> objec
     return {"base": "deepspeed-zero"} | changes
 
 
+def stage_in_name(name: str) -> int | None:
+    """Return the ZeRO stage that the name of a file states, None if it states none.
+
+    >>> [stage_in_name(name) for name in ("ds_zero2.json", "stage2_zero3.json", "stage1.json", "ds.json")]
+    [2, 3, 1, None]
+    """
+    found = next((match for stage in STAGES if (match := stage.search(name))), None)
+    return None if found is None else int(found[1])
+
+
 def _placed_by_name(name: str, stage: int) -> tuple[str, ...]:
     """Return the placements that the name of a file states; only ZeRO-3 moves parameters too.
 
     >>> _placed_by_name("ds_z3_offload.json", 3), _placed_by_name("zero3_offload_optimizer.json", 3)
     (('optimizer:host', 'parameters:host'), ('optimizer:host',))
+    >>> _placed_by_name("ds_zero2_no_offload.json", 2)
+    ()
     """
     found = OFFLOAD.search(name)
     if not found:

@@ -15,8 +15,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from flopcast.errors import spec_error
+from flopcast.errors import SpecError, spec_error
 from flopcast.files.yaml_text import Document, Path, set_value
+from flopcast.interop.configs.unsupported_programs import program_of_command, refusal
 from flopcast.interop.megatron.training_command import TALKERS, TrainingCommand, world_size
 from flopcast.interop.shell.commands import Command
 from flopcast.interop.shell.parameters import parsed_values
@@ -85,6 +86,9 @@ def trainer_document(
         where = f"{name}:{found[1][0].line}"
         raise spec_error("training command", f"lines {lines}", allowed, because, fix, where)
     ((command, start, end),) = found
+    program = program_of_command(" ".join(word.text for word in command.words))
+    if program and OF_TRAINER in (word.text.partition("=")[0] for word in command.words[end:]):
+        raise SpecError([refusal(Document(name, None, {(): command.line}), program)])
     data: dict[str, object] = {}
     lines_of: dict[Path, int] = {(): command.line}
     words = command.words[end:]

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from flopcast.files.yaml_text import Document
 from flopcast.interop.configs.job_reader import JobReader
+from flopcast.interop.configs.nested_deepspeed import stage_in_name
 from flopcast.interop.configs.unsupported_programs import BY_HAND
 from flopcast.records import replace
 
@@ -22,7 +23,6 @@ PROGRAM = "launcher.program"
 REWARD = "center_rewards_coefficient"
 STAGE, DEEPSPEED_FILES = "zero_stage", ("deepspeed_config", "ds_config", "deepspeed_file")
 SHARDING = ("accelerate", "deepspeed", "fsdp")  # sections and keys of which one is enough
-STAGE_IN_NAME = re.compile(r"(?:zero|stage|ds|z)[_-]?([123])(?![0-9])")
 UNSHARDED = re.compile(r"multi_?gpu|single|ddp")
 PROGRAMS: Mapping[str, dict[str, object]] = {  # a part of a program's name → settings that it implies
     "dpo": {"beta": 0.1}, "kto": {"desirable_weight": 1.0}, "reward": {REWARD: 0.01}, "rm": {REWARD: 0.01},
@@ -45,7 +45,7 @@ def with_defaults(document: Document) -> Document:
     >>> command = {"launcher": {"program": "run_dpo.py", "config_file": "zero3.yaml"}}
     >>> data = with_defaults(Document("run.sh", command, {})).data
     >>> data["beta"], data["deepspeed"], data["gradient_checkpointing"]
-    (0.1, 'zero3.json', False)
+    (0.1, 'zero3.yaml', False)
     """
     data = document.data if isinstance(document.data, dict) else {}
     launcher = data.get("launcher")
@@ -58,9 +58,9 @@ def with_defaults(document: Document) -> Document:
         stated["deepspeed"] = {"zero_optimization": {"stage": data[STAGE]}}
     for part in _parts(launcher.get("program")):
         stated = PROGRAMS.get(part, {}) | stated
-    found = STAGE_IN_NAME.search(str(launcher.get("config_file", "")).lower())
-    if found and not stated.keys() & set(SHARDING):
-        stated["deepspeed"] = f"zero{found[1]}.json"
+    name = str(launcher.get("config_file", "")).rpartition("/")[2]
+    if stage_in_name(name) and not stated.keys() & set(SHARDING):
+        stated["deepspeed"] = name
     return replace(document, data=stated)
 
 

@@ -55,12 +55,15 @@ def training_command(script: Script) -> TrainingCommand:
     Raises
     ------
     SpecError
-        No command has flags of Megatron-LM.
+        No command has flags of Megatron-LM, or they belong to a program without a reader.
     """
     training = [command for command in _acting(script) if _flags(command) >= FEWEST_FLAGS]
     if not training:
         raise SpecError([_no_training(script)])
     best = max(training, key=_flags)
+    flags = " ".join(word.text for word in best.words if word.text.startswith("--"))
+    if program := program_of_command(flags):  # it adds flags to those of Megatron-LM
+        raise SpecError([refusal(Document(script.name, None, {(): best.line}), program)])
     at = next((i for i, word in enumerate(best.words) if word.text.endswith(".py")), -1)
     if at < 0:  # a module, or a program that a variable names
         at = next(i for i, word in enumerate(best.words) if is_known(_name(word))) - 1
