@@ -45,6 +45,7 @@ STARTS: Mapping[str, Literal["flags", "overrides"]] = {  # words that start a tr
 OF_TRAINER = "--per_device_train_batch_size"
 OF_LAUNCHER = ("config_file", "use_deepspeed", "use_fsdp")  # of `accelerate launch`
 OF_LLAMA_FACTORY = ("--finetuning_type", "--cutoff_len", "--lora_target")
+OF_OPENRLHF, ITS_FLAG = re.compile(r"train_(?:sft|dpo|rm|ppo_ray)\.py"), "--micro_train_batch_size"
 OF_MAXTEXT = ("per_device_batch_size=", "ici_fsdp_parallelism=")
 BASE = re.compile(r"[/}]?base\.yml")  # of MaxText: the file that overrides change
 GROUPS = ("engine", "optim", "model")  # of overrides: `engine=megatron` is the key `engine.group`
@@ -125,6 +126,9 @@ def _start(command: Command) -> tuple[str, int] | None:
     if base and any(text.startswith(OF_MAXTEXT) for text in texts) and "train" in names[base - 1]:
         return "maxtext", base + 1
     flags = {text.partition("=")[0] for text in texts}
+    own = next((at for at, name in enumerate(names) if OF_OPENRLHF.fullmatch(name)), -1)
+    if own >= 0 and ITS_FLAG in flags:  # old releases have files in place of modules
+        return f"openrlhf.cli.{names[own].removesuffix('.py')}", own + 1
     programs = [at for at, text in enumerate(texts) if text.endswith(".py") or text == "train"]
     modules = [at + 1 for at, text in enumerate(texts[:-1]) if text == "-m"]
     if OF_TRAINER not in flags or not programs + modules:

@@ -164,6 +164,11 @@ def _batch(reader: JobReader, replicas: int) -> None:
         each = reader.filled_micro_batch(tokens, longest, max(whole // replicas, 1), context)
     else:
         each = reader.required(*MICRO)
+    if key == MICRO[1] and not reader.flag(DYNAMIC):  # `//=` in verl/workers/fsdp_workers.py
+        if each % replicas:
+            because = f"veRL divides this number by {replicas} data-parallel ranks"
+            reader.fault(key, f"a multiple of {replicas}", because, f"write {MICRO[0]} instead")
+        each = max(each // replicas, 1)
     if whole % (each * replicas):
         allowed = f"prompts whose number of answers is a multiple of {each * replicas}"
         because = f"{replicas} replicas run whole micro-batches of {each} sequences"

@@ -145,12 +145,14 @@ def granite_shared_experts(read: Reader) -> dict[str, object]:
 
 
 def hunyuan_experts(read: Reader) -> dict[str, object]:
-    """Return experts and a shared one of width `intermediate_size`; all layers must be equal.
+    """Return experts and shared ones of width `intermediate_size`; all layers must be equal.
 
     Numbers may be lists with one entry for each layer. Lists with different entries are not supported yet.
     """
-    numbers = {}
-    for key, default in (("num_experts", 1), ("moe_topk", 1)):
+    numbers: dict[str, int] = {}
+    dense = read.size("ffn_hidden", 11008)
+    usual = {"num_experts": 1, "moe_topk": 1, "num_shared_expert": 1, "moe_intermediate_size": dense}
+    for key, default in usual.items():
         value = read.raw(key)
         if isinstance(value, list) and len(set(map(str, value))) == 1:
             value = value[0]
@@ -163,8 +165,9 @@ def hunyuan_experts(read: Reader) -> dict[str, object]:
     return {
         "num_experts": numbers["num_experts"],
         "top_k": numbers["moe_topk"],
-        "expert_hidden": read.size("ffn_hidden", 11008),
+        "expert_hidden": numbers["moe_intermediate_size"],
         "shared_experts": 1,
+        "shared_hidden": dense * numbers["num_shared_expert"],
         "auxiliary_loss": False,
     }
 

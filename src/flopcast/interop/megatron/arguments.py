@@ -32,6 +32,7 @@ from flopcast.interop.shell.variables import Word
 _WHOLE = re.compile(r"-?[0-9]{1,13}")
 MOST = 10**12
 OUTSIDE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9]+)|\{([A-Za-z_]\w*|[0-9]+)\})")
+NAMES = ("--tokenizer-", "--vocab-file", "--merge-file")  # flags of names and paths, which are no degrees
 SLIP = 0.85  # of letters in common, from which a word without hyphens is a misspelt flag
 SHORTEST = 9  # shorter names are not checked for typing errors: "--fp16" and "--bf16" are close
 
@@ -208,6 +209,9 @@ class Arguments:
             second = f"{stray[0].text}{place} is a second value of the flag, after {values[0].text}"
             because = "this flag takes no value" if switch else second
             meant = get_close_matches(f"--{stray[0].text}", KNOWN, n=1, cutoff=SLIP)
+            if name.startswith(NAMES) and not meant:  # "your tokenizer path" of scripts to be filled in
+                self.assume(f"{text} after {name} is ignored, because a name or path is one word", name)
+                return
             self._misspelt |= set(meant)
             fix = f"write {meant[0]} in place of {stray[0].text}" if meant else f"remove {text}"
             self.fault(name, text, allowed, f"{because}, so Megatron-LM would not start", fix)
