@@ -17,6 +17,8 @@ from flopcast.requests.resolve import resolve
 from flopcast.requests.rl_request import rl_document
 from flopcast.requests.serving_words import serves, states_traffic
 
+LENGTHS = ("prompt_tokens", "output_tokens", "trace")  # fields of a traffic that state lengths
+
 if TYPE_CHECKING:
     from flopcast.report.report import Report
     from flopcast.serving.serving_report import ServingReport
@@ -196,11 +198,13 @@ def _predict_serving(
 def _measured(request: JobRequest, log: Path) -> tuple["ServingReport", str, dict[str, object]]:
     """Return the prediction of a measured run, and the measured numbers beside it, as text and as JSON.
 
-    Every request is judged, as benchmarks do. The requests are those of the result if the user states none.
+    Every request is judged, as benchmarks do. The requests, or at least their lengths, are those of the result
+    if the user states none.
     """
     from flopcast.api import predict_serving
     from flopcast.lab.benchmark_results.formats import read_result_file
     from flopcast.lab.benchmark_results.result import compare_with_result
+    from flopcast.library.traffic_text import traffic_words
     from flopcast.render.result_comparison import as_json, marked_text
     from flopcast.requests.serving_request import answered
 
@@ -209,7 +213,11 @@ def _measured(request: JobRequest, log: Path) -> tuple["ServingReport", str, dic
         request = replace(request, traffic=dict(result.traffic))
         result = replace(result, notes=("the file already contains the traffic", *result.notes))
     elif result.traffic:
-        result = replace(result, notes=())
+        own = traffic_words(request.traffic) if isinstance(request.traffic, str) else {"trace": ""}
+        lengths = {key: value for key, value in result.traffic.items() if key in LENGTHS[:2]}
+        kept = {} if own.keys() & set(LENGTHS) else lengths
+        request = replace(request, traffic=kept | own) if kept else request
+        result = replace(result, notes=("the file already contains the lengths of requests",) * bool(kept))
     made = answered(request, lambda job: predict_serving(job, leave_out_share=0.0))
     rows = compare_with_result(made, result)
     return made, f"\n\n{marked_text(result, rows)}", {"measured": as_json(result, rows)}

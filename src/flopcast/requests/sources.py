@@ -197,16 +197,21 @@ def _served(
             allowed, because = f"{DESCRIPTIONS[request.kind]}", "no command of the script starts the engine"
             raise spec_error("--kind", request.kind, allowed, because, "leave out --kind", name)
         return found
-    from flopcast.interop.serving.containers import containers_of, one_manifest
+    from flopcast.interop.serving.containers import containers_of, mounted_files, one_manifest
 
-    document = read_job(one_manifest(raw), name)
+    document, mounted = read_job(one_manifest(raw), name), mounted_files(raw)
+
+    def read_mounted(path: str, where: str) -> bytes:
+        file = mounted.get(Path(path).name)
+        return read(path, where) if file is None else file
+
     if not containers_of(document.data) or request.arg:
         refuse_values(request)
     if request.kind:
         refuse_own_job(document, request.kind)
     elif isinstance(document.data, dict) and OF_JOB & document.data.keys():
         return None
-    return serving_document(document, read, request.kind, model, request.env)
+    return serving_document(document, read_mounted, request.kind, model, request.env)
 
 
 def _foreign(raw: bytes, name: str, request: JobRequest) -> JobSource:

@@ -18,29 +18,22 @@ variable LWS_GROUP_SIZE is `size`.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
-from flopcast.files.yaml_text import Document, Path, line_in
+from flopcast.errors import SpecError
+from flopcast.files.yaml_text import Document, Path, line_in, read_yaml
 from flopcast.interop.configs.keys import whole_number
+from flopcast.interop.serving.deployments import IMAGE, Container, inside, stated_containers
 from flopcast.interop.serving.kinds import has_command
 from flopcast.interop.serving.launch import ReadText, instance_of, job_of_instances, started_by
 from flopcast.interop.shell.parameters import parsed_values
 from flopcast.interop.shell.script import read_script
 from flopcast.interop.shell.variables import Word
-from flopcast.records import dataclass, replace
+from flopcast.records import replace
 
 WORDS = ("entrypoint", "command", "args")
 NAME = re.compile(r"[A-Za-z_]\w*")
 DERIVED = re.compile(r"vllm(?!.*/)")  # of vLLM that somebody built; its entry point is that of vLLM's image
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Container:
-    """A container: its entry in the file, the path of it, how many of it run, and the pods of its group."""
-
-    entry: Mapping[str, object]
-    path: Path
-    replicas: int = 1
-    group: int = 0
 
 
 def one_manifest(raw: bytes) -> bytes:
@@ -56,8 +49,27 @@ def one_manifest(raw: bytes) -> bytes:
     return "".join(part if has_command(part) else "\n" * part.count("\n") for part in parts).encode()
 
 
+def mounted_files(raw: bytes) -> dict[str, bytes]:
+    """Return the files of the ConfigMaps in a text of several YAML documents, by their names.
+
+    Two files of one name are left out, because only the volumes tell them apart.
+
+    >>> mounted_files(b"kind: ConfigMap\ndata: {a.yaml: 'max_num_seqs: 8'}\n---\nkind: Pod\n")
+    {'a.yaml': b'max_num_seqs: 8'}
+    """
+    parts = re.split(r"(?m)^---[ \t]*$", raw.decode("utf-8", errors="replace"))
+    files: list[tuple[str, str]] = []
+    for part in parts if len(parts) > 1 else ():
+        with suppress(SpecError):  # of a template, whose files nothing may need
+            one = read_yaml(part.encode(), "").data if "ConfigMap" in part else None
+            data = inside(one, "data") if inside(one, "kind") == "ConfigMap" else None
+            files += [(str(name), str(text)) for name, text in data.items()] if isinstance(data, dict) else []
+    names = [name for name, _ in files]
+    return {name: text.encode() for name, text in files if names.count(name) == 1}
+
+
 def containers_of(data: object) -> list[Container]:
-    """Return the containers of a file of Compose or Kubernetes; none of any other file."""
+    """Return the containers of Compose, Kubernetes, or Helm values; none of any other file."""
     services = data.get("services") if isinstance(data, dict) else None
     if isinstance(services, dict):
         return [
@@ -65,7 +77,9 @@ def containers_of(data: object) -> list[Container]:
             for name, entry in services.items()
             if isinstance(entry, dict) and entry.keys() & {"image", "build", *WORDS}
         ]
-    return list(_listed(data, (), 1, 0)) if isinstance(data, dict) and "apiVersion" in data else []
+    if not isinstance(data, dict):
+        return []
+    return stated_containers(data) or (list(_listed(data, (), 1, 0)) if "apiVersion" in data else [])
 
 
 def _replicas(service: Mapping[str, object]) -> int:
@@ -119,16 +133,18 @@ def job_of_containers(
     def moved(word: Word) -> Word:
         return replace(word, line=lines[min(word.line, len(lines)) - 1][1])
 
-    instances = []
+    instances, notes = [], []
     for command in script.commands:
         words = tuple(map(moved, command.words))
         started = started_by(replace(command, words=words, line=words[0].line))
         if started is not None:
-            count = lines[min(command.line, len(lines)) - 1][2].replicas
+            container = lines[min(command.line, len(lines)) - 1][2]
+            count = container.replicas
+            notes += [container.note] * bool(container.note)
             instance = instance_of(started, document.name, script.file, read, model)
             nodes = whole_number(instance.reader.raw("nnodes")) or 1
             instances.append(replace(instance, replicas=instance.replicas * max(count // max(nodes, 1), 1)))
-    return job_of_instances(instances, document.name) if instances else None
+    return job_of_instances(instances, document.name, notes) if instances else None
 
 
 def _script(container: Container, document: Document) -> Iterator[tuple[str, int]]:
@@ -160,7 +176,7 @@ def _image(entry: Mapping[str, object]) -> str:
     image = str(entry.get("image", "container"))
     words = [word for key in WORDS for word in _listed_words(entry.get(key))]
     flags = bool(words) and words[0].startswith("--") and any(word.startswith("--model") for word in words)
-    return "vllm-openai" if flags and DERIVED.search(image) else image
+    return IMAGE if flags and DERIVED.search(image) and not has_command(image) else image
 
 
 def _listed_words(value: object) -> list[str]:

@@ -9,10 +9,11 @@ has `replicas` and, in extraPodSpec.mainContainer, a `command` with `args`. A wo
 by subComponentType, whether it computes prompts or decodes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from flopcast.errors import spec_error
 from flopcast.files.yaml_text import Document, line_in
+from flopcast.interop.serving.deployments import inside
 from flopcast.interop.serving.launch import Instance, ReadText, instance_of, job_of_instances, started_by
 from flopcast.interop.shell.commands import Command, shell_of
 from flopcast.interop.shell.script import read_script
@@ -54,16 +55,16 @@ def job_of_manifest(document: Document, read: ReadText, model: str | None = None
 
 def _instances(document: Document, read: ReadText, model: str | None) -> Iterator[Instance]:
     data = document.data if isinstance(document.data, dict) else {}
-    services = _inside(data, "spec", "services")
+    services = inside(data, "spec", "services")
     for name, service in services.items() if isinstance(services, dict) else ():
         path = ("spec", "services", name)
-        container = _inside(service, "extraPodSpec", "mainContainer")
+        container = inside(service, "extraPodSpec", "mainContainer")
         for command in _commands(container, document, path):
             started = started_by(command)
             if started is None:
                 continue
-            count = _inside(service, "replicas")
-            role = ROLES.get(str(_inside(service, "subComponentType")), "")
+            count = inside(service, "replicas")
+            role = ROLES.get(str(inside(service, "subComponentType")), "")
             yield instance_of(
                 replace(started, replicas=count if isinstance(count, int) else 1, role=role),
                 document.name,
@@ -73,18 +74,11 @@ def _instances(document: Document, read: ReadText, model: str | None) -> Iterato
             )
 
 
-def _inside(data: object, *keys: str) -> object:
-    """Return the value below some keys, None if there is none."""
-    for key in keys:
-        data = data.get(key) if isinstance(data, Mapping) else None
-    return data
-
-
 def _commands(container: object, document: Document, path: tuple[str, ...]) -> Iterator[Command]:
     """Yield the commands of a container; those of a shell are read as a script."""
     words: list[Word] = []
     for key in ("command", "args"):
-        listed = _inside(container, key)
+        listed = inside(container, key)
         for place, text in enumerate(listed if isinstance(listed, list) else []):
             where = document.where((*path, "extraPodSpec", "mainContainer", key, place))
             words.append(Word(str(text), line_in(where)))
