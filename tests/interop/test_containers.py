@@ -147,3 +147,143 @@ def test_a_folder_that_is_not_here_needs_the_name_of_its_model(tmp_path):
     assert document_of(text, "serve.sh", model="llama-3.1-8b").data["plan"]["tensor_parallel"] == 2
     for folder in ("/data/Llama-3.1-8B/", "/hub/models--meta-llama--Llama-3.1-8B/snapshots/0e9e39f2"):
         assert document_of(f"vllm serve {folder}", "serve.sh").data["model"] == "llama-3.1-8b"
+
+
+def test_the_tag_of_an_image_selects_the_release_whatever_its_arguments_begin_with():
+    flags = '["--model", "meta-llama/Llama-3.1-8B", "--max-num-seqs", "64"]'
+    text = f"services:\n  engine:\n    image: vllm/vllm-openai:v0.6.3\n    command: {flags}\n"
+
+    assert document_of(text).data["engine"] == {"base": "vllm", "release": "0.6.3"}
+
+
+STACK = """servingEngineSpec:
+  modelSpec:
+    - name: llama
+      repository: vllm/vllm-openai
+      tag: v0.8.5
+      modelURL: meta-llama/Llama-3.1-70B
+      replicaCount: 2
+      vllmConfig: {tensorParallelSize: 4, maxNumSeqs: 64, v0: "0", extraArgs: ["--block-size", "32"]}
+"""
+MODELSERVICE = """modelArtifacts: {uri: "hf://meta-llama/Llama-3.1-70B", name: llama}
+decode:
+  replicas: 1
+  parallelism: {tensor: 4}
+  containers: [{image: own/llm, modelCommand: vllmServe, args: ["--max-num-seqs=64"]}]
+prefill:
+  create: true
+  replicas: 2
+  parallelism: {tensor: 2}
+  containers: [{image: own/llm, modelCommand: vllmServe, args: ["--max-num-seqs=64"]}]
+"""
+KSERVE = """apiVersion: serving.kserve.io/v1alpha2
+kind: LLMInferenceService
+spec:
+  model: {uri: "hf://Qwen/Qwen3-30B-A3B", name: own}
+  replicas: 3
+  parallelism: {tensor: 2, data: 4, dataLocal: 4, expert: true}
+  template:
+    containers:
+      - name: main
+        env: [{name: VLLM_ADDITIONAL_ARGS, value: "--max-num-seqs 64 --gpu-memory-utilization=0.8"}]
+"""
+RUNTIME = """apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+spec:
+  predictor:
+    minReplicas: 2
+    maxReplicas: 3
+    model:
+      modelFormat: {name: huggingface}
+      args: [--model_name=own, --model_id=meta-llama/Llama-3.1-8B, --tensor-parallel-size=2]
+"""
+RAY = """applications:
+  - import_path: ray.serve.llm:build_openai_app
+    args:
+      llm_configs:
+        - model_loading_config: {model_id: own, model_source: meta-llama/Llama-3.1-8B}
+          engine_kwargs: {tensor_parallel_size: 2, enable_prefix_caching: false, max_num_seqs: 64}
+          deployment_config: {autoscaling_config: {min_replicas: 2, max_replicas: 2}}
+"""
+
+
+def test_settings_without_a_command_are_those_of_vllms_flags():
+    """Of Helm values, KServe and Ray Serve. The chart turns the prefix cache off unless it is asked for."""
+    stack, kserve, runtime, ray = (document_of(text).data for text in (STACK, KSERVE, RUNTIME, RAY))
+
+    assert stack["engine"] == {
+        "base": "vllm", "release": "0.8.5", "block_tokens": 32, "prefix_cache": False,
+    }  # fmt: skip
+    assert (stack["model"], stack["plan"]) == (
+        "llama-3.1-70b", {"tensor_parallel": 4, "max_sequences": 64, "replicas": 2},
+    )  # fmt: skip
+    assert kserve["model"] == "qwen3-30b-a3b"
+    assert kserve["plan"] == {
+        "tensor_parallel": 2, "data_parallel": 4, "expert_parallel": 8, "max_sequences": 64, "replicas": 3,
+    }  # fmt: skip
+    assert (runtime["model"], runtime["plan"]) == ("llama-3.1-8b", {"tensor_parallel": 2, "replicas": 2})
+    assert "2 replicas, the fewest of at most 3" in runtime["assumptions"]
+    assert ray["plan"] == {"tensor_parallel": 2, "max_sequences": 64, "replicas": 2}
+    assert (ray["model"], ray["engine"]["prefix_cache"]) == ("llama-3.1-8b", False)
+
+
+def test_pools_of_helm_kserve_and_ray_have_their_roles():
+    pools = {
+        "prefill": {"tensor_parallel": 2, "replicas": 2},
+        "decode": {"tensor_parallel": 4, "replicas": 1},
+    }
+    named = "model_loading_config: {model_id: meta-llama/Llama-3.1-8B}"
+    config = f"{{{named}, engine_kwargs: {{tensor_parallel_size: 2}}}}"
+    ray = f"applications:\n  - args:\n      prefill_config: {config}\n      decode_config: {config}\n"
+    prefill = "  prefill: {replicas: 2, parallelism: {tensor: 2}, template: {containers: [{name: main}]}}\n"
+    stack = STACK.replace(
+        "vllmConfig", "lmcacheConfig: {enabled: true, kvRole: kv_producer}\n      vllmConfig"
+    )
+    more = stack[stack.index("    - name") :].replace("kv_producer", "kv_consumer")
+
+    helm = document_of(MODELSERVICE).data["plan"]
+    for role, own in pools.items():
+        assert helm[role].items() >= own.items()
+    assert document_of(ray).data["plan"].keys() >= {"prefill", "decode"}
+    assert document_of(KSERVE + prefill).data["plan"]["prefill"]["replicas"] == 2
+    assert document_of(stack + more).data["plan"]["decode"]["tensor_parallel"] == 4
+
+
+def test_settings_without_a_command_have_the_faults_of_flags_on_the_line_of_their_part():
+    wrong = STACK.replace("maxNumSeqs", "maxNumSeq").replace(
+        "tensorParallelSize: 4", "tensorParallelSize: two"
+    )
+
+    assert sorted(told(wrong)) == [
+        ("serve.yaml:3", "--max-num-seq"),
+        ("serve.yaml:3", "--tensor-parallel-size"),
+    ]
+
+
+def test_a_file_of_a_configmap_beside_the_manifest_is_read_unless_two_have_its_name():
+    mapped = """apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data:
+  engine.yaml: |
+    tensor_parallel_size: 8
+    max_batch_size: 64
+---
+"""
+    manifest = """apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+spec:
+  services:
+    Worker:
+      extraPodSpec:
+        mainContainer:
+          command: [/bin/sh, -c]
+          args:
+            - >-
+              python3 -m dynamo.trtllm --model-path deepseek-ai/DeepSeek-R1
+              --extra-engine-args /own/engine.yaml
+"""
+    plan = document_of(mapped + manifest).data["plan"]
+
+    assert (plan["tensor_parallel"], plan["max_sequences"]) == (8, 64)
+    assert [field for _, field in told(mapped + mapped + manifest)] == ["file"]

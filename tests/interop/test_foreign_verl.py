@@ -61,6 +61,17 @@ def test_what_is_not_predicted_is_one_fault(changed, field):
     assert [fault.field for fault in told(changed, "sft.yaml")] == [field]
 
 
+def test_a_micro_batch_of_older_releases_is_one_fault_that_names_the_key_of_newer_ones():
+    """Releases of 2024 divide `micro_batch_size` by the data-parallel ranks, and later ones ignore it."""
+    older = (
+        "data: {train_batch_size: 64, micro_batch_size: 8}\nmodel: {partial_pretrain: Qwen/Qwen2.5-7B}\n"
+    )
+
+    (fault,) = told(older, "sft.yaml")
+
+    assert (fault.field, fault.allowed) == ("data.micro_batch_size", "data.micro_batch_size_per_gpu")
+
+
 def test_faults_of_megatron_name_the_keys_of_the_file():
     changed = text(
         more=", tensor_model_parallel_size: 2, override_transformer_config: {recompute_granularity: some}"

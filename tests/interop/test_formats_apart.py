@@ -81,6 +81,14 @@ modules:
     model: llama2_7B.yaml
     overrides: {micro_batch_size: 2, global_batch_size: 16, tensor_model_parallel_size: 1}
 """,
+    "AReaL": """
+experiment_name: gsm8k-grpo
+trial_name: trial0
+cluster: {n_nodes: 1, n_gpus_per_node: 8}
+allocation_mode: sglang:d4p1t1+d4p1t1
+actor: {path: Qwen/Qwen2.5-1.5B-Instruct, mb_spec: {max_tokens_per_mb: 10240}}
+total_train_epochs: 10
+""",
     "accelerate": """
 compute_environment: LOCAL_MACHINE
 distributed_type: FSDP
@@ -95,7 +103,20 @@ COMMANDS = {
     "Megatron-SWIFT": "megatron sft --model Qwen/Qwen2.5-7B --micro_batch_size 1",
     "veRL": "python3 -m verl.trainer.main_generation data.n_samples=5",
     "LitGPT": "litgpt finetune_lora meta-llama/Llama-2-7b-hf --train.micro_batch_size 2",
+    "Colossal-AI": "colossalai run --nproc_per_node 4 run_clm.py --model_name_or_path facebook/opt-1.3b "
+    "--per_device_train_batch_size 8",
+    "slime": "ray job submit -- python3 train.py --num-layers 36 --hidden-size 2560 "
+    "--num-attention-heads 32 "
+    "--seq-length 4096 --rollout-batch-size 128 --n-samples-per-prompt 8",
+    "RL2": "torchrun --nproc_per_node 4 -m RL2.trainer.sft actor.model_name=Qwen/Qwen2.5-7B",
 }
+RECIPES = {
+    "Unsloth": "import torch\nfrom unsloth import FastLanguageModel\n",
+    "NeMo 2": "import nemo_run as run\nrecipe = llm.llama3_70b.pretrain_recipe(num_nodes=1)\n",
+    "OLMo-core": "from olmo_core.config import DType\n",
+    "Megatron-Bridge's recipes": "from megatron.bridge.recipes.llama import pretrain_config\n",
+    "Ray Serve's Python programs": "from ray.serve.llm import LLMConfig, build_openai_app\n",
+}  # programs in Python, which are known by what they import
 UNRELATED = {
     "compose.yaml": "services: {web: {image: nginx, ports: ['80:80']}}\nvolumes: {data: {}}\n",
     "workflow.yml": "name: CI\non: [push]\njobs: {test: {runs-on: ubuntu, steps: [{run: make}]}}\n",
@@ -146,7 +167,7 @@ def test_configs_of_models_and_our_own_jobs_are_no_configuration_of_a_trainer():
 
 
 def test_files_that_are_not_read_are_refused_by_the_name_of_their_program():
-    assert UNREAD_FILES.keys() == UNREAD.keys()
+    assert UNREAD_FILES.keys() == {program for program, one in UNREAD.items() if one.signs}
     for program, text in UNREAD_FILES.items():
         (problem,) = refusal_of(text, "file.yaml")
         assert (problem.field, problem.value) == ("format", program)
@@ -157,6 +178,10 @@ def test_commands_that_are_not_read_are_refused_by_the_name_of_their_program():
     for program, command in COMMANDS.items():
         (problem,) = refusal_of(f"#!/bin/bash\nset -e\n{command}\n", "run.sh")
         assert (problem.where, problem.value) == ("run.sh:3", program)
+    for program, text in RECIPES.items():
+        (problem,) = refusal_of(text, "recipe.py")
+        assert (problem.value, problem.fix) == (program, UNREAD[program].way)
+    assert UNREAD.keys() == {*UNREAD_FILES, *COMMANDS, *RECIPES}
     assert program_of_command("torchrun pretrain_gpt.py --num-layers 24") is None
 
 

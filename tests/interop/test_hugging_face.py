@@ -393,6 +393,43 @@ def test_layers_without_experts_are_dense_and_stand_where_the_config_says(change
     assert sum(b.count for b in after.blocks if b.feed_forward.kind == "mlp") == dense
 
 
+def test_keys_of_published_configs_of_hunyuan_and_minimax():
+    """HunyuanImage's and A13B's lists have one entry for each layer; vLLM's model reads the widths so."""
+    small = {
+        "hidden_size": 64,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 2,
+        "vocab_size": 100,
+    }
+    experts = {
+        "num_experts": 4,
+        "moe_topk": [2, 2],
+        "intermediate_size": 96,
+        "moe_intermediate_size": [48, 48],
+    }
+    shared = {"num_shared_expert": [2, 2], "attention_head_dim": 8, "org_vocab_size": 90}
+    hunyuan = model_of({"model_type": "hunyuan_v1_moe"} | small | experts | shared)
+    zero = {"moe_layer_num_skipped": 0, "use_cla": False, "use_mla": False}
+    betas = {"layernorm_full_attention_beta": 1.0, "layernorm_mlp_beta": 1.0, "mtp_transformer_layers": 1}
+
+    part = hunyuan["blocks"][0]["feed_forward"]
+    assert (part["expert_hidden"], part["shared_hidden"]) == (48, 2 * 96)
+    assert model_of({"model_type": "hunyuan_v1_moe"} | small | experts | shared | zero) == hunyuan
+    assert model_of({"model_type": "minimax_m2"} | small | betas) == model_of(
+        {"model_type": "minimax_m2"} | small
+    )
+    for key, value in (("use_cla", True), ("moe_layer_num_skipped", 1)):
+        with pytest.raises(SpecError, match=key):
+            model_of({"model_type": "hunyuan_v1_moe"} | small | experts | {key: value})
+
+
+def model_of(config):
+    """The model of the keys of a config."""
+    content, _ = model_from_config(Document("config.json", config, {}))
+    return content
+
+
 def test_a_coefficient_of_nothing_leaves_the_router_without_its_loss():
     (block,) = imported(published("mixtral-8x7b") | {"router_aux_loss_coef": 0}).blocks
 

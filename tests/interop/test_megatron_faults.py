@@ -234,6 +234,15 @@ def test_a_word_that_is_read_nowhere_is_not_said_to_be_unknown_to_megatron():
     assert problem.because == "flopcast does not support this value"
 
 
+def test_words_to_be_filled_in_after_a_name_are_a_note_and_misspelt_flags_still_faults():
+    """Scripts of MindSpeed-LLM have the path "your tokenizer path"."""
+    made = launch_document(script_of("--tokenizer-name-or-path your tokenizer path"), "run.sh")
+    slip = only(script_of("--tokenizer-name-or-path path swiglu"))
+
+    assert any("tokenizer path after --tokenizer-name-or-path" in note for note in made.data["assumptions"])
+    assert slip.fix == "write --swiglu in place of swiglu"
+
+
 def test_training_in_32_bits_is_refused_by_name():
     problem = only(script_of(bf16=None))
 

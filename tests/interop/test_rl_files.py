@@ -252,6 +252,15 @@ def test_a_script_of_grpo_is_a_rollout_and_a_training():
     assert step.lines[("prompts",)] == 4
 
 
+def test_a_micro_batch_of_all_ranks_is_divided_by_them():
+    """As in fsdp_workers.py of veRL: ppo_micro_batch_size //= data-parallel ranks, which are 16."""
+    each, whole = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size"
+
+    assert outcome("verl-rl", {each: None, whole: 128}) == outcome("verl-rl", {})
+    (fault,) = outcome("verl-rl", {each: None, whole: 8})
+    assert "a multiple of 16" in fault
+
+
 def test_settings_in_yaml_and_the_recipe_of_dapo_are_read_alike():
     settings = {name: each for name, each in SETTINGS["verl-rl"].items() if name != "launcher"}
     yaml_step = step_of(Document("grpo.yaml", settings, {}), ImportOptions()).data

@@ -60,6 +60,35 @@ def test_accelerates_file_is_needed_unless_its_name_says_how_parameters_are_shar
     assert named["plan"]["zero"] == 2
 
 
+def test_names_of_files_state_the_stage_and_what_is_offloaded():
+    """Not offloaded is what `no_offload` says, and the stage of a training is not that of ZeRO."""
+    expected = {
+        "ds_zero2_no_offload.json": (2, None),
+        "ds_zero2_offload.json": (2, "optimizer:host"),
+        "deepspeed_stage2.json": (2, None),
+        "stage1_zero3.json": (3, None),
+    }
+    for name, (stage, offload) in expected.items():
+        plan = trained(more=f"--model_max_length 2048 --deepspeed conf/{name}")["plan"]
+        assert (plan["zero"], plan.get("offload")) == (stage, offload), name
+    plan = trained(
+        launcher="accelerate launch --num_processes 8 --config_file conf/zero3_offload.yaml",
+        more="--model_max_length 2048",
+    )["plan"]
+    assert (plan["zero"], plan["offload"]) == (3, "optimizer:host,parameters:host")
+
+
+def test_a_file_of_old_releases_of_openrlhf_has_the_flags_of_its_module():
+    flags = "--pretrain meta-llama/Llama-2-7b-hf --max_len 2048 --micro_train_batch_size 2 --zero_stage 2"
+    own, module = (
+        data_of(f"deepspeed {program} {flags}\n", "sft.sh", 8)
+        for program in ("../train_sft.py", "--module openrlhf.cli.train_sft")
+    )
+
+    assert own["plan"] == module["plan"]
+    assert own["plan"]["global_batch"] == 128
+
+
 def test_flags_of_llama_factory_are_its_settings():
     data = data_of(
         "FORCE_TORCHRUN=1 llamafactory-cli train --stage sft --do_train True --finetuning_type lora"

@@ -198,3 +198,23 @@ def test_a_traffic_that_the_user_states_wins_over_that_of_the_file(tmp_path):
     assert "note      the file already contains the traffic" in taken.out
     assert "traffic   concurrency=2 prompt=100 output=20 requests=20" in own.out
     assert "that of the file" not in own.out
+
+
+def test_lengths_of_the_file_hold_if_the_user_states_only_the_load(tmp_path):
+    log = tmp_path / "result.json"
+    log.write_text(json.dumps(VLLM))
+
+    made = flopcast(*WORDS[:-1], "--log", log, "--traffic", "concurrency=2 requests=20")
+
+    assert "traffic   concurrency=2 prompt=512 output=64 requests=20" in made.out
+    assert "note      the file already contains the lengths of requests" in made.out
+
+
+def test_the_release_of_a_server_is_a_note_and_several_results_are_told():
+    served = VLLM | {"server_info": {"version": "0.4.6"}}
+
+    assert any(
+        "add engine.release=0.4.6" in note for note in read_result(json.dumps(served).encode(), "a").notes
+    )
+    with pytest.raises(SpecError, match="2 results"):
+        read_result(f"{json.dumps(VLLM)}\n{json.dumps(VLLM)}\n".encode(), "runs.jsonl")

@@ -198,8 +198,8 @@ def _predict_serving(
 def _measured(request: JobRequest, log: Path) -> tuple["ServingReport", str, dict[str, object]]:
     """Return the prediction of a measured run, and the measured numbers beside it, as text and as JSON.
 
-    Every request is judged, as benchmarks do. The requests, or at least their lengths, are those of the result
-    if the user states none.
+    Every request is judged, as benchmarks do. The requests, or at least their lengths, are those of the
+    result if the user states none.
     """
     from flopcast.api import predict_serving
     from flopcast.lab.benchmark_results.formats import read_result_file

@@ -37,7 +37,13 @@ from flopcast.interop.configs.keys import Keys, flattened, keys_of
 from flopcast.interop.configs.python_text import read_python
 from flopcast.interop.configs.toml_text import read_toml
 from flopcast.interop.configs.trainer_commands import trainer_document
-from flopcast.interop.configs.unsupported_programs import BY_HAND, has, program_of_command, refusal, unread_program
+from flopcast.interop.configs.unsupported_programs import (
+    BY_HAND,
+    has,
+    program_of_command,
+    refusal,
+    unread_program,
+)
 from flopcast.records import dataclass, replace
 
 FEWEST_SIGNS = 2

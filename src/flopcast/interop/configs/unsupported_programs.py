@@ -21,7 +21,7 @@ BY_HAND = "describe the job with --model NAME --stack STACK --plan 'dp=8 mbs=1 g
 class UnsupportedProgram:
     """A program: dotted keys of its files, its commands, why it has no reader, and what to do instead."""
 
-    signs: str
+    signs: str = ""
     commands: Sequence[str] = ()
     because: str = "flopcast has no importer for this program"
     way: str = BY_HAND

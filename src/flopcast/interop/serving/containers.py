@@ -63,7 +63,9 @@ def mounted_files(raw: bytes) -> dict[str, bytes]:
         with suppress(SpecError):  # of a template, whose files nothing may need
             one = read_yaml(part.encode(), "").data if "ConfigMap" in part else None
             data = inside(one, "data") if inside(one, "kind") == "ConfigMap" else None
-            files += [(str(name), str(text)) for name, text in data.items()] if isinstance(data, dict) else []
+            files += (
+                [(str(name), str(text)) for name, text in data.items()] if isinstance(data, dict) else []
+            )
     names = [name for name, _ in files]
     return {name: text.encode() for name, text in files if names.count(name) == 1}
 

@@ -9,10 +9,11 @@ error or a note, as in a command.
 References
 ----------
 vllm-project/production-stack: helm/templates/deployment-vllm-multi.yaml (a `vllmConfig` without
-`enablePrefixCaching` turns the prefix cache off). llm-d-modelservice, the Helm chart of llm-d (`parallelism`
-becomes flags of containers with `modelCommand: vllmServe`). KServe: LLMInferenceService (`parallelism`, and
-the variable VLLM_ADDITIONAL_ARGS, which follows the flags) and InferenceService with the Hugging Face runtime.
-Ray Serve LLM (https://docs.ray.io/en/latest/serve/llm): LLMConfig, whose `engine_kwargs` are those of vLLM.
+`enablePrefixCaching` turns the prefix cache off). llm-d/llm-d: guides/*/values.yaml of the chart
+llm-d-modelservice (`parallelism` becomes flags of containers with `modelCommand: vllmServe`).
+kserve/kserve: docs/samples/llmisvc, LLMInferenceService (`parallelism`, and the variable
+VLLM_ADDITIONAL_ARGS, which follows the flags), and InferenceService with the Hugging Face runtime.
+Ray Serve LLM (https://docs.ray.io/en/latest/serve/llm): LLMConfig (`engine_kwargs` are vLLM's own).
 """
 
 import json
@@ -83,9 +84,7 @@ def _llm_d(data: Mapped) -> Iterator[Container]:
             words = _degrees(inside(one, "parallelism")) + _words(entry.get("args"))
             words += [ROLE, role] if len(used) > 1 else []
             entry = {**entry, "image": IMAGE, "args": ["--model", _model(artifacts), *words]}
-        yield Container(
-            entry=entry, path=(role, "containers", 0), replicas=_count(inside(one, "replicas"))
-        )
+        yield Container(entry=entry, path=(role, "containers", 0), replicas=_count(inside(one, "replicas")))
 
 
 def _llm_inference_service(data: Mapped) -> Iterator[Container]:

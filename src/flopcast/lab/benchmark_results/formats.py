@@ -107,7 +107,9 @@ def _of_engine(values: Values) -> tuple[dict[str, object], tuple[str, ...]]:
             words[field] = max(round(total / count), 1)
     server = values.get("server_info")  # of SGLang
     if release := str(server.get("version") or "") if isinstance(server, Mapping) else "":
-        notes += (f"the server was release {release}: add engine.release={release} to predict this release",)
+        notes += (
+            f"the server was release {release}: add engine.release={release} to predict this release",
+        )
     return words, (*notes, *([MEAN_LENGTHS] if "prompt_tokens" in words else []))
 
 
@@ -222,9 +224,9 @@ def read_result(raw: bytes, name: str) -> BenchmarkResult:
     if "MLPerf Results Summary" in text:
         lines = filter(None, map(_LINE.fullmatch, text.splitlines()))
         return MLPERF.read({line[1].lower(): line[2] for line in lines}, name)
-    lines = [line for line in text.splitlines() if line.strip()]
-    if len(lines) > 1 and all(line.startswith("{") and line.endswith("}") for line in lines):
-        because = f"the file has {len(lines)} results, because the benchmark appends each run to it"
+    runs = [line for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+    if len(runs) > 1:  # SGLang's benchmark appends a line
+        because = f"the file has {len(runs)} results, because the benchmark appends each run to it"
         raise spec_error("--log", name, "one result", because, "keep one line of the file", name)
     data = read_yaml(raw, name).data if text.lstrip()[:1] == "{" else table_of(text)
     if isinstance(data, dict) and data.keys() >= {"mean_ttft_ms", "request_throughput"}:
