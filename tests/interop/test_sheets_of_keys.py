@@ -288,7 +288,8 @@ def test_blocks_are_dealt_out_whole_and_chunks_differ_by_one_with_their_ends(lay
     ("name", "stage"),
     [("zero3.json", 3), ("ds_z2_config.json", 2), ("deepspeed_configs/zero-1.json", 1),
      ("zero_stage_3_offload.json", 3), ("ZeRO-Stage-2.json", 2), ("zero3_bf16.json", 3),
-     ("deepspeed_stage2.json", 2), ("stage2_zero3.json", 3), ("zero32.json", None), ("zero4.json", None), ("mine.json", None)],
+     ("deepspeed_stage2.json", 2), ("stage2_zero3.json", 3), ("zero32.json", None),
+     ("zero4.json", None), ("mine.json", None)],
 )  # fmt: skip
 def test_a_name_of_a_file_tells_its_stage_or_nothing(name, stage):
     assert stage_in_name(name.rpartition("/")[2]) == stage

@@ -54,7 +54,7 @@ def mounted_files(raw: bytes) -> dict[str, bytes]:
 
     Two files of one name are left out, because only the volumes tell them apart.
 
-    >>> mounted_files(b"kind: ConfigMap\ndata: {a.yaml: 'max_num_seqs: 8'}\n---\nkind: Pod\n")
+    >>> mounted_files(b"{kind: ConfigMap, data: {a.yaml: 'max_num_seqs: 8'}}\\n---\\nkind: Pod")
     {'a.yaml': b'max_num_seqs: 8'}
     """
     parts = re.split(r"(?m)^---[ \t]*$", raw.decode("utf-8", errors="replace"))
