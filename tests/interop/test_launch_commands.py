@@ -5,6 +5,7 @@ from all_cases import all_cases
 from command_line import flopcast
 from foreign_cases import FOREIGN, files
 
+from flopcast import predict_serving
 from flopcast.errors import SpecError
 from flopcast.files.yaml_text import read_yaml
 from flopcast.interop.serving.kinds import KINDS
@@ -127,6 +128,32 @@ def test_tags_of_images_and_requirements_of_pip_state_the_release():
     for text, base, release in cases:
         assert data_of(text)["engine"] == {"base": base, "release": release}
     assert data_of(f"docker run ai-dynamo/vllm-runtime:0.8.1 vllm serve {LLAMA}")["engine"] == "vllm"
+
+
+def test_flags_that_turn_cuda_graphs_off_lengthen_tokens_as_measured():
+    """Pull request 8352 of DeepSpeed: 4.81 and 4.88 ms for a token of GPT-2 on H200 (with prompts of 128 tokens)."""
+    settings = "cat > c.yaml <<EOF\n{}\nEOF\ntrtllm-serve gpt2 --extra_llm_api_options c.yaml"
+    cases = (
+        ("vllm serve gpt2 --enforce-eager", 4.81),
+        (f"{SGLANG} gpt2 --disable-cuda-graph", 4.88),
+        (settings.format("cuda_graph_config: null"), None),
+        (settings.format("use_cuda_graph: false"), None),
+    )
+    for text, measured_ms in cases:
+        source = source_of(text.encode(), "serve.sh", JobRequest())
+        traffic = "concurrency=1 prompt=128 output=32"
+        job = resolve_serving(JobRequest(source=source, cluster="dgx-h200", traffic=traffic))
+        token_ms = 1e3 * predict_serving(job).latencies["tpot"]["mean"].value
+        if measured_ms is not None:
+            assert token_ms == pytest.approx(measured_ms, rel=0.03), text
+        assert 4 < token_ms < 6, text
+        assert any("launches a kernel in 32 us" in each for each in job.assumptions), text
+    assert data_of(settings.format("cuda_graph_config: {max_batch_size: 8}"))["engine"] == "tensorrt-llm"
+
+
+def test_flags_turn_the_all_reduce_of_the_engine_off():
+    for text in (f"vllm serve {LLAMA}", f"{SGLANG} {LLAMA}"):
+        assert data_of(f"{text} --disable-custom-all-reduce")["engine"]["own_all_reduce"] is False
 
 
 def test_commands_for_prompts_and_for_decoding_are_the_pools_of_a_plan():

@@ -112,11 +112,15 @@ class ServingJob(StrictModel):
 
     @property
     def iteration(self) -> IterationCost:
-        """Return the time of iterations with the formats of the plan, and with answers sent as stated."""
+        """Return the time of iterations with the formats of the plan, and with answers sent as stated.
+
+        Without CUDA graphs, kernels do not overlap, and the time of all launches holds that of attention.
+        """
         cost = self.engine.iteration
         experts = cost.expert_ratio if self.scales_experts else 1.0
         sequence_s = cost.sequence_s + cost.streamed_s / self.engine.stream_interval
-        return cost.model_copy(update={"expert_ratio": experts, "sequence_s": sequence_s})
+        eager = {"overlap_s": 0.0, "decode_layer_s": 0.0} if self.engine.launch_s else {}
+        return cost.model_copy(update={"expert_ratio": experts, "sequence_s": sequence_s, **eager})
 
     @property
     def image_tokens(self) -> int:

@@ -65,6 +65,10 @@ class ConfigReader:
         """Return whether any of these keys is given and not null."""
         return any(key in self._values and self._values[key][1] is not None for key in keys)
 
+    def is_null(self, key: str) -> bool:
+        """Return whether a key is given as null, which turns off a section that is on by default."""
+        return key in self._values and self._values[key][1] is None
+
     def first(self, *keys: str) -> str:
         """Return the first of these keys that is given, else the first: keys that were renamed."""
         return next((key for key in keys if self.has(key)), keys[0])

@@ -128,6 +128,9 @@ def _read_limits(reader: LaunchReader, groups: int) -> None:
     reader.put_stated("receive_interval", "scheduler-recv-interval")
     reader.put_stated("block_tokens", "page-size")
     reader.put_stated("prefix_cache", "disable-radix-cache", lambda key: not reader.flag(key))
+    reader.put_stated("own_all_reduce", "disable-custom-all-reduce", lambda key: not reader.flag(key))
+    if reader.flag("disable-cuda-graph"):
+        reader.put_eager("disable-cuda-graph")
     if reader.flag("enable-mixed-chunk"):
         reader.put(("engine", "prefill"), "chunked", "enable-mixed-chunk")
 
@@ -183,6 +186,8 @@ def written(job: ServingJob, role: str) -> Launch:
     ]
     flags += unusual("--page-size", engine.block_tokens, kept.block_tokens)
     flags += unusual("--scheduler-recv-interval", engine.receive_interval, kept.receive_interval)
+    flags += ["--disable-cuda-graph"] * (engine.launch_s > 0)
+    flags += ["--disable-custom-all-reduce"] * (not engine.own_all_reduce)
     flags += ["--disable-radix-cache"] * (not engine.prefix_cache)
     flags += ["--enable-mixed-chunk"] * (engine.prefill == "chunked")
     if plan.drafting is not None:

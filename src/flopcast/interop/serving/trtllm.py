@@ -95,6 +95,9 @@ def _read_limits(reader: LaunchReader) -> None:
     reader.put_stated("block_tokens", "kv-cache-config.tokens-per-block")
     reader.put_stated("prefix_cache", "kv-cache-config.enable-block-reuse", reader.flag)
     reader.put_stated("prefill", "enable-chunked-prefill", reader.prefill)
+    graphs = "cuda-graph-config"
+    if reader.is_null(graphs) or not reader.flag("use-cuda-graph", default=True):
+        reader.put_eager(graphs if reader.is_null(graphs) else "use-cuda-graph")
     wait, full = "batch-wait-timeout-iters", "batch-wait-max-tokens-ratio"
     if reader.has(wait, full) and (share := reader.fraction(full, 0.0)):
         reader.put(("engine", "wait_passes"), reader.count(wait, default=0, least=0), wait)
@@ -157,7 +160,7 @@ def written(job: ServingJob, role: str) -> Launch:
 
 def _scheduling(engine: Engine, kept: Engine) -> dict[str, object]:
     """Return the settings of an engine that choose the requests of a pass; `kept` are the defaults."""
-    settings: dict[str, object] = {}
+    settings: dict[str, object] = {"cuda_graph_config": None} if engine.launch_s else {}
     if engine.prefill == "chunked":
         settings["enable_chunked_prefill"] = True
     if engine.wait_passes:

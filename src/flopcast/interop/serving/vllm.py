@@ -100,6 +100,9 @@ def _read_limits(reader: LaunchReader) -> None:
     reader.put_stated("stream_interval", "stream-interval")
     reader.put_stated("prefix_cache", "enable-prefix-caching", reader.flag)
     reader.put_stated("prefill", "enable-chunked-prefill", reader.prefill)
+    reader.put_stated("own_all_reduce", "disable-custom-all-reduce", lambda key: not reader.flag(key))
+    if reader.flag("enforce-eager"):
+        reader.put_eager("enforce-eager")
 
 
 def _read_drafting(reader: LaunchReader) -> None:
@@ -154,6 +157,8 @@ def written(job: ServingJob, role: str) -> Launch:
         f"--max-num-batched-tokens {tokens}",
         f"--gpu-memory-utilization {engine.memory_fraction:g}",
     ]
+    flags += ["--enforce-eager"] * (engine.launch_s > 0)
+    flags += ["--disable-custom-all-reduce"] * (not engine.own_all_reduce)
     flags += unusual("--block-size", engine.block_tokens, kept.block_tokens)
     flags += unusual("--stream-interval", engine.stream_interval, kept.stream_interval)
     flags.append("--enable-prefix-caching" if engine.prefix_cache else "--no-enable-prefix-caching")
