@@ -151,6 +151,14 @@ def test_either_name_of_bf16_is_read(old):
     assert data_of(text, "ds.json")["plan"]["precision"] == "bf16"
 
 
+def test_an_automatic_fp16_that_stands_alone_is_fp16():
+    """Some files leave only fp16 to the flag of the Trainer, whose usual choice is bf16."""
+    alone, both = {"fp16": {"enabled": "auto"}}, {name: {"enabled": "auto"} for name in ("fp16", "bf16")}
+    made = [data_of(json.dumps({"train_batch_size": 64} | each), "ds.json") for each in (alone, both)]
+
+    assert [each["plan"]["precision"] for each in made] == ["fp16", "bf16"]
+
+
 def test_training_in_fp32_is_refused_by_name():
     (fault,) = told(small(bf16={"enabled": False}), "ds.json")
 

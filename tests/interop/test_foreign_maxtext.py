@@ -137,6 +137,12 @@ def test_a_model_without_a_name_that_is_not_built_is_told(given, field):
     assert [fault.field for fault in told(small(model_name=None, **given), "gpu.yml")] == [field]
 
 
+def test_changes_of_another_file_than_that_of_pre_training_are_refused():
+    text = "base_config: inference_jetstream.yml\nmodel_name: llama2-7b\nper_device_batch_size: 6\n"
+
+    assert [fault.field for fault in told(text, "serve.yml")] == ["base_config"]
+
+
 def test_a_file_for_another_kind_of_device_is_told():
     assert any("another kind" in note for note in read(hardware="tpu")["assumptions"])
 

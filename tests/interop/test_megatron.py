@@ -191,6 +191,8 @@ def test_the_activation_is_that_of_its_flag(flags, activation):
         ("--vocab-size 1000 --make-vocab-size-divisible-by 8", 1000, 8),
         ("--tokenizer-type Llama2Tokenizer", 32000, 128),
         ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Llama-3.1-8B", 128256, 128),
+        ("--patch-tokenizer-type LLama3Tokenizer --extra-vocab-size 256", 128256, 128),
+        ("--patch-tokenizer-type Qwen2Tokenizer --extra-vocab-size 293", 151936, 128),
         ("", 50257, 128),
     ],
 )

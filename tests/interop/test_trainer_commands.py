@@ -52,6 +52,16 @@ def test_a_program_that_trains_otherwise_is_refused():
     assert "launcher.program" in faults(program="train_ppo.py")
 
 
+def test_a_program_that_is_named_after_adapters_states_their_rank():
+    """Otherwise the command would be read as training of all weights."""
+    assert faults(program="train_unsloth.py", more="--max_length 1024") == ["launcher.program"]
+    assert faults(program="finetune_qlora.py", more="--max_length 1024") == ["launcher.program"]
+    stated = trained(
+        "train_lora.py", "--max_length 1024 --use_peft --lora_r 8 --lora_target_modules all-linear"
+    )
+    assert stated["model"]["adapters"]["rank"] == 8
+
+
 def test_accelerates_file_is_needed_unless_its_name_says_how_parameters_are_sharded():
     launcher = "accelerate launch --num_processes 8 --config_file"
 

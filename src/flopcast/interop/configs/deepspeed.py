@@ -172,11 +172,12 @@ def accumulates_in_fp32(reader: JobReader, stage: int, precision: str) -> bool:
 def read_precision(reader: JobReader) -> str:
     """Return fp16 or bf16; training in fp32 is not supported.
 
-    A value "auto" is taken from the Trainer's usual choice, bf16, unless fp16 is enabled.
+    A value "auto" is taken from the Trainer's usual choice, bf16, unless fp16 is enabled or stands alone.
     """
     auto = "if the Trainer uses bf16"
     bf16 = reader.first("bf16.enabled", "bfloat16.enabled")
-    half = reader.flag("fp16.enabled", auto=auto)
+    only = reader.raw("fp16.enabled") == AUTO and not reader.has(bf16)
+    half = reader.flag("fp16.enabled", only, auto="if the Trainer uses fp16" if only else auto)
     brain = reader.flag(bf16, reader.raw(bf16) == AUTO and not half, auto=auto)
     if half and brain:
         allowed = "one of fp16 and bf16"

@@ -91,6 +91,9 @@ def read(reader: JobReader) -> None:
             "flopcast uses the devices of the cluster, although the file is for another kind of device",
             "hardware",
         )
+    if reader.has("base_config") and not reader.text("base_config").endswith("base.yml"):
+        what = "changes of another file than base.yml, such as that of inference"
+        reader.refuse("base_config", what, "give a configuration of pre-training")
     _model(reader)
     length = reader.count("max_target_length", 2048)
     reader.put(("batch", "sequence_length"), length, "max_target_length")

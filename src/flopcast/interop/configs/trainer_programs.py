@@ -32,6 +32,7 @@ OTHER_TRAINING = (
     "ppo", "grpo", "rloo", "gkd", "distill", "distillation", "mlm", "glue", "squad", "qa", "ner",
     "summarization", "translation", "classification", "asr", "whisper", "seq2seq", "embedding",
 )  # fmt: skip
+OF_ADAPTERS, ADAPTERS = {"lora", "qlora", "unsloth", "peft"}, ("lora_r", "use_peft")
 
 
 def with_defaults(document: Document) -> Document:
@@ -75,6 +76,9 @@ def check_program(reader: JobReader) -> None:
     """
     if other := [part for part in _parts(reader.raw(PROGRAM)) if part in OTHER_TRAINING]:
         reader.refuse(PROGRAM, f"programs for {other[0]}", BY_HAND)
+    if OF_ADAPTERS & set(_parts(reader.raw(PROGRAM))) and not reader.has(*ADAPTERS):
+        what = "programs that set adapters themselves, because their command states no lora_r"
+        reader.refuse(PROGRAM, what, BY_HAND)
     name = reader.text(FILE)
     known = reader.has(*SHARDING) or any(reader.below(key) for key in SHARDING)
     if not name or known or UNSHARDED.search(name.lower()):

@@ -24,9 +24,13 @@ ONLY_ZERO_MEANS_NONE = ("--hybrid-attention-ratio", "--hybrid-mlp-ratio")
 NOT_MODELLED: Mapping[str, str] = _TABLE["not_modelled"]  # flag → what it changes that is not counted
 MODELLED = SWITCHES | VALUED | LISTED
 KNOWN = MODELLED | SILENT | REFUSED.keys() | NOT_MODELLED.keys()
-VOCABULARIES, TOKENIZER_NAMES = (  # a tokenizer's type, a part of its name → its tokens, and their source
+(
+    VOCABULARIES,
+    PATCH_VOCABULARIES,
+    TOKENIZER_NAMES,
+) = (  # a tokenizer's type, a part of its name → its tokens, and their source
     {name: (int(tokens), str(source)) for name, (tokens, source) in _TABLE[key].items()}
-    for key in ("vocabularies", "tokenizer_names")
+    for key in ("vocabularies", "patch_vocabularies", "tokenizer_names")
 )
 
 

@@ -7,7 +7,7 @@ Megatron-LM's, core v0.12.
 
 from flopcast.files.yaml_text import Path
 from flopcast.interop.megatron.encoder import BUCKETS, read_encoder
-from flopcast.interop.megatron.flags import TOKENIZER_NAMES, VOCABULARIES
+from flopcast.interop.megatron.flags import PATCH_VOCABULARIES, TOKENIZER_NAMES, VOCABULARIES
 from flopcast.interop.megatron.job_builder import JobBuilder
 from flopcast.interop.megatron.latent import MLA, read_further_predictions, read_latents
 from flopcast.interop.megatron.layer_kinds import read_kinds
@@ -20,6 +20,7 @@ POSITIONS |= {"none": "none", "alibi": "alibi", "relative": "relative"}
 GATES = {"swiglu": "swiglu", "geglu": "geglu"}
 SOFTMAX = "--softmax-type"
 SOFTMAXES = {name: name for name in ("vanilla", "off-by-one", "learnable")}
+PATCHED, EXTRA = "--patch-tokenizer-type", "--extra-vocab-size"  # of Pai-Megatron-Patch
 DROPOUT = 0.1  # the default of --attention-dropout and --hidden-dropout
 HIDDEN = "--hidden-size"
 LAYERS = ("--num-layers", "--encoder-num-layers")
@@ -166,7 +167,8 @@ def _vocabulary(args: JobBuilder) -> None:
         args.put(("model", "vocabulary"), args.count("--vocab-size") + end_token, "--vocab-size")
     else:
         tokens, flag = _tokens(args)
-        args.put(("model", "vocabulary"), tokens, flag)
+        more = args.count(EXTRA, 0, least=0)
+        args.put(("model", "vocabulary"), tokens + more, flag)
 
 
 def _tokens(args: JobBuilder) -> tuple[int, str]:
@@ -176,9 +178,9 @@ def _tokens(args: JobBuilder) -> tuple[int, str]:
     embeddings of 32,000 and of 256,000 tokens differ by as many parameters as a small model has.
     """
     path = args.first("--tokenizer-model", "--tokenizer-name-or-path")
-    kind = args.text("--tokenizer-type") or ("" if args.has(path) else "GPT2BPETokenizer")
-    known = VOCABULARIES.get(kind)
-    flag = "--tokenizer-type"
+    flag = PATCHED if args.has(PATCHED) else "--tokenizer-type"
+    kind = args.text(flag) or ("" if args.has(path) else "GPT2BPETokenizer")
+    known = (PATCH_VOCABULARIES if flag == PATCHED else VOCABULARIES).get(kind)
     if known is None:
         flag = path
         own = args.text(path).lower()
